@@ -1,0 +1,284 @@
+"""Rows that the driver holds, and what an engine does with them without Spark.
+
+Both engines use this: the local one for all of its work, the Spark one for stages so small that a Spark job would
+cost more than the work itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.engine import BatchMap, TaskId, in_task
+from lakedex.errors import InvalidInputError
+
+__all__ = [
+    "ROWS_PER_PARTITION",
+    "ArrowFrame",
+    "as_table",
+    "conform",
+    "exchange",
+    "left_join",
+    "map_partitions",
+    "normal_schema",
+    "run_threads",
+    "split",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ROWS_PER_PARTITION = 65_536
+"""Fewer rows than this are not worth a second thread."""
+
+_stages = count()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFrame:
+    """Rows on the driver, as one table for each partition (at least one).
+
+    ``exchanged`` says that the partitions were made by :func:`exchange`: each is one task of real work, not an
+    arbitrary slice.
+    """
+
+    partitions: tuple[pa.Table, ...]
+    schema: pa.Schema
+    exchanged: bool = False
+
+    @classmethod
+    def of(cls, table: pa.Table, threads: int = 1) -> ArrowFrame:
+        """A frame of ``table``'s rows, sliced for at most ``threads`` threads."""
+        parts = max(1, min(threads, table.num_rows // ROWS_PER_PARTITION))
+        return cls(split(table, parts), table.schema)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all partitions."""
+        return sum(part.num_rows for part in self.partitions)
+
+    def table(self) -> pa.Table:
+        """All rows, in partition order."""
+        return self.partitions[0] if len(self.partitions) == 1 else pa.concat_tables(self.partitions)
+
+
+def split(table: pa.Table, parts: int) -> tuple[pa.Table, ...]:
+    """``table`` as ``parts`` zero-copy slices of about equal length."""
+    edges = np.linspace(0, table.num_rows, parts + 1).astype(np.int64)
+    return tuple(table.slice(int(a), int(b - a)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+
+
+# ------------------------------------------------------------------------------------------------ a user's data
+
+
+def as_table(data: Any) -> pa.Table:
+    """A user's rows with the column types that lakedex works with.
+
+    Args:
+        data: A pandas frame, a ``pyarrow`` table, record batch or reader, or anything else that exports an Arrow
+            stream (polars, duckdb …).
+
+    Raises:
+        InvalidInputError: ``data`` is no frame, or a column has a type that no table can hold.
+    """
+    if isinstance(data, pa.Table):
+        table = data
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif isinstance(data, pa.RecordBatchReader):
+        table = data.read_all()
+    elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        try:
+            table = pa.Table.from_pandas(data, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+            raise InvalidInputError(f"the pandas frame cannot be read as columns of one type each: {error}") from error
+    elif hasattr(data, "__arrow_c_stream__"):
+        table = pa.table(data)
+    else:
+        raise InvalidInputError(
+            f"{type(data).__name__} is no frame: pass a Spark or pandas DataFrame, a pyarrow.Table, or an object "
+            "that exports Arrow"
+        )
+    schema = normal_schema(table.schema)
+    # Timestamps finer than microseconds are cut, as Spark does with them.
+    columns = [_cast(table.column(i), field.type, safe=False) for i, field in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def normal_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` in the types that lakedex works with: microsecond timestamps, plain strings, no dictionaries.
+
+    Raises:
+        InvalidInputError: A column's type is unsigned, unknown, or cannot be stored; names the column.
+    """
+    seen: set[str] = set()
+    for name in schema.names:
+        if name in seen:
+            raise InvalidInputError(f"column '{name}' is there twice; rename one", column=name)
+        seen.add(name)
+    return pa.schema([f.with_type(_normal_type(f.type, f.name)) for f in schema.remove_metadata()])
+
+
+_SAME = (
+    pa.types.is_boolean,
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_decimal128,
+)
+_SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_float16, pa.float32()),
+)
+
+
+def _normal_type(type_: pa.DataType, column: str) -> pa.DataType:
+    if any(same(type_) for same in _SAME):
+        return type_
+    for matches, plain in _SIMPLE:
+        if matches(type_):
+            return plain
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", tz="UTC" if type_.tz is not None else None)
+    if pa.types.is_dictionary(type_):
+        return _normal_type(type_.value_type, column)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return pa.list_(pa.field("element", _normal_type(type_.value_type, f"{column}.element")))
+    if pa.types.is_map(type_):
+        key = _normal_type(type_.key_type, f"{column}.key")
+        return pa.map_(key, _normal_type(type_.item_type, f"{column}.value"))
+    if pa.types.is_struct(type_):
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return pa.struct([f.with_type(_normal_type(f.type, f"{column}.{f.name}")) for f in fields])
+    if pa.types.is_null(type_):
+        raise InvalidInputError(f"column '{column}' has no type (all of it is null); cast it to one", column=column)
+    raise InvalidInputError(f"column '{column}' is {type_}, which a table cannot hold; cast it", column=column)
+
+
+def _cast(array: Any, type_: pa.DataType, safe: bool = True) -> Any:
+    if array.type == type_:
+        return array
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    return array.cast(type_, safe=safe)
+
+
+def conform(batch: Any, schema: pa.Schema) -> Any:
+    """``batch`` (a record batch or table) with exactly ``schema``'s columns, in its order and types.
+
+    Spark hands timestamps in the session's time zone and names the parts of nested types in its own way.
+    """
+    if batch.schema.equals(schema, check_metadata=False):
+        return batch
+    columns = [_cast(batch.column(field.name), field.type) for field in schema]
+    return type(batch).from_arrays(columns, schema=schema)
+
+
+# ------------------------------------------------------------------------------------------------------ stages
+
+
+def run_threads(fn: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """``fn`` of each item, in order; each call is a task of its own."""
+    stage = next(_stages)
+
+    def call(index: int) -> R:
+        token = in_task.set(TaskId(index, stage, 0))
+        try:
+            return fn(items[index])
+        finally:
+            in_task.reset(token)
+
+    if len(items) <= 1 or threads <= 1:
+        return [call(index) for index in range(len(items))]
+    with ThreadPoolExecutor(max_workers=min(threads, len(items)), thread_name_prefix="lakedex") as pool:
+        return list(pool.map(call, range(len(items))))
+
+
+def map_partitions(frame: ArrowFrame, fn: BatchMap, threads: int) -> ArrowFrame:
+    """``fn`` over each partition, in threads of this process."""
+    schema = fn.schema
+
+    def one(part: pa.Table) -> pa.Table:
+        batches = [conform(batch, schema) for batch in fn(_batches(part))]
+        return pa.Table.from_batches(batches, schema=schema)
+
+    return ArrowFrame(tuple(run_threads(one, frame.partitions, threads)), schema, frame.exchanged)
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    return iter([batch for batch in table.to_batches(max_chunksize=ROWS_PER_PARTITION) if batch.num_rows])
+
+
+def exchange(frame: ArrowFrame, by: str, tasks: int, order: Sequence[str] = ()) -> ArrowFrame:
+    """Rows sorted by ``by`` then ``order`` (nulls first, as Spark sorts), cut between values of ``by``."""
+    table = frame.table()
+    names = list(dict.fromkeys((by, *order)))
+    table = table.take(_sort(table.select(names), names)).combine_chunks()
+    if not table.num_rows:
+        return ArrowFrame((table,), frame.schema, exchanged=True)
+    starts = _run_starts(table.column(by))
+    if len(starts) > tasks:
+        # Cut where a run begins that starts another tasks-th of the rows.
+        share = starts * tasks // table.num_rows
+        starts = starts[np.flatnonzero(np.diff(share, prepend=-1))]
+    ends = np.append(starts[1:], table.num_rows)
+    parts = tuple(table.slice(int(a), int(b - a)) for a, b in zip(starts, ends, strict=True))
+    return ArrowFrame(parts, frame.schema, exchanged=True)
+
+
+def _sort(table: pa.Table, names: Sequence[str]) -> Any:
+    """Row numbers in ascending order, nulls first."""
+    keys: list[tuple[str, str]] = []
+    for name in names:
+        # pyarrow 25 moved the placement of nulls from the sort to its keys; a key of its own works in all versions.
+        if table.column(name).null_count:
+            table = table.append_column(f"{name} is valid", pc.is_valid(table.column(name)))
+            keys.append((f"{name} is valid", "ascending"))
+        keys.append((name, "ascending"))
+    return pc.sort_indices(table, sort_keys=keys)
+
+
+def _run_starts(column: Any) -> np.ndarray:
+    """Row numbers at which a value of the sorted ``column`` begins."""
+    array = column.combine_chunks()
+    codes = array.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.diff(codes, prepend=-1))
+
+
+def left_join(left: ArrowFrame, right: ArrowFrame, on: Sequence[str]) -> ArrowFrame:
+    """All rows of ``left``, in order, with the columns of the one matching row of ``right``, or nulls.
+
+    Acero joins no payload of nested type, so only keys and row numbers are joined and the rest is taken.
+    """
+    table, other = left.table(), right.table()
+    row, match = "__lakedex_row", "__lakedex_match"
+    keys = table.select(list(on)).append_column(row, pa.array(np.arange(table.num_rows)))
+    other_keys = other.select(list(on)).append_column(match, pa.array(np.arange(other.num_rows)))
+    pairs = keys.join(other_keys, keys=list(on), join_type="left outer").sort_by(row)
+    matches = pairs.column(match)
+    fields, columns = list(left.schema), list(table.columns)
+    for field in right.schema:
+        if field.name not in on:
+            fields.append(field.with_nullable(True))
+            columns.append(other.column(field.name).take(matches))
+    schema = pa.schema(fields)
+    joined = pa.Table.from_arrays(columns, schema=schema)
+    ends = np.cumsum([part.num_rows for part in left.partitions])
+    sizes = zip(ends, left.partitions, strict=True)
+    parts = tuple(joined.slice(int(end) - part.num_rows, part.num_rows) for end, part in sizes)
+    return ArrowFrame(parts, schema, left.exchanged)

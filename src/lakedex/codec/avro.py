@@ -1,0 +1,341 @@
+r"""Avro: the schemas of Hudi's own records, single datums, and object container files.
+
+Bodies of the timeline are object container files that hold one record:
+
+    =========  ==================================================================
+    bytes      content
+    =========  ==================================================================
+    4          ``Obj\x01``
+    map        metadata: ``avro.schema`` (the writer's schema, JSON), ``avro.codec``
+    16         sync marker
+    blocks     count (long), size in bytes (long), that many bytes, sync marker
+    =========  ==================================================================
+
+In Hudi: ``TimelineMetadataUtils.serializeAvroMetadata`` and ``CommitMetadataSerDe`` (1.1.1); both leave the codec at
+``null``, which is the only one read here.
+
+Logical types are taken off before a datum is read or written. A value is therefore always its physical one (an
+``int`` for a date, ``bytes`` for a decimal), and dates that Python cannot hold do not stop a reader.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from hashlib import md5
+from importlib import resources
+from typing import Any
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.schema import SchemaParseException
+
+from lakedex.errors import CorruptFileError, InvalidInputError
+
+__all__ = [
+    "DATUM_FAILURES",
+    "ParsedSchema",
+    "decode_datum",
+    "encode_datum",
+    "metadata_schema_json",
+    "parse",
+    "parse_json",
+    "parsed",
+    "read_container",
+    "schema",
+    "write_container",
+]
+
+ParsedSchema = dict[str, Any]
+"""What :func:`parsed` and :func:`parse` give: a schema that fastavro has prepared."""
+
+MAGIC = b"Obj\x01"
+SYNC_SIZE = 16
+NAMESPACE = "org.apache.hudi.avro.model"
+
+DATUM_FAILURES = (
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    StopIteration,
+    RecursionError,
+    MemoryError,
+    struct.error,
+)
+"""What fastavro raises for bytes or values that do not fit the schema."""
+
+
+@cache
+def _packaged() -> dict[str, dict[str, Any]]:
+    text = resources.files("lakedex.codec").joinpath("schemas/avro_1.1.1.json").read_text("utf-8")
+    schemas: dict[str, dict[str, Any]] = json.loads(text)
+    return schemas
+
+
+@cache
+def metadata_schema_json() -> str:
+    """The schema of a metadata record on disk, character for character as Java 1.1.1 writes it.
+
+    It stands in the file info of metadata HFiles and in the header of their log blocks, and holds the five meta
+    fields although the metadata table does not populate them.
+    """
+    return resources.files("lakedex.codec").joinpath("schemas/metadata_record_1.1.1.json").read_text("utf-8").strip()
+
+
+def __getattr__(name: str) -> str:
+    if name == "METADATA_SCHEMA_JSON":
+        return metadata_schema_json()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Schema of one of Hudi's records, by its bare name. Do not change what is returned.
+
+    Raises:
+        InvalidInputError: A name that lakedex does not know.
+    """
+    try:
+        return _packaged()[name]
+    except KeyError:
+        raise InvalidInputError(f"no Avro schema named {name!r}; known: {', '.join(sorted(_packaged()))}") from None
+
+
+@cache
+def parsed(name: str) -> ParsedSchema:
+    """The schema of one of Hudi's records, ready for reading and writing datums (logical types taken off)."""
+    return parse(schema(name))
+
+
+def parse(avro_schema: Any) -> ParsedSchema:
+    """Prepare the schema of a record for reading and writing datums (logical types taken off).
+
+    Raises:
+        InvalidInputError: Something that is no schema of a record.
+    """
+    try:
+        result = parse_schema(_physical(avro_schema))
+    except (SchemaParseException, *DATUM_FAILURES) as error:
+        raise InvalidInputError(f"not an Avro schema: {error}") from error
+    if not isinstance(result, dict) or result.get("type") != "record":
+        raise InvalidInputError("not the Avro schema of a record")
+    return result
+
+
+def parse_json(text: str, path: str = "", offset: int = 0) -> ParsedSchema:
+    """Prepare the schema that a file carries as JSON text; equal texts are prepared once.
+
+    Raises:
+        CorruptFileError: The text is no schema of a record.
+    """
+    try:
+        return _parse_text(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(path, offset, "the Avro schema of a record", f"{text[:60]!r} ({error})") from error
+
+
+@lru_cache(maxsize=256)
+def _parse_text(text: str) -> ParsedSchema:
+    return parse(json.loads(text))
+
+
+def _physical(node: Any) -> Any:
+    """Copy of a schema without its logical types, refusing element types that take no bytes.
+
+    A block of nulls says how many there are and then holds nothing, so a damaged count would cost unbounded memory.
+    """
+    if isinstance(node, list):
+        return [_physical(branch) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    for items in (node.get("items"), node.get("values")):
+        if items == "null" or (isinstance(items, dict) and items.get("type") == "record" and not items.get("fields")):
+            raise ValueError("array or map of values without bytes")
+    plain = {key: value for key, value in node.items() if key not in ("logicalType", "precision", "scale")}
+    for key in ("type", "items", "values"):
+        if key in plain:
+            plain[key] = _physical(plain[key])
+    if isinstance(plain.get("fields"), list):
+        plain["fields"] = [{**field, "type": _physical(field["type"])} for field in plain["fields"]]
+    return plain
+
+
+def encode_datum(parsed_schema: ParsedSchema, record: Mapping[str, Any]) -> bytes:
+    """Avro binary form of one record.
+
+    Unions of several records take ``("org.apache.hudi.avro.model.IntWrapper", {"value": 1})``.
+
+    Raises:
+        InvalidInputError: The record does not fit the schema.
+    """
+    out = io.BytesIO()
+    try:
+        schemaless_writer(out, parsed_schema, record)
+    except DATUM_FAILURES as error:
+        raise InvalidInputError(f"record does not fit {parsed_schema.get('name')}: {error}") from error
+    return out.getvalue()
+
+
+def decode_datum(
+    parsed_schema: ParsedSchema, data: bytes | memoryview, path: str = "", offset: int = 0
+) -> dict[str, Any]:
+    """One record from its Avro binary form, which must fill ``data`` exactly.
+
+    Members of a union of several records come as ``(full name, record)``.
+
+    Raises:
+        CorruptFileError: The bytes do not fit the schema. ``offset`` is where ``data`` starts in the file.
+    """
+    stream = io.BytesIO(data)
+    record = _read_one(parsed_schema, stream, path, offset)
+    if stream.tell() != len(data):
+        found = f"{len(data) - stream.tell()} more bytes"
+        raise CorruptFileError(path, offset + stream.tell(), "the end of an Avro record", found)
+    return record
+
+
+def _read_one(parsed_schema: ParsedSchema, stream: io.BytesIO, path: str, offset: int) -> dict[str, Any]:
+    try:
+        record = schemaless_reader(
+            stream,
+            parsed_schema,
+            None,
+            return_record_name=True,
+            return_record_name_override=True,
+        )
+    except DATUM_FAILURES as error:
+        expected = f"an Avro record {parsed_schema.get('name')}"
+        raise CorruptFileError(path, offset + stream.tell(), expected, f"{type(error).__name__}: {error}") from error
+    if not isinstance(record, dict):
+        raise CorruptFileError(path, offset, "an Avro record", type(record).__name__)
+    return record
+
+
+def write_container(schema_name: str, record: Mapping[str, Any], *, sync: bytes | None = None) -> bytes:
+    """Object container file with one record of one of Hudi's schemas.
+
+    Args:
+        schema_name: Bare name of the record, e.g. ``HoodieCommitMetadata``.
+        record: The record.
+        sync: The 16 byte sync marker. Taken from the content when not given, so equal records give equal bytes.
+    """
+    datum = encode_datum(parsed(schema_name), record)
+    marker = md5(datum, usedforsecurity=False).digest() if sync is None else sync
+    if len(marker) != SYNC_SIZE:
+        raise InvalidInputError(f"an Avro sync marker has {SYNC_SIZE} bytes, not {len(marker)}")
+    # Java's container reader takes an absent avro.codec for null, and its writer leaves it out as well.
+    text = json.dumps(schema(schema_name), separators=(",", ":"), ensure_ascii=False).encode()
+    header = b"".join((_long(1), _long(len(b"avro.schema")), b"avro.schema", _long(len(text)), text, _long(0)))
+    return b"".join((MAGIC, header, marker, _long(1), _long(len(datum)), datum, marker))
+
+
+def read_container(data: bytes | memoryview, path: str = "") -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Writer's schema and all records of an object container file.
+
+    Fields are those of the writer's schema: what an older release did not know is absent.
+
+    Raises:
+        CorruptFileError: Damaged bytes, or compressed ones.
+    """
+    reader = _Cursor(bytes(data), path)
+    reader.expect(MAGIC, "the magic of an Avro container")
+    meta = reader.meta_map()
+    codec = meta.get("avro.codec", b"null")
+    if codec != b"null":
+        raise CorruptFileError(path, len(MAGIC), "Avro codec null", repr(codec[:20]))
+    text = meta.get("avro.schema")
+    if text is None:
+        raise CorruptFileError(path, len(MAGIC), "avro.schema in the header", "none")
+    try:
+        writer_schema = parse_json(text.decode(), path, len(MAGIC))
+        original = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(path, len(MAGIC), "a schema in UTF-8", str(error)) from error
+    sync = reader.take(SYNC_SIZE, "a sync marker")
+    records: list[dict[str, Any]] = []
+    while reader.pos < len(reader.data):
+        records.extend(_read_block(reader, writer_schema, path))
+        reader.expect(sync, "the sync marker")
+    return original, records
+
+
+def _read_block(reader: _Cursor, writer_schema: ParsedSchema, path: str) -> list[dict[str, Any]]:
+    start = reader.pos
+    count = reader.long()
+    size = reader.long()
+    # Every record of Hudi takes bytes, so a count beyond the size is damage, not a reason to loop.
+    if count < 0 or count > size:
+        raise CorruptFileError(path, start, f"a record count within {size} bytes", str(count))
+    begin = reader.pos
+    stream = io.BytesIO(reader.take(size, "a block of records"))
+    records = [_read_one(writer_schema, stream, path, begin) for _ in range(count)]
+    if stream.tell() != size:
+        found = f"{size - stream.tell()} more bytes"
+        raise CorruptFileError(path, begin + stream.tell(), "the end of the block", found)
+    return records
+
+
+def _long(value: int) -> bytes:
+    rest = value << 1 if value >= 0 else ~(value << 1)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+class _Cursor:
+    """Walks over a container's header and block frames."""
+
+    __slots__ = ("data", "path", "pos")
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.data = data
+        self.path = path
+        self.pos = 0
+
+    def take(self, size: int, what: str) -> bytes:
+        """The next ``size`` bytes."""
+        left = len(self.data) - self.pos
+        if size < 0 or size > left:
+            raise CorruptFileError(self.path, self.pos, f"{what} of {size} bytes", f"{left} bytes")
+        self.pos += size
+        return self.data[self.pos - size : self.pos]
+
+    def expect(self, wanted: bytes, what: str) -> None:
+        """Step over bytes that must be ``wanted``."""
+        start = self.pos
+        found = self.take(len(wanted), what)
+        if found != wanted:
+            raise CorruptFileError(self.path, start, f"{what} {wanted.hex()}", found.hex())
+
+    def long(self) -> int:
+        """A zigzag varint."""
+        start = self.pos
+        value = shift = 0
+        while True:
+            if self.pos >= len(self.data) or shift > 63:
+                raise CorruptFileError(self.path, start, "an Avro long", "its end missing")
+            byte = self.data[self.pos]
+            self.pos += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+
+    def meta_map(self) -> dict[str, bytes]:
+        """The header's map of bytes."""
+        entries: dict[str, bytes] = {}
+        while count := self.long():
+            if count < 0:  # Avro: a negative count is followed by the block's size.
+                count = -count
+                self.long()
+            for _ in range(count):
+                key = self.take(self.long(), "a header key").decode("utf-8", "replace")
+                entries[key] = self.take(self.long(), "a header value")
+        return entries

@@ -1,0 +1,323 @@
+"""Table schemas: Arrow to Avro and back, with the names and shapes that Hudi's Spark writer gives them.
+
+    ======================  ==================================================================
+    record                  ``<table>_record`` in namespace ``hoodie.<table>``
+    nullable column         ``["null", T]`` with default null
+    struct in column *c*    record *c* in the namespace of the record around it
+    decimal in column *c*   fixed ``fixed`` in namespace ``<record around>.c``, as short as can be
+    date, timestamp         int ``date``, long ``timestamp-*`` or ``local-timestamp-*``
+    list, map               array and map; a struct or decimal inside is named after the column
+    ======================  ==================================================================
+
+In Hudi: ``AvroConversionUtils.convertStructTypeToAvroSchema``, ``AvroSchemaUtils.getAvroRecordQualifiedName``,
+``HoodieAvroUtils.addMetadataFields`` (1.1.1). Not read: unions of several types and recursive records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from lakedex.types import META_COLUMNS
+
+__all__ = ["arrow_to_avro", "avro_to_arrow", "check_names", "sanitize_name", "with_meta_fields"]
+
+AvroType = str | dict[str, Any] | list[Any]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME_RULE = "Avro names begin with a letter A-Z, a-z or _ and go on with those and digits"
+_INVALID = re.compile(r"[^A-Za-z0-9_]")
+_INVALID_FIRST = re.compile(r"[^A-Za-z_]")
+_MASK = "__"
+_MAX_PRECISION = 38
+_MAX_DEPTH = 100
+
+
+def sanitize_name(name: str) -> str:
+    """A table's name as Avro allows it (``HoodieAvroUtils.sanitizeName``)."""
+    if name and _INVALID_FIRST.match(name):
+        name = _MASK + name[1:]
+    # Java replaces UTF-16 units, so a character beyond the first plane counts twice.
+    return _INVALID.sub(lambda found: _MASK * (1 + (found.group() > "\uffff")), name)
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Refuse columns (also nested ones) whose names Avro cannot hold.
+
+    Raises:
+        InvalidInputError: ``column`` names the first one.
+    """
+    _check_fields(list(schema), "")
+
+
+def _check_fields(fields: Iterable[pa.Field[Any]], parent: str) -> None:
+    seen = set()
+    for field in fields:
+        path = f"{parent}.{field.name}" if parent else field.name
+        if not _NAME.fullmatch(field.name):
+            raise InvalidInputError(f"column {path!r} has a name that Avro does not allow: {_NAME_RULE}", column=path)
+        if field.name in seen:
+            raise InvalidInputError(f"column {path!r} occurs twice; the fields of an Avro record differ", column=path)
+        seen.add(field.name)
+        for struct in _structs(field.type):
+            _check_fields([struct.field(i) for i in range(struct.num_fields)], path)
+
+
+def _structs(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Structs in a type that are not inside of another struct."""
+    if pa.types.is_struct(kind):
+        yield kind
+    elif pa.types.is_map(kind):
+        yield from _structs(kind.item_type)
+    elif (item := _item_field(kind)) is not None:
+        yield from _structs(item.type)
+
+
+def _item_field(kind: pa.DataType) -> pa.Field[Any] | None:
+    """The element of a list type."""
+    if isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        return kind.value_field
+    return None
+
+
+# ------------------------------------------------------------------------------------------------ to Avro
+
+
+def arrow_to_avro(schema: pa.Schema, table_name: str) -> dict[str, Any]:
+    """Avro schema of a table, without meta fields, as ``extraMetadata["schema"]`` of a commit has it.
+
+    Raises:
+        InvalidInputError: A column whose name or type Avro or Hudi cannot hold; ``column`` names it.
+    """
+    check_names(schema)
+    table = sanitize_name(table_name)
+    return _record(list(schema), f"{table}_record", f"hoodie.{table}", "")
+
+
+def with_meta_fields(avro_schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with Hudi's five meta fields in front (any that it has already are replaced)."""
+    meta = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
+    own = [field for field in avro_schema["fields"] if field["name"] not in META_COLUMNS]
+    return {**avro_schema, "fields": meta + own}
+
+
+def _record(fields: Iterable[pa.Field[Any]], name: str, namespace: str, parent: str) -> dict[str, Any]:
+    inner = f"{namespace}.{name}"
+    converted: list[dict[str, Any]] = []
+    for field in fields:
+        path = f"{parent}.{field.name}" if parent else field.name
+        kind = _to_avro(field.type, field.name, inner, path)
+        if field.nullable:
+            converted.append({"name": field.name, "type": ["null", kind], "default": None})
+        else:
+            converted.append({"name": field.name, "type": kind})
+    return {"type": "record", "name": name, "namespace": namespace, "fields": converted}
+
+
+def _to_avro(kind: pa.DataType, name: str, namespace: str, path: str) -> AvroType:
+    for test, avro in _PLAIN:
+        if test(kind):
+            return avro
+    if pa.types.is_date32(kind):
+        return {"type": "int", "logicalType": "date"}
+    if pa.types.is_timestamp(kind) and kind.unit in _UNIT_NAMES:
+        prefix = "local-timestamp" if kind.tz is None else "timestamp"
+        return {"type": "long", "logicalType": f"{prefix}-{_UNIT_NAMES[kind.unit]}"}
+    if pa.types.is_time(kind) and kind.unit in _UNIT_NAMES:
+        return {"type": "int" if kind.unit == "ms" else "long", "logicalType": f"time-{_UNIT_NAMES[kind.unit]}"}
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{namespace}.{name}",
+            "size": _decimal_size(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if pa.types.is_dictionary(kind):
+        return _to_avro(kind.value_type, name, namespace, path)
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return _record([kind.field(i) for i in range(kind.num_fields)], name, namespace, path)
+    if (item := _item_field(kind)) is not None:
+        return {"type": "array", "items": _element(item, name, namespace, path)}
+    if pa.types.is_map(kind):
+        if not (pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)):
+            raise InvalidInputError(f"column {path!r}: keys of a map must be strings, not {kind.key_type}", column=path)
+        return {"type": "map", "values": _element(kind.item_field, name, namespace, path)}
+    raise InvalidInputError(f"column {path!r}: a Hudi table cannot hold {kind}{_advice(kind)}", column=path)
+
+
+def _element(field: pa.Field[Any], name: str, namespace: str, path: str) -> AvroType:
+    kind = _to_avro(field.type, name, namespace, path)
+    return ["null", kind] if field.nullable else kind
+
+
+def _decimal_size(precision: int) -> int:
+    """Fewest bytes that hold every number of that many digits, with its sign."""
+    largest: int = 10**precision - 1
+    return largest.bit_length() // 8 + 1
+
+
+def _advice(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "; cast it to timestamp[us]"
+    if pa.types.is_unsigned_integer(kind):
+        return "; cast it to a signed integer"
+    if pa.types.is_null(kind):
+        return "; give it a type"
+    return ""
+
+
+_UNIT_NAMES = {"ms": "millis", "us": "micros"}
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_int8, "int"),
+    (pa.types.is_int16, "int"),
+    (pa.types.is_int32, "int"),
+    (pa.types.is_int64, "long"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+)
+
+
+# ------------------------------------------------------------------------------------------------ from Avro
+
+
+def avro_to_arrow(avro_schema: dict[str, Any], path: str = "") -> pa.Schema:
+    """Arrow schema of a record. Timestamps have time zone UTC, local ones none.
+
+    Args:
+        avro_schema: A record's schema.
+        path: File that it comes from, for errors.
+
+    Raises:
+        CorruptFileError: Not the schema of a record.
+        UnsupportedFeatureError: A valid one that has no counterpart here; ``feature`` says what.
+    """
+    try:
+        kind, _ = _FromAvro().convert(avro_schema, "", 0)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, UnsupportedFeatureError):
+            raise
+        raise CorruptFileError(path, 0, "the Avro schema of a record", f"{type(error).__name__}: {error}") from error
+    if not pa.types.is_struct(kind):
+        raise CorruptFileError(path, 0, "the Avro schema of a record", str(kind))
+    return pa.schema([kind.field(i) for i in range(kind.num_fields)])
+
+
+class _FromAvro:
+    """Converts one schema, keeping the types that it has named so far."""
+
+    __slots__ = ("_named",)
+
+    def __init__(self) -> None:
+        self._named: dict[str, pa.DataType | None] = {}
+
+    def convert(self, node: Any, namespace: str, depth: int) -> tuple[pa.DataType, bool]:
+        """Arrow type and whether it is nullable."""
+        if depth > _MAX_DEPTH:
+            raise UnsupportedFeatureError(f"Avro schema nested deeper than {_MAX_DEPTH}", feature="deep nesting")
+        if isinstance(node, list):
+            return self._union(node, namespace, depth)
+        if isinstance(node, str):
+            return self._by_name(node, namespace), node == "null"
+        kind = node["type"]
+        if isinstance(kind, dict | list):
+            return self.convert(kind, namespace, depth + 1)
+        if kind in ("record", "error"):
+            return self._record(node, namespace, depth), False
+        if kind == "array":
+            items, nullable = self.convert(node["items"], namespace, depth + 1)
+            return pa.list_(pa.field("element", items, nullable)), False
+        if kind == "map":
+            values, nullable = self.convert(node["values"], namespace, depth + 1)
+            value = pa.field("value", values, nullable)
+            return pa.map_(pa.string(), value), False  # type: ignore[call-overload]  # the stub knows no field here
+        if kind == "enum":
+            return self._remember(node, namespace, pa.string()), False
+        if kind == "fixed":
+            return self._remember(node, namespace, _logical(node) or pa.binary(int(node["size"]))), False
+        return _logical(node) or self._by_name(kind, namespace), kind == "null"
+
+    def _union(self, branches: list[Any], namespace: str, depth: int) -> tuple[pa.DataType, bool]:
+        others = [branch for branch in branches if branch != "null"]
+        if len(others) != 1:
+            raise UnsupportedFeatureError(f"Avro union of {len(others)} types", feature="Avro union")
+        kind, nullable = self.convert(others[0], namespace, depth + 1)
+        return kind, nullable or len(others) < len(branches)
+
+    def _record(self, node: dict[str, Any], namespace: str, depth: int) -> pa.DataType:
+        name = _full_name(node, namespace)
+        self._named[name] = None
+        inner = name.rpartition(".")[0]
+        fields = []
+        for field in node["fields"]:
+            kind, nullable = self.convert(field["type"], inner, depth + 1)
+            fields.append(pa.field(field["name"], kind, nullable))
+        return self._remember(node, namespace, pa.struct(fields))
+
+    def _remember(self, node: dict[str, Any], namespace: str, kind: pa.DataType) -> pa.DataType:
+        self._named[_full_name(node, namespace)] = kind
+        return kind
+
+    def _by_name(self, name: str, namespace: str) -> pa.DataType:
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        for full in (name, f"{namespace}.{name}"):
+            if full in self._named:
+                found = self._named[full]
+                if found is None:
+                    raise UnsupportedFeatureError(f"Avro record {full} holds itself", feature="recursive Avro record")
+                return found
+        raise ValueError(f"unknown Avro type {name!r}")
+
+
+def _full_name(node: dict[str, Any], namespace: str) -> str:
+    name = str(node["name"])
+    if "." in name:
+        return name
+    own = node.get("namespace", namespace)
+    return f"{own}.{name}" if own else name
+
+
+def _logical(node: dict[str, Any]) -> pa.DataType | None:
+    """Arrow type of a logical type; one that is unknown or does not fit its type is ignored, as Avro demands."""
+    logical = node.get("logicalType")
+    if logical == "decimal" and node["type"] in ("bytes", "fixed"):
+        precision, scale = int(node["precision"]), int(node.get("scale", 0))
+        if precision > _MAX_PRECISION:
+            raise UnsupportedFeatureError(f"decimal of {precision} digits", feature="decimal256")
+        return pa.decimal128(precision, scale)
+    return _LOGICAL.get((node["type"], str(logical)))
+
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}

@@ -1,0 +1,432 @@
+"""Bloom filters over record keys, bit for bit those of Hudi, on whole Arrow columns.
+
+Text form: standard base64 of big-endian bytes.
+
+    ==========  ================================================================================
+    SIMPLE      ``i32 -1 | i32 hashes | u8 1 (murmur) | i32 bits | ceil(bits / 8) bytes``;
+                bit *i* is ``1 << (i & 7)`` of byte ``i >> 3``
+    DYNAMIC_V0  ``i32 -1 | i32 hashes | u8 1 | i32 bits | i32 entries per row | i32 entries in the
+                last row | i32 rows`` and that many SIMPLE filters, headers included
+    ==========  ================================================================================
+
+Hash: Hadoop's Murmur2, each hash seeded by the one before (first seed 0); bit ``abs(hash % bits)`` with Java's
+remainder. In Hudi: ``SimpleBloomFilter``, ``HoodieDynamicBoundedBloomFilter``, ``InternalBloomFilter``,
+``InternalDynamicBloomFilter``, ``BloomFilterUtils``, ``MurmurHash`` (1.1.1). Not read: filters of the unversioned
+Hadoop form and filters by another hash, neither of which Hudi writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lakedex.codec._strings import Keys, string_chunks
+from lakedex.errors import CorruptFileError, InvalidInputError
+
+__all__ = [
+    "DYNAMIC",
+    "SIMPLE",
+    "BloomBuilder",
+    "BloomFilter",
+    "HashedKeys",
+    "build_bloom",
+    "decode_bloom",
+    "filter_size",
+    "hash_keys",
+]
+
+SIMPLE = "SIMPLE"
+DYNAMIC = "DYNAMIC_V0"
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+
+_ROW_HEADER = struct.Struct(">iiBi")
+_DYNAMIC_HEADER = struct.Struct(">iiBiiii")
+_VERSION = -1
+_MURMUR = 1
+_INT_MAX = (1 << 31) - 1
+# The smallest double as false-positive rate asks for 1075 hashes.
+_MAX_HASHES = 1100
+
+_M = np.uint32(0x5BD1E995)
+_R = np.uint32(24)
+# Keys hashed at a time: the working set then stays within a core's cache.
+_BLOCK = 16_384
+
+
+# ------------------------------------------------------------------------------------------------ hashing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HashedKeys:
+    """A column of keys with its first hashes: hashed once, probes many filters of any size."""
+
+    keys: Keys
+    hashes: Words
+    """Magnitudes of the hash chain: one row per hash, one column per key."""
+
+    @property
+    def num_hashes(self) -> int:
+        """Length of the chain."""
+        return len(self.hashes)
+
+    def __len__(self) -> int:
+        return int(self.hashes.shape[1])
+
+
+def hash_keys(keys: Keys, num_hashes: int) -> HashedKeys:
+    """Hash a string column; :meth:`BloomFilter.probe` takes what comes out.
+
+    Args:
+        keys: string or large_string, chunked or not.
+        num_hashes: How many hashes the filters use (``max(f.num_hashes for f in filters)``).
+
+    Raises:
+        InvalidInputError: Null or empty keys, or a type that is no string.
+    """
+    _check_hashes(num_hashes)
+    hashes = np.empty((num_hashes, len(keys)), dtype=np.uint32)
+    at = 0
+    for block in _blocks(keys):
+        block.fill(hashes[:, at : at + block.size])
+        at += block.size
+    return HashedKeys(keys, hashes)
+
+
+class _Block:
+    """Keys cut into little-endian words that are already mixed: that part does not depend on the seed.
+
+    Keys are ordered by falling length, so the ones that have a *j*-th word are a prefix.
+    """
+
+    __slots__ = ("_lengths", "_order", "_tail", "_tail_factor", "_words", "size")
+
+    def __init__(self, offsets: npt.NDArray[np.int64], data: Bytes) -> None:
+        lengths = np.diff(offsets)
+        starts = offsets[:-1]
+        self.size = len(lengths)
+        counts = lengths >> 2
+        self._order: npt.NDArray[np.intp] | None = None
+        if counts[0] != counts[-1] or (counts != counts[0]).any():
+            self._order = np.argsort(-counts, kind="stable")
+            lengths, starts, counts = lengths[self._order], starts[self._order], counts[self._order]
+        self._lengths = lengths.astype(np.uint32)
+        self._words = _words(data, starts, counts)
+        self._tail, self._tail_factor = _tails(data, starts + lengths, lengths & 3)
+
+    def fill(self, out: Words) -> None:
+        """Write the chain's magnitudes, in the keys' own order, one hash per row of ``out``."""
+        hashed = np.zeros(self.size, dtype=np.uint32)
+        scratch = np.empty_like(hashed)
+        for row in out:
+            np.bitwise_xor(hashed, self._lengths, out=hashed)
+            for word in self._words:
+                part = hashed[: len(word)]
+                np.multiply(part, _M, out=part)
+                np.bitwise_xor(part, word, out=part)
+            np.bitwise_xor(hashed, self._tail, out=hashed)
+            np.multiply(hashed, self._tail_factor, out=hashed)
+            np.right_shift(hashed, 13, out=scratch)
+            np.bitwise_xor(hashed, scratch, out=hashed)
+            np.multiply(hashed, _M, out=hashed)
+            np.right_shift(hashed, 15, out=scratch)
+            np.bitwise_xor(hashed, scratch, out=hashed)
+            # abs(INT_MIN) stays INT_MIN, which read as unsigned is the magnitude that Java's remainder has.
+            np.abs(hashed.view(np.int32), out=scratch.view(np.int32))
+            if self._order is None:
+                row[:] = scratch
+            else:
+                row[self._order] = scratch
+
+
+def _blocks(keys: Keys) -> list[_Block]:
+    blocks: list[_Block] = []
+    for offsets, data, _ in string_chunks(keys, "record key"):
+        empty = int((offsets[1:] == offsets[:-1]).sum())
+        if empty:
+            raise InvalidInputError(f"{empty} empty record key(s)", count=empty)
+        starts = range(0, len(offsets) - 1, _BLOCK)
+        blocks.extend(_Block(offsets[start : start + _BLOCK + 1], data) for start in starts)
+    return blocks
+
+
+def _words(data: Bytes, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> list[Words]:
+    """The mixed *j*-th words of all keys that have one, for each *j*."""
+    most = int(counts[0])
+    if not most:
+        return []
+    windows = np.ndarray((len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))
+    # counts falls, so those above j end where -counts reaches -j.
+    ends = np.searchsorted(-counts, -np.arange(most), side="left")
+    words = []
+    for j in range(most):
+        word = windows[starts[: ends[j]] + 4 * j].astype(np.uint32)
+        word *= _M
+        word ^= word >> _R
+        word *= _M
+        words.append(word)
+    return words
+
+
+def _tails(data: Bytes, ends: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> tuple[Words, Words]:
+    """What the last 1 to 3 bytes add by xor, and the factor that follows (1 where there are none).
+
+    Java's bytes are signed, so each one is extended over the whole word.
+    """
+    signed = data.view(np.int8)
+    tail = np.zeros(len(ends), dtype=np.uint32)
+    for back in (1, 2, 3):
+        has = np.flatnonzero(left >= back)
+        if has.size:
+            byte = signed[ends[has] - back].astype(np.int32).view(np.uint32)
+            tail[has] ^= byte << np.uint32(8 * (back - 1))
+    return tail, np.where(left > 0, _M, np.uint32(1))
+
+
+def _check_hashes(num_hashes: int) -> None:
+    if not 1 <= num_hashes <= _MAX_HASHES:
+        raise InvalidInputError(f"a bloom filter uses 1 to {_MAX_HASHES} hashes, not {num_hashes}")
+
+
+def _set_bits(packed: Bytes, positions: Words | npt.NDArray[np.int64]) -> None:
+    """Set bits of contiguous packed rows, through a byte per bit where so many are set that this is faster."""
+    if positions.size < packed.size:
+        mask = np.uint8(1) << (positions & 7).astype(np.uint8)
+        np.bitwise_or.at(packed.reshape(-1), positions >> 3, mask)
+        return
+    bits = np.zeros(packed.size * 8, dtype=np.bool_)
+    bits[positions] = True
+    packed |= np.packbits(bits, bitorder="little").reshape(packed.shape)
+
+
+# ------------------------------------------------------------------------------------------------ filters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BloomFilter:
+    """A bloom filter as Hudi stores it."""
+
+    type_code: str
+    num_hashes: int
+    bits: int
+    """Bits per row."""
+    rows: Bytes
+    """One row of packed bits; several for a DYNAMIC_V0 filter that has grown."""
+    entries_per_row: int = 0
+    """DYNAMIC_V0 only."""
+    last_row_entries: int = 0
+    """DYNAMIC_V0 only: keys added since the last row was begun."""
+
+    def probe(self, keys: Keys | HashedKeys) -> npt.NDArray[np.bool_]:
+        """Which keys may be in: False is certain, True is not.
+
+        Raises:
+            InvalidInputError: Null or empty keys, or a type that is no string.
+        """
+        hashed = keys if isinstance(keys, HashedKeys) else hash_keys(keys, self.num_hashes)
+        if hashed.num_hashes < self.num_hashes:
+            hashed = hash_keys(hashed.keys, self.num_hashes)
+        chain = hashed.hashes[: self.num_hashes]
+        found = np.zeros(len(hashed), dtype=np.bool_)
+        for row in self.rows:
+            todo = None if not found.any() else np.flatnonzero(~found)
+            found[_survivors(row, chain, self.bits, todo)] = True
+        return found
+
+    def encode(self) -> bytes:
+        """The text form."""
+        row_header = _ROW_HEADER.pack(_VERSION, self.num_hashes, _MURMUR, self.bits)
+        parts: list[bytes] = []
+        if self.type_code == DYNAMIC:
+            shape = (self.entries_per_row, self.last_row_entries, len(self.rows))
+            parts.append(_DYNAMIC_HEADER.pack(_VERSION, self.num_hashes, _MURMUR, self.bits, *shape))
+        for row in self.rows:
+            parts += (row_header, row.tobytes())
+        return base64.b64encode(b"".join(parts))
+
+
+def _survivors(row: Bytes, chain: Words, bits: int, alive: npt.NDArray[np.intp] | None) -> npt.NDArray[np.intp] | slice:
+    """Keys whose bits are all set. Each hash is looked up for those only that passed the hashes before."""
+    for hashes in chain:
+        positions = (hashes if alive is None else hashes[alive]) % np.uint32(bits)
+        hit = (row[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(np.bool_)
+        if alive is None:
+            if not hit.all():
+                alive = np.flatnonzero(hit)
+        else:
+            alive = alive[hit]
+        if alive is not None and not alive.size:
+            break
+    return slice(None) if alive is None else alive
+
+
+def filter_size(num_entries: int, fpp: float) -> tuple[int, int]:
+    """Bits and hashes for a number of keys and a false-positive rate (``BloomFilterUtils``).
+
+    Raises:
+        InvalidInputError: No keys, or a rate outside of 0 to 1.
+    """
+    if num_entries < 1 or not 0 < fpp < 1:
+        raise InvalidInputError(f"a bloom filter needs entries >= 1 and 0 < fpp < 1, not {num_entries} and {fpp}")
+    bits = math.ceil(num_entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+    if bits > _INT_MAX:
+        raise InvalidInputError(f"a bloom filter of {num_entries} entries at {fpp} takes more than 2**31 bits")
+    return bits, math.ceil(math.log(2) * bits / num_entries)
+
+
+class BloomBuilder:
+    """Collects keys batch by batch into one filter.
+
+    A DYNAMIC_V0 filter begins a new row whenever ``num_entries`` keys are in, until its rows hold ``max_entries``;
+    from then on the first key goes to row 0 and the others to all rows in turn, from row 0 again.
+    """
+
+    def __init__(self, *, num_entries: int, fpp: float, type_code: str = DYNAMIC, max_entries: int = 100_000) -> None:
+        if type_code not in (SIMPLE, DYNAMIC):
+            raise InvalidInputError(f"a bloom filter is {SIMPLE} or {DYNAMIC}, not {type_code!r}")
+        self._type_code = type_code
+        self._bits, self._num_hashes = filter_size(num_entries, fpp)
+        self._row_size = -(-self._bits // 8)
+        self._num_entries = num_entries
+        self._max_rows = 1 if type_code == SIMPLE else max(1, -(-max_entries // num_entries))
+        self._added = 0
+        self._rows = np.zeros((1, self._row_size), dtype=np.uint8)
+
+    def add(self, keys: Keys) -> None:
+        """Add a string column.
+
+        Raises:
+            InvalidInputError: Null or empty keys, or a type that is no string. Nothing is added then.
+        """
+        blocks = _blocks(keys)
+        hashes = np.empty((self._num_hashes, min(_BLOCK, len(keys))), dtype=np.uint32)
+        for block in blocks:
+            part = hashes[:, : block.size]
+            block.fill(part)
+            self._set(part)
+
+    def _set(self, hashes: Words) -> None:
+        count = hashes.shape[1]
+        positions = hashes % np.uint32(self._bits)
+        if self._max_rows == 1:
+            _set_bits(self._rows, positions)
+        else:
+            row_of = self._row_of(np.arange(self._added, self._added + count))
+            first, last = int(row_of.min()), int(row_of.max())
+            self._grow(last + 1)
+            _set_bits(self._rows[first : last + 1], positions + (row_of - first) * (self._row_size * 8))
+        self._added += count
+
+    def _row_of(self, nth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Row of the n-th key (from 0)."""
+        full = self._max_rows * self._num_entries
+        if nth[-1] < full:
+            return nth // self._num_entries
+        in_turn = np.maximum(nth - full - 1, 0) % self._max_rows
+        return np.where(nth < full, nth // self._num_entries, in_turn)
+
+    def _grow(self, rows: int) -> None:
+        missing = rows - len(self._rows)
+        if missing > 0:
+            self._rows = np.concatenate([self._rows, np.zeros((missing, self._row_size), dtype=np.uint8)])
+
+    def finish(self) -> BloomFilter:
+        """The filter over all keys so far."""
+        rows = self._rows.copy()
+        if self._type_code == SIMPLE:
+            return BloomFilter(SIMPLE, self._num_hashes, self._bits, rows)
+        in_last = self._added - (len(rows) - 1) * self._num_entries
+        return BloomFilter(DYNAMIC, self._num_hashes, self._bits, rows, self._num_entries, in_last)
+
+
+def build_bloom(
+    keys: Keys, *, num_entries: int, fpp: float, type_code: str = DYNAMIC, max_entries: int = 100_000
+) -> BloomFilter:
+    """Filter over a string column, equal to the one that Java builds from the same keys in the same order.
+
+    Args:
+        keys: string or large_string, chunked or not.
+        num_entries: ``hoodie.index.bloom.num_entries``.
+        fpp: ``hoodie.index.bloom.fpp``.
+        type_code: ``hoodie.bloom.index.filter.type``.
+        max_entries: ``hoodie.bloom.index.filter.dynamic.max.entries``.
+
+    Raises:
+        InvalidInputError: Null or empty keys, a type that is no string, or parameters out of range.
+    """
+    builder = BloomBuilder(num_entries=num_entries, fpp=fpp, type_code=type_code, max_entries=max_entries)
+    builder.add(keys)
+    return builder.finish()
+
+
+# ------------------------------------------------------------------------------------------------ decoding
+
+
+def decode_bloom(text: bytes | str, type_code: str, path: str = "") -> BloomFilter:
+    """Filter from its text form. Offsets in errors count the bytes under the base64.
+
+    Raises:
+        CorruptFileError: Damaged text, or a type or hash that Hudi does not write.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptFileError(path, 0, "a bloom filter in base64", str(error)) from error
+    kind = type_code.upper()
+    if kind == SIMPLE:
+        num_hashes, bits = _shape(data, path)
+        rows = _rows(data, path, _ROW_HEADER.size, 1, -(-bits // 8))
+        return BloomFilter(SIMPLE, num_hashes, bits, rows)
+    if kind == DYNAMIC:
+        return _decode_dynamic(data, path)
+    raise CorruptFileError(path, 0, f"bloom filter type {SIMPLE} or {DYNAMIC}", repr(type_code))
+
+
+def _decode_dynamic(data: bytes, path: str) -> BloomFilter:
+    num_hashes, bits = _shape(data, path)
+    if len(data) < _DYNAMIC_HEADER.size:
+        raise CorruptFileError(path, len(data), f"a header of {_DYNAMIC_HEADER.size} bytes", f"{len(data)} bytes")
+    *_, per_row, in_last, count = _DYNAMIC_HEADER.unpack_from(data)
+    if count < 1 or per_row < 1 or in_last < 0:
+        found = f"{count} rows of {per_row}, {in_last} in the last"
+        raise CorruptFileError(path, _ROW_HEADER.size, "a filter with rows", found)
+    row_size = _ROW_HEADER.size - (-bits // 8)
+    with_headers = _rows(data, path, _DYNAMIC_HEADER.size, count, row_size)
+    row_header = np.frombuffer(_ROW_HEADER.pack(_VERSION, num_hashes, _MURMUR, bits), dtype=np.uint8)
+    wrong = np.flatnonzero((with_headers[:, : _ROW_HEADER.size] != row_header).any(axis=1))
+    if wrong.size:
+        offset = _DYNAMIC_HEADER.size + int(wrong[0]) * with_headers.shape[1]
+        found = with_headers[wrong[0], : _ROW_HEADER.size].tobytes().hex()
+        raise CorruptFileError(path, offset, f"the row header {row_header.tobytes().hex()}", found)
+    return BloomFilter(DYNAMIC, num_hashes, bits, with_headers[:, _ROW_HEADER.size :], per_row, in_last)
+
+
+def _shape(data: bytes, path: str) -> tuple[int, int]:
+    """Hashes and bits from the header that both forms begin with."""
+    if len(data) < _ROW_HEADER.size:
+        raise CorruptFileError(path, len(data), f"a header of {_ROW_HEADER.size} bytes", f"{len(data)} bytes")
+    version, num_hashes, hash_type, bits = _ROW_HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptFileError(path, 0, f"bloom filter version {_VERSION}", str(version))
+    if not 1 <= num_hashes <= _MAX_HASHES:
+        raise CorruptFileError(path, 4, f"1 to {_MAX_HASHES} hashes", str(num_hashes))
+    if hash_type != _MURMUR:
+        raise CorruptFileError(path, 8, f"hash type {_MURMUR} (murmur)", str(hash_type))
+    if bits < 1:
+        raise CorruptFileError(path, 9, "a positive number of bits", str(bits))
+    return num_hashes, bits
+
+
+def _rows(data: bytes, path: str, start: int, count: int, row_size: int) -> Bytes:
+    """View of the rows that must fill ``data`` from ``start``."""
+    if len(data) - start != count * row_size:
+        expected = f"{count} row(s) of {row_size} bytes"
+        raise CorruptFileError(path, start, expected, f"{len(data) - start} bytes")
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(count, row_size)

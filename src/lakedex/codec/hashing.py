@@ -1,0 +1,128 @@
+"""Hashes by which Hudi names columns, partitions and files, and spreads keys over file groups.
+
+    ============  ==================================================  ==========
+    id            hash                                                text
+    ============  ==================================================  ==========
+    column        XXH64 of the dotted name                            12 chars
+    partition     XXH64 of the path, ``.`` for a table without any    12 chars
+    file          MD5 of the file name (without its folder)           24 chars
+    ============  ==================================================  ==========
+
+Texts are standard base64 with padding. In Hudi: ``HashID``, ``ColumnIndexID``, ``PartitionIndexID``, ``FileIndexID``,
+and ``HoodieTableMetadataUtil.mapRecordKeyToFileGroupIndex`` (1.1.1).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import md5
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from lakedex.codec._strings import Keys, StringChunk, string_chunks
+from lakedex.errors import InvalidInputError
+
+__all__ = ["column_id", "file_group_index", "file_group_index_many", "file_id", "java_hash", "partition_id"]
+
+# HashID keeps 0xdabadaba in an int; XXHash64 widens it to a long, sign and all.
+SEED_64 = 0xFFFFFFFF_DABADABA
+NON_PARTITIONED = "."
+
+_INT_MAX = (1 << 31) - 1
+_MAX_BMP = 0xFFFF
+_MAX_ASCII = 0x7F
+
+
+@lru_cache(maxsize=4096)
+def column_id(name: str) -> str:
+    """Id of a column by its (dotted) name."""
+    return _xxh64(name)
+
+
+@lru_cache(maxsize=4096)
+def partition_id(path: str) -> str:
+    """Id of a partition by its path; ``''`` stands for the one of a table without partitions."""
+    return _xxh64(path or NON_PARTITIONED)
+
+
+def file_id(name: str) -> str:
+    """Id of a file by its name."""
+    return b64encode(md5(name.encode(), usedforsecurity=False).digest()).decode("ascii")
+
+
+def _xxh64(text: str) -> str:
+    return b64encode(xxhash.xxh64_digest(text.encode(), seed=SEED_64)).decode("ascii")
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode``: a signed 32 bit sum over UTF-16 units."""
+    value = int(_hashes(*_units([text]))[0])
+    return value - (1 << 32) if value >> 31 else value
+
+
+def file_group_index(key: str, n: int) -> int:
+    """Which of ``n`` file groups of a metadata partition holds ``key``."""
+    return int(file_group_index_many([key], n)[0])
+
+
+def file_group_index_many(keys: Sequence[str] | Keys, n: int) -> npt.NDArray[np.int64]:
+    """:func:`file_group_index` of each key.
+
+    Raises:
+        InvalidInputError: ``n`` below 1, or keys that are null or no strings.
+    """
+    if not 1 <= n <= _INT_MAX:
+        raise InvalidInputError(f"a metadata partition has 1 to {_INT_MAX} file groups, not {n}")
+    if n == 1:
+        return np.zeros(len(keys), dtype=np.int64)
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        parts = [_arrow_hashes(chunk) for chunk in string_chunks(keys)]
+        hashes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint32)
+    else:
+        hashes = _hashes(*_units(keys))
+    # Java: abs(abs(h) % n). Its abs leaves INT_MIN alone, whose remainder's magnitude is that of 2**31.
+    magnitude = np.abs(hashes.view(np.int32)).view(np.uint32)
+    return (magnitude % np.uint32(n)).astype(np.int64)
+
+
+def _arrow_hashes(chunk: StringChunk) -> npt.NDArray[np.uint32]:
+    offsets, data, array = chunk
+    if data.size and data.max() > _MAX_ASCII:
+        return _hashes(*_units([str(key) for key in array.to_pylist()]))
+    return _hashes(data, offsets)
+
+
+def _units(keys: Sequence[str]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
+    """UTF-16 units of all keys in a row, and where each key begins (with the end as last entry)."""
+    joined = "".join(keys)
+    units = np.frombuffer(joined.encode("utf-16-le", "surrogatepass"), dtype="<u2").astype(np.uint16, copy=False)
+    if joined and max(joined) > chr(_MAX_BMP):
+        lengths = [len(key.encode("utf-16-le", "surrogatepass")) // 2 for key in keys]
+    else:
+        lengths = [len(key) for key in keys]
+    offsets = np.zeros(len(keys) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return units, offsets
+
+
+def _hashes(
+    units: npt.NDArray[np.uint16] | npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint32]:
+    """Sum of ``unit * 31 ** (units after it)`` per key, modulo 2**32."""
+    lengths = np.diff(offsets)
+    result = np.zeros(len(lengths), dtype=np.uint32)
+    filled = lengths > 0
+    if not filled.any():
+        return result
+    powers = np.full(int(lengths.max()), 31, dtype=np.uint32)
+    powers[0] = 1
+    np.multiply.accumulate(powers, out=powers)
+    after = np.repeat(offsets[1:], lengths) - np.arange(1, len(units) + 1)
+    terms = powers[after] * units
+    result[filled] = np.add.reduceat(terms, offsets[:-1][filled])
+    return result

@@ -1,0 +1,155 @@
+"""The frame around every block of an HFile, and its compression.
+
+    ======  ====================================================================
+    bytes   content (big-endian)
+    ======  ====================================================================
+    8       magic, which names the kind of block
+    4       size on disk without this header (payload and checksums)
+    4       size of the payload when not compressed
+    8       offset of the previous block, -1 for none; nothing in Hudi reads it
+    1       kind of checksum: 0 none, 1 CRC32, 2 CRC32C
+    4       bytes that one checksum covers: 16384
+    4       size on disk with this header but without checksums
+    n       payload, compressed as a whole
+    4 x m   checksums, m = size on disk without checksums / 16384, rounded up
+    ======  ====================================================================
+
+In Hudi: ``HFileBlock`` (1.1.1), which writes zero bytes for checksums of kind 0 and skips all of them on reading, as is
+done here. Codecs are gzip and none; Hudi's native reader has no other either.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from lakedex.errors import CorruptFileError
+
+__all__ = [
+    "CODEC_GZIP",
+    "CODEC_NONE",
+    "DATA",
+    "FILE_INFO",
+    "HEADER_SIZE",
+    "INTERMEDIATE_INDEX",
+    "LEAF_INDEX",
+    "META",
+    "ROOT_INDEX",
+    "decode_block",
+    "encode_block",
+]
+
+DATA = b"DATABLK*"
+META = b"METABLKc"
+LEAF_INDEX = b"IDXLEAF2"
+INTERMEDIATE_INDEX = b"IDXINTE2"
+ROOT_INDEX = b"IDXROOT2"
+FILE_INFO = b"FILEINF2"
+
+CODEC_GZIP = 1
+CODEC_NONE = 2
+
+HEADER_SIZE = 33
+BYTES_PER_CHECKSUM = 16384
+MAX_PAYLOAD_SIZE = 1 << 30
+MAX_DEFLATE_RATIO = 1032
+"""A deflate stream cannot grow by more than this, so a header that declares more is wrong."""
+
+_HEADER = struct.Struct(">8siiqBii")
+_GZIP_WBITS = 31
+_RAW_WBITS = -15
+_GZIP_START = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+"""Deflate, no flags, no time, unknown system: what Java writes since 16, and the same on every platform."""
+_GZIP_END = struct.Struct("<II")
+_GZIP_LEVELS = (6, 7, 8, 9, 5, 4, 3, 2, 1)
+
+
+def decode_block(
+    view: bytes | memoryview, magic: bytes, codec: int, *, offset: int, path: str = ""
+) -> tuple[bytes, int]:
+    """Unpack the block at the beginning of some bytes.
+
+    Args:
+        view: Bytes that begin with the block.
+        magic: The kind of block that must stand there.
+        codec: How the file is compressed, from its trailer.
+        offset: Offset of ``view`` in the file.
+        path: Named in the error.
+
+    Returns:
+        The payload, decompressed, and the size of the block on disk.
+    """
+    if len(view) < HEADER_SIZE:
+        raise CorruptFileError(path, offset, f"a block header of {HEADER_SIZE} bytes", f"{len(view)} bytes")
+    found, on_disk, plain_size, _previous, _kind, _per, data_size = _HEADER.unpack_from(view)
+    if found != magic:
+        raise CorruptFileError(path, offset, f"block magic {magic!r}", repr(found))
+    available = len(view) - HEADER_SIZE
+    if not 0 <= on_disk <= available:
+        raise CorruptFileError(path, offset + 8, f"a block of 0 to {available} bytes", f"{on_disk} bytes")
+    packed_size = data_size - HEADER_SIZE
+    if not 0 <= packed_size <= on_disk:
+        raise CorruptFileError(path, offset + 29, f"{HEADER_SIZE} to {HEADER_SIZE + on_disk}", str(data_size))
+    limit = packed_size if codec == CODEC_NONE else min(MAX_PAYLOAD_SIZE, packed_size * MAX_DEFLATE_RATIO)
+    if not 0 <= plain_size <= limit or (codec == CODEC_NONE and plain_size != packed_size):
+        raise CorruptFileError(path, offset + 12, f"a payload that {packed_size} bytes can hold", f"{plain_size} bytes")
+    packed = view[HEADER_SIZE : HEADER_SIZE + packed_size]
+    payload = bytes(packed) if codec == CODEC_NONE else _gunzip(packed, plain_size, offset + HEADER_SIZE, path)
+    return payload, HEADER_SIZE + on_disk
+
+
+def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> bytes:
+    """Decompress to exactly ``size`` bytes; HBase may write several gzip members after one another."""
+    parts: list[bytes] = []
+    left = size
+    rest: bytes | memoryview = packed
+    while True:
+        stream = zlib.decompressobj(_GZIP_WBITS)
+        try:
+            # One byte more than is due: it shows a stream that is too long, and lets zlib reach its checksum.
+            part = stream.decompress(rest, left + 1)
+        except zlib.error as error:
+            raise CorruptFileError(path, offset, "a gzip stream", str(error)) from None
+        left -= len(part)
+        parts.append(part)
+        if left < 0 or not stream.eof:
+            raise CorruptFileError(
+                path, offset, f"a gzip stream of {size} bytes", "a longer one" if left < 0 else "one that has no end"
+            )
+        rest = stream.unused_data
+        if not rest:
+            break
+    if left:
+        raise CorruptFileError(path, offset, f"a gzip stream of {size} bytes", f"{size - left} bytes")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def encode_block(magic: bytes, payload: bytes, codec: int, *, previous: int = -1) -> bytes:
+    """Pack a payload as a block."""
+    packed = payload if codec == CODEC_NONE else _gzip(payload)
+    checksums = _checksum_size(HEADER_SIZE + len(packed))
+    header = _HEADER.pack(
+        magic, len(packed) + checksums, len(payload), previous, 0, BYTES_PER_CHECKSUM, HEADER_SIZE + len(packed)
+    )
+    return b"".join((header, packed, bytes(checksums)))
+
+
+def _checksum_size(data_size: int) -> int:
+    return -(-data_size // BYTES_PER_CHECKSUM) * 4
+
+
+def _gzip(payload: bytes) -> bytes:
+    """Compress so that readers which count checksums differently agree on where the stream ends.
+
+    hudi-rs derives the number of checksums from a size that already holds them. Where the two counts differ (a few
+    bytes below a multiple of 16384) it cuts the stream, so another level is tried.
+    """
+    end = _GZIP_END.pack(zlib.crc32(payload), len(payload))
+    packed = b""
+    for level in _GZIP_LEVELS:
+        packed = zlib.compress(payload, level, _RAW_WBITS)
+        size = HEADER_SIZE + len(_GZIP_START) + len(packed) + len(end)
+        checksums = _checksum_size(size)
+        if _checksum_size(size + checksums) == checksums:
+            break
+    return b"".join((_GZIP_START, packed, end))

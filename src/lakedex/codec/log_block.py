@@ -1,0 +1,298 @@
+"""Blocks of log files.
+
+    ======  ====================================================================
+    bytes   content (big-endian)
+    ======  ====================================================================
+    6       ``#HUDI#``
+    8       size of the block after this field
+    4       version of the layout: 1
+    4       type of the block: its place in ``BLOCK_TYPES``
+    map     header: a count, then for each entry (4 bytes each) its place in ``HEADER_KEYS`` and size, then UTF-8 text
+    8       size of the content
+    n       content
+    4       footer: a map without entries
+    8       size of the block with the magic and without the first size field
+    ======  ====================================================================
+
+In Hudi: ``HoodieLogFormatWriter``, ``HoodieLogFileReader`` and ``HoodieLogBlock`` (1.1.1). Its reader takes a block for
+corrupt if its two sizes differ or if neither the end of the file nor the magic follows, and goes on at the next magic:
+records are lost in silence. Here every damage is an error. A block without a single byte is no block: an empty log
+file is what a writer leaves that ended before its first block.
+
+Hudi keeps the header in a hash map of enums, so its order differs from run to run; here it is that of the dict.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakedex.codec.delete_block import decode_delete_block, encode_delete_block
+from lakedex.codec.hfile import Fetch
+from lakedex.errors import CorruptFileError, InvalidInputError
+
+__all__ = [
+    "BLOCK_TYPES",
+    "HEADER_KEYS",
+    "Fetch",
+    "LogBlock",
+    "RollbackCommand",
+    "decode_command_block",
+    "decode_delete_block",
+    "decode_log_blocks",
+    "encode_delete_block",
+    "encode_log_block",
+    "encode_rollback_block",
+    "read_block_headers",
+]
+
+BLOCK_TYPES = ("COMMAND", "DELETE", "CORRUPT", "AVRO_DATA", "HFILE_DATA", "PARQUET_DATA", "CDC_DATA")
+HEADER_KEYS = (
+    "INSTANT_TIME",
+    "TARGET_INSTANT_TIME",
+    "SCHEMA",
+    "COMMAND_BLOCK_TYPE",
+    "COMPACTED_BLOCK_TIMES",
+    "RECORD_POSITIONS",
+    "BLOCK_IDENTIFIER",
+    "IS_PARTIAL",
+    "BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS",
+)
+
+WINDOW_SIZE = 64 * 1024
+"""Fetched at once when only headers are read: a header is a schema and little more."""
+
+_MAGIC = b"#HUDI#"
+_VERSION = 1
+_ROLLBACK = "0"
+_MAX_BLOCK_SIZE = 2**31 - 1
+_CORRUPT = BLOCK_TYPES.index("CORRUPT")
+
+_START = struct.Struct(">6sqiii")
+_ENTRY = struct.Struct(">ii")
+_LONG = struct.Struct(">q")
+_END = struct.Struct(">iq")
+
+_SIZE_AT = len(_MAGIC)
+_SIZED_FROM = _SIZE_AT + 8
+_MIN_SIZE = 4 + 4 + 4 + 8 + _END.size
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """One block.
+
+    Attributes:
+        block_type: One of ``BLOCK_TYPES``.
+        header: Texts by the names of ``HEADER_KEYS``, in the order of the file.
+        content: A view of the content; empty if only headers were read.
+        offset: Where the block begins in the file.
+        content_offset: Where its content begins in the file.
+        content_length: Size of the content.
+    """
+
+    block_type: str
+    header: dict[str, str]
+    content: bytes | memoryview
+    offset: int
+    content_offset: int
+    content_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackCommand:
+    """What a command block asks for: blocks before it that ``target_instant`` wrote are void."""
+
+    instant: str
+    target_instant: str
+
+
+class _Source(Protocol):
+    """Bytes of a log file; the caller stays within its size."""
+
+    size: int
+
+    def take(self, start: int, end: int) -> bytes | memoryview: ...
+
+
+class _Buffer:
+    """A log file in memory."""
+
+    __slots__ = ("size", "view")
+
+    def __init__(self, buf: bytes | memoryview) -> None:
+        self.view = memoryview(buf)
+        self.size = len(self.view)
+
+    def take(self, start: int, end: int) -> memoryview:
+        return self.view[start:end]
+
+
+class _Window:
+    """A log file read in windows, for what lies close together is needed together."""
+
+    __slots__ = ("buffer", "fetch", "path", "size", "start")
+
+    def __init__(self, fetch: Fetch, size: int, path: str) -> None:
+        self.fetch = fetch
+        self.size = size
+        self.path = path
+        self.start = 0
+        self.buffer: bytes | memoryview = b""
+
+    def take(self, start: int, end: int) -> bytes | memoryview:
+        if not self.start <= start or end > self.start + len(self.buffer):
+            stop = min(max(end, start + WINDOW_SIZE), self.size)
+            (self.buffer,) = self.fetch([(start, stop)])
+            self.start = start
+            if len(self.buffer) != stop - start:
+                raise CorruptFileError(self.path, start, f"{stop - start} bytes", f"{len(self.buffer)} bytes")
+        return self.buffer[start - self.start : end - self.start]
+
+
+def decode_log_blocks(buf: bytes | memoryview, path: str = "") -> list[LogBlock]:
+    """Read all blocks of a log file in memory; their contents are views of it.
+
+    Raises:
+        CorruptFileError: Any damage, with the offset of the field that shows it.
+    """
+    source = _Buffer(buf)
+    blocks: list[LogBlock] = []
+    pos = 0
+    while pos < source.size:
+        block, pos = _read_block(source, pos, path)
+        start = block.content_offset
+        content = source.view[start : start + block.content_length]
+        blocks.append(LogBlock(block.block_type, block.header, content, block.offset, start, block.content_length))
+    return blocks
+
+
+def read_block_headers(fetch: Fetch, size: int, path: str = "") -> list[LogBlock]:
+    """Read all blocks of a log file without their contents.
+
+    Blocks that lie within 64 KiB share one call of ``fetch``; otherwise each block takes one call, for the end of
+    one block and the header of the next.
+
+    Args:
+        fetch: Gives the bytes of half-open ranges ``(start, end)`` of the file.
+        size: Size of the file.
+        path: Named in errors.
+
+    Raises:
+        CorruptFileError: Any damage outside the contents.
+    """
+    source = _Window(fetch, size, path)
+    blocks: list[LogBlock] = []
+    pos = 0
+    while pos < size:
+        block, pos = _read_block(source, pos, path)
+        blocks.append(block)
+    return blocks
+
+
+def _read_block(source: _Source, offset: int, path: str) -> tuple[LogBlock, int]:
+    """Read the block at an offset, without its content; also gives the offset after it."""
+    left = source.size - offset
+    if left < _SIZED_FROM + _MIN_SIZE:
+        raise CorruptFileError(path, offset, f"a log block of at least {_SIZED_FROM + _MIN_SIZE} bytes", f"{left}")
+    magic, size, version, kind, count = _START.unpack(source.take(offset, offset + _START.size))
+    if magic != _MAGIC:
+        raise CorruptFileError(path, offset, f"log block magic {_MAGIC!r}", repr(magic))
+    if not _MIN_SIZE <= size <= min(left - _SIZED_FROM, _MAX_BLOCK_SIZE):
+        expected = f"a log block of {_MIN_SIZE} to {left - _SIZED_FROM} bytes"
+        raise CorruptFileError(path, offset + _SIZE_AT, expected, f"{size} bytes")
+    if version != _VERSION:
+        raise CorruptFileError(path, offset + _SIZED_FROM, f"log format version {_VERSION}", str(version))
+    if not 0 <= kind < len(BLOCK_TYPES) or kind == _CORRUPT:
+        raise CorruptFileError(path, offset + _SIZED_FROM + 4, "a type of log block that Hudi writes", str(kind))
+    end = offset + _SIZED_FROM + size
+    header, pos = _read_header(source, offset + _START.size, count, end - _END.size - _LONG.size, path)
+    (content_length,) = _LONG.unpack(source.take(pos, pos + _LONG.size))
+    content_offset = pos + _LONG.size
+    if content_length != end - _END.size - content_offset:
+        expected = f"content of {end - _END.size - content_offset} bytes"
+        raise CorruptFileError(path, pos, expected, f"{content_length} bytes")
+    footer, size_again = _END.unpack(source.take(end - _END.size, end))
+    if footer != 0:
+        raise CorruptFileError(path, end - _END.size, "a footer without entries", f"{footer} entries")
+    if size_again != size + len(_MAGIC):
+        raise CorruptFileError(path, end - _LONG.size, f"block size {size + len(_MAGIC)} again", str(size_again))
+    return LogBlock(BLOCK_TYPES[kind], header, b"", offset, content_offset, content_length), end
+
+
+def _read_header(source: _Source, pos: int, count: int, limit: int, path: str) -> tuple[dict[str, str], int]:
+    """Read the entries of a header, which must end at or before ``limit``."""
+    if not 0 <= count <= len(HEADER_KEYS):
+        raise CorruptFileError(path, pos - 4, f"0 to {len(HEADER_KEYS)} header entries", str(count))
+    header: dict[str, str] = {}
+    for _ in range(count):
+        text_at = pos + _ENTRY.size
+        if text_at > limit:
+            raise CorruptFileError(path, pos, f"{count} header entries in the block", f"{len(header)}")
+        ordinal, size = _ENTRY.unpack(source.take(pos, text_at))
+        if not 0 <= ordinal < len(HEADER_KEYS) or HEADER_KEYS[ordinal] in header:
+            expected = f"a header key of 0 to {len(HEADER_KEYS) - 1}, once"
+            raise CorruptFileError(path, pos, expected, str(ordinal))
+        if not 0 <= size <= limit - text_at:
+            expected = f"a header text of 0 to {limit - text_at} bytes"
+            raise CorruptFileError(path, pos + 4, expected, f"{size} bytes")
+        pos = text_at + size
+        try:
+            header[HEADER_KEYS[ordinal]] = str(source.take(text_at, pos), "utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptFileError(path, text_at, "a header text in UTF-8", str(error)) from None
+    return header, pos
+
+
+def encode_log_block(block_type: str, header: Mapping[str, str], content: bytes | memoryview) -> bytes:
+    """Write a block.
+
+    Args:
+        block_type: One of ``BLOCK_TYPES`` except ``CORRUPT``.
+        header: Texts by the names of ``HEADER_KEYS``. Hudi requires INSTANT_TIME, and SCHEMA on data and delete blocks.
+        content: The content, complete.
+
+    Raises:
+        InvalidInputError: A type or header key that Hudi does not know, or a block that is too large for its reader.
+    """
+    if block_type not in BLOCK_TYPES or block_type == "CORRUPT":
+        raise InvalidInputError(f"log block type {block_type!r} is not one that Hudi writes")
+    head = bytearray()
+    for key, text in header.items():
+        if key not in HEADER_KEYS:
+            raise InvalidInputError(f"log block header key {key!r} is not one of {', '.join(HEADER_KEYS)}")
+        data = text.encode()
+        head += _ENTRY.pack(HEADER_KEYS.index(key), len(data)) + data
+    size = _MIN_SIZE + len(head) + len(content)
+    if size + _SIZED_FROM > _MAX_BLOCK_SIZE:
+        raise InvalidInputError(f"a log block of {size} bytes is larger than Hudi reads")
+    start = _START.pack(_MAGIC, size, _VERSION, BLOCK_TYPES.index(block_type), len(header))
+    return b"".join((start, head, _LONG.pack(len(content)), content, _END.pack(0, size + len(_MAGIC))))
+
+
+def decode_command_block(block: LogBlock, path: str = "") -> RollbackCommand:
+    """Read a command block. All of it stands in the header; a rollback is the only command that Hudi has.
+
+    Raises:
+        CorruptFileError: Another command, or no instant in the header.
+    """
+    header = block.header
+    if block.block_type != "COMMAND" or header.get("COMMAND_BLOCK_TYPE") != _ROLLBACK:
+        found = f"{block.block_type} {header.get('COMMAND_BLOCK_TYPE')}"
+        raise CorruptFileError(path, block.offset, f"COMMAND {_ROLLBACK} (rollback)", found)
+    if "INSTANT_TIME" not in header or "TARGET_INSTANT_TIME" not in header:
+        expected = "INSTANT_TIME and TARGET_INSTANT_TIME"
+        raise CorruptFileError(path, block.offset, expected, ", ".join(header))
+    return RollbackCommand(header["INSTANT_TIME"], header["TARGET_INSTANT_TIME"])
+
+
+def encode_rollback_block(command: RollbackCommand) -> bytes:
+    """Write a command block that rolls an instant back."""
+    header = {
+        "INSTANT_TIME": command.instant,
+        "COMMAND_BLOCK_TYPE": _ROLLBACK,
+        "TARGET_INSTANT_TIME": command.target_instant,
+    }
+    return encode_log_block("COMMAND", header, b"")

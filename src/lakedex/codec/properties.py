@@ -1,0 +1,153 @@
+r"""Java ``.properties`` text, and the checksum of ``hoodie.properties``.
+
+Bytes are ISO-8859-1. A logical line is ``key``, a separator (``=``, ``:`` or blanks) and ``value``; a line that ends
+in an odd number of backslashes goes on in the next one, whose leading blanks are skipped; lines whose first character
+is ``#`` or ``!`` are comments. ``\t \n \r \f \uXXXX`` are escapes, any other escaped character stands for itself.
+UTF-16 surrogates are escaped one by one.
+
+In Java: ``java.util.Properties.load`` and ``store``; in Hudi: ``HoodieTableConfig.generateChecksum`` (1.1.1).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+
+from lakedex.errors import CorruptFileError
+
+__all__ = ["decode_properties", "encode_properties", "table_checksum"]
+
+_BLANKS = " \t\f"
+_LINE_ENDS = "\r\n"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})?|.)", re.DOTALL)
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_TO_ESCAPE = re.compile(r"[\t\n\f\r\\=:#!]|[^ -~]")
+_COMMENT_LINE = re.compile(r"\r\n|\r|\n")
+_MAX_BMP = 0xFFFF
+
+
+def table_checksum(database: str | None, table: str) -> int:
+    """Value of ``hoodie.table.checksum``."""
+    return zlib.crc32(f"{database or ''}.{table}".encode())
+
+
+def decode_properties(data: bytes, path: str = "") -> dict[str, str]:
+    r"""Entries of a properties file, in the file's order; a repeated key has its last value.
+
+    Raises:
+        CorruptFileError: A ``\u`` without four hexadecimal digits.
+    """
+    entries: dict[str, str] = {}
+    for start, line in _logical_lines(data.decode("latin-1")):
+        key = _KEY.match(line)
+        end = key.end() if key else 0
+        separator = _SEPARATOR.match(line, end)
+        value = separator.end() if separator else end
+        entries[_unescape(line[:end], path, start)] = _unescape(line[value:], path, start)
+    return entries
+
+
+def encode_properties(entries: Mapping[str, str], comment: str | None = None) -> bytes:
+    """Properties text with the entries in their order. Equal entries give equal bytes (no date line).
+
+    Args:
+        entries: Keys and values.
+        comment: Text for comment lines at the top.
+    """
+    lines = []
+    if comment is not None:
+        lines += [f"#{_comment(part)}" for part in _COMMENT_LINE.split(comment)]
+    lines += [f"{_escape(key, blanks=True)}={_escape(value, blanks=False)}" for key, value in entries.items()]
+    return "".join(f"{line}\n" for line in lines).encode("latin-1")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Start and text of each line after joining, without comments and empty lines.
+
+    Follows ``Properties.LineReader`` to the letter, also where it is odd: a lone backslash before the end of the file
+    is an entry with an empty key, and a comment sign counts after an empty line that goes on.
+    """
+    at, end = 0, len(text)
+    start, parts = -1, ""
+    continues = False
+    while at < end:
+        # A line that is gone on to keeps its line end (it then ends the entry); a fresh one skips over them.
+        skip = _BLANKS if continues else _BLANKS + _LINE_ENDS
+        while at < end and text[at] in skip:
+            at += 1
+        if at == end:
+            break
+        line_end = _line_end(text, at)
+        if not parts and text[at] in "#!":
+            at, continues = line_end, False
+            continue
+        if not parts:
+            start = at
+        line = text[at:line_end]
+        odd = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts += line[:-1] if odd else line
+        at = line_end + (2 if text.startswith("\r\n", line_end) else 1)
+        if odd and line_end + 1 < end:
+            continues = True
+            continue
+        if parts or odd:
+            yield start, parts
+        parts, continues = "", False
+    if parts:
+        yield start, parts
+
+
+def _line_end(text: str, at: int) -> int:
+    ends = [found for found in (text.find("\n", at), text.find("\r", at)) if found >= 0]
+    return min(ends, default=len(text))
+
+
+def _unescape(text: str, path: str, start: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def plain(match: re.Match[str]) -> str:
+        letter, digits = match.group(1), match.group(2)
+        if digits is not None:
+            return chr(int(digits, 16))
+        if letter == "u":
+            found = repr(text[match.start() : match.start() + 6])
+            raise CorruptFileError(path, start, "four hexadecimal digits after \\u in this line", found)
+        return _ESCAPES.get(letter, letter)
+
+    joined = _ESCAPE.sub(plain, text)
+    return _SURROGATES.sub(lambda pair: pair.group().encode("utf-16", "surrogatepass").decode("utf-16"), joined)
+
+
+def _escape(text: str, *, blanks: bool) -> str:
+    escaped = _TO_ESCAPE.sub(_escape_one, text)
+    if blanks:
+        return escaped.replace(" ", "\\ ")
+    # Only the first blank of a value would be skipped when reading.
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
+
+
+def _escape_one(match: re.Match[str]) -> str:
+    letter = match.group()
+    for short, meant in _ESCAPES.items():
+        if meant == letter:
+            return f"\\{short}"
+    if letter in "\\=:#!":
+        return f"\\{letter}"
+    return _unicode_escape(letter)
+
+
+def _unicode_escape(letter: str) -> str:
+    code = ord(letter)
+    if code > _MAX_BMP:
+        code -= 0x10000
+        return f"\\u{0xD800 + (code >> 10):04X}\\u{0xDC00 + (code & 0x3FF):04X}"
+    return f"\\u{code:04X}"
+
+
+def _comment(line: str) -> str:
+    return "".join(letter if letter <= "\xff" else _unicode_escape(letter) for letter in line)

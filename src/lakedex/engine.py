@@ -1,0 +1,105 @@
+"""Who moves the rows: the small protocol between lakedex's actions and an engine.
+
+An action (upsert, delete …) is written once against :class:`Engine`. Its row work is done by *batch maps*:
+picklable module-level callables, Arrow batches in, Arrow batches out. On Spark they run inside tasks
+(``mapInArrow``); the local engine runs them in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+__all__ = ["BatchMap", "Engine", "Frame", "TaskId", "current_task", "in_task"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """Which attempt of which task runs: Hudi's write token ``<partition>-<stage>-<attempt>``."""
+
+    partition: int = 0
+    stage: int = 0
+    attempt: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.stage}-{self.attempt}"
+
+
+in_task: ContextVar[TaskId | None] = ContextVar("lakedex_task", default=None)
+"""Set by an engine around each call of a batch map or task function."""
+
+
+def current_task() -> TaskId:
+    """The running task's identity; all zeros outside of an engine."""
+    return in_task.get() or TaskId()
+
+
+class BatchMap(Protocol):
+    """A picklable function over one task's batches."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches that come out."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Transform one task's batches, as a stream."""
+
+
+class Frame(Protocol):
+    """Rows held by an engine. Opaque: only the engine that made it looks inside."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+
+
+class Engine(Protocol):
+    """Where stages run."""
+
+    @property
+    def name(self) -> str:
+        """``spark`` or ``local``."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
+
+    def schema_of(self, data: Any) -> pa.Schema:
+        """Arrow schema of a user's frame. Raises ``InvalidInputError`` for what is no frame."""
+
+    def stage(self, data: Any, prepare: BatchMap) -> Frame:
+        """Run ``prepare`` over a user's frame exactly once and keep what comes out.
+
+        Later stages read the kept rows, so the input may be non-deterministic or read the table that is written.
+        """
+
+    def keep(self, frame: Frame) -> Frame:
+        """Compute a lazy frame once, so that it can be read several times."""
+
+    def from_arrow(self, table: pa.Table) -> Frame:
+        """Rows that the driver holds."""
+
+    def map(self, frame: Frame, fn: BatchMap) -> Frame:
+        """Apply ``fn`` to each task's batches. May be lazy; runs once per :meth:`collect` or :meth:`stage`."""
+
+    def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
+        """Bring all rows with equal ``by`` (an int32 or string column) into one task, sorted by ``by`` then ``order``."""
+
+    def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
+        """Left outer join; a row of ``left`` comes once per partner. Nulls never match."""
+
+    def collect(self, frame: Frame) -> pa.Table:
+        """Rows to the driver."""
+
+    def run(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """``fn`` of each item, in order, as one task each. ``fn``, items and results pickle."""
+
+    def release(self, frame: Frame) -> None:
+        """Free what :meth:`stage` kept."""

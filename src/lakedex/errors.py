@@ -1,0 +1,129 @@
+"""Every error that lakedex raises on purpose.
+
+One base, :class:`LakedexError`; where Python has a word for the kind of failure (``FileNotFoundError``,
+``ValueError``, ``NotImplementedError``, ``TimeoutError``) the error is also that. Fields are attributes.
+Errors cross Spark workers, so they pickle with their fields (``__reduce__``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CommitConflictError",
+    "CommitError",
+    "CommitStateUnknownError",
+    "CorruptFileError",
+    "FormatError",
+    "IndexInconsistentError",
+    "IndexingError",
+    "InvalidInputError",
+    "LakedexError",
+    "LockTimeoutError",
+    "MissingDependencyError",
+    "OptionError",
+    "SchemaMismatchError",
+    "TableExistsError",
+    "TableNotFoundError",
+    "UnsupportedFeatureError",
+]
+
+
+def _rebuild(cls: type[LakedexError], message: str, fields: dict[str, Any]) -> LakedexError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(fields)
+    return error
+
+
+class LakedexError(Exception):
+    """Base of all errors of lakedex."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self.args[0]) if self.args else "", dict(self.__dict__))
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+class TableNotFoundError(LakedexError, FileNotFoundError):
+    """No Hudi table at the path. Fields: ``path``."""
+
+
+class TableExistsError(LakedexError, FileExistsError):
+    """``Table.create`` met a table. Fields: ``path``."""
+
+
+class InvalidInputError(LakedexError, ValueError):
+    """A frame, key, predicate or argument that cannot be used. Fields: ``column``, ``count`` where they apply."""
+
+
+class OptionError(InvalidInputError):
+    """An option that is unknown, has a bad value, or means something that lakedex does not do. Fields: ``option``."""
+
+
+class FormatError(LakedexError, ValueError):
+    """Bytes or settings on disk that cannot be used."""
+
+
+class CorruptFileError(FormatError):
+    """Damaged bytes. Fields: ``path``, ``offset``, ``expected``, ``found``."""
+
+    path: str
+    offset: int
+    expected: str
+    found: str
+
+    def __init__(self, path: str, offset: int, expected: str, found: str) -> None:
+        super().__init__(
+            f"{path or '<bytes>'}: corrupt at byte {offset}: expected {expected}, found {found}",
+            path=path,
+            offset=offset,
+            expected=expected,
+            found=found,
+        )
+
+
+class UnsupportedFeatureError(FormatError, NotImplementedError):
+    """Something that lakedex does not do (yet). Fields: ``feature``."""
+
+    feature: str
+
+    def __init__(self, message: str, *, feature: str = "") -> None:
+        super().__init__(message, feature=feature)
+
+
+class SchemaMismatchError(LakedexError, ValueError):
+    """A column whose type does not fit the table. Fields: ``column``, ``expected``, ``found``."""
+
+
+class CommitError(LakedexError):
+    """A commit that did not happen."""
+
+
+class CommitConflictError(CommitError):
+    """Another writer committed to what this write read. Fields: ``ours``, ``theirs``, ``file_groups``, ``retryable``."""
+
+
+class CommitStateUnknownError(CommitError):
+    """The completing call failed so that nobody can say whether it took effect. Never retried. Fields: ``instant``."""
+
+
+class LockTimeoutError(CommitError, TimeoutError):
+    """The table lock was not free in time. Fields: ``path``, ``holder``."""
+
+
+class IndexingError(LakedexError):
+    """An index that cannot be built, used or found."""
+
+
+class IndexInconsistentError(IndexingError):
+    """An index that does not agree with the data. Fields: ``report``."""
+
+
+class MissingDependencyError(LakedexError, ImportError):
+    """An optional package is needed. Fields: ``extra``."""

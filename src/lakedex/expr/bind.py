@@ -1,0 +1,158 @@
+"""Bring two sides to one type, as Spark does before it compares.
+
+Spark has two rule sets (ANSI and not). Where both give the same answer for every value, the pair is coerced here;
+where they differ, or where an order of values is not kept (a string column against a number), :class:`NotJudgeable`
+is raised and the condition becomes :class:`~lakedex.expr.nodes.Unknown`.
+
+Casts that this module puts around a column never lose the order of values and never fail: pruning may look
+through them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+
+import pyarrow as pa
+
+from lakedex.expr.fold import exact_decimal, float32, fold_cast
+from lakedex.expr.kinds import INTEGER_DIGITS, Kind, NotJudgeable, common_decimal, kind_of
+from lakedex.expr.literals import date_days, date_text, session_zone, timestamp_micros
+from lakedex.expr.nodes import Cast, Literal, Scalar
+
+__all__ = ["Binder"]
+
+_INTEGER = re.compile(r"[+-]?\d{1,30}")
+_NUMBER = re.compile(r"[+-]?(\d{1,300}(\.\d{0,300})?|\.\d{1,300})([eE][+-]?\d{1,3})?")
+_FLOAT32_EXACT = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Coercion within one session: its time zone, and whether its text comes from Catalyst."""
+
+    timezone: str = "UTC"
+    refuse_ambiguous: bool = False
+
+    def pair(self, left: Scalar, right: Scalar) -> tuple[Scalar, Scalar]:
+        """Both sides in the type in which Spark compares them."""
+        left, right = self._strings_to_other(left, right)
+        common = self.common_type(left, right)
+        return self.to(left, common), self.to(right, common)
+
+    def many(self, scalars: Sequence[Scalar]) -> list[Scalar]:
+        """All scalars in their common type: the branches of CASE, the arguments of COALESCE."""
+        common = reduce(lambda a, b: self.common_type(a, b), scalars).type
+        kinds = {kind_of(s.type) for s in scalars} - {Kind.NULL}
+        if len(kinds) > 1 and Kind.STRING in kinds:
+            raise NotJudgeable
+        return [self.to(s, Literal(None, common)) for s in scalars]
+
+    def in_list(self, operand: Scalar, values: Sequence[Literal]) -> tuple[Scalar, list[Literal]]:
+        """Operand and values of an IN: Spark takes one type for all of them, and strings win there."""
+        values = [self._canonical_string(operand, v) for v in values]
+        common: Scalar = reduce(lambda a, b: Literal(None, self.common_type(a, b).type), values, operand)
+        typed = [self.to(v, common) for v in values]
+        return self.to(operand, common), [v for v in typed if isinstance(v, Literal)]
+
+    def common_type(self, left: Scalar, right: Scalar) -> Scalar:
+        """A scalar whose type is the common one."""
+        a, b = kind_of(left.type), kind_of(right.type)
+        if a is Kind.NULL or left.type == right.type:
+            return right
+        if b is Kind.NULL:
+            return left
+        if a is b and a is not Kind.DECIMAL and a is not Kind.INT:
+            return left
+        if a.is_number and b.is_number:
+            return Literal(None, self._common_number(left, right))
+        if {a, b} == {Kind.DATE, Kind.TIMESTAMP} or {a, b} == {Kind.DATE, Kind.LOCAL}:
+            return right if a is Kind.DATE else left
+        raise NotJudgeable
+
+    def _common_number(self, left: Scalar, right: Scalar) -> pa.DataType:
+        a, b = kind_of(left.type), kind_of(right.type)
+        if a is Kind.INT and b is Kind.INT:
+            return left.type if left.type.bit_width >= right.type.bit_width else right.type
+        if a.is_float or b.is_float:
+            if Kind.DOUBLE in (a, b) or Kind.DECIMAL in (a, b):
+                return pa.float64()
+            integer = left if a is Kind.INT else right
+            # Spark compares int with float in float, ANSI Spark in double: the same where float holds the integer.
+            value = integer.value if isinstance(integer, Literal) else None
+            if (isinstance(value, int) and abs(value) <= _FLOAT32_EXACT) or integer.type.bit_width <= 16:
+                return pa.float32()
+            raise NotJudgeable
+        return common_decimal(*(self.decimal_type(s) for s in (left, right)))
+
+    def decimal_type(self, scalar: Scalar) -> pa.DataType:
+        """The decimal type that Spark gives a number: a literal's own digits, an integer column's widest."""
+        if kind_of(scalar.type) is Kind.DECIMAL:
+            return scalar.type
+        if isinstance(scalar, Literal) and isinstance(scalar.value, int):
+            return exact_decimal(Decimal(scalar.value)).type
+        return pa.decimal128(INTEGER_DIGITS[scalar.type.bit_width], 0)
+
+    def to(self, scalar: Scalar, other: Scalar) -> Scalar:
+        """The scalar in the other's type: a literal is converted, anything else wrapped in a cast."""
+        target = other.type
+        if isinstance(scalar, Literal):
+            return fold_cast(scalar, target, self.timezone)
+        if scalar.type == target or kind_of(target) is Kind.NULL:
+            return scalar
+        if kind_of(scalar.type) is kind_of(target) and kind_of(target) not in (Kind.INT, Kind.DECIMAL):
+            return scalar  # string and large_string, timestamps of two units: one kind, one order
+        return Cast(scalar, target, self.timezone)
+
+    def _strings_to_other(self, left: Scalar, right: Scalar) -> tuple[Scalar, Scalar]:
+        if isinstance(right, Literal) and isinstance(right.value, str) and not isinstance(left, Literal):
+            return left, self._string_as(left.type, right.value)
+        if isinstance(left, Literal) and isinstance(left.value, str) and not isinstance(right, Literal):
+            return self._string_as(right.type, left.value), right
+        return left, right
+
+    def _string_as(self, target: pa.DataType, text: str) -> Literal:
+        """A string literal compared with a column: Spark casts the text to the column's type."""
+        kind = kind_of(target)
+        value: object = None
+        if kind in (Kind.STRING, Kind.NULL):
+            return Literal(text, pa.string())
+        if kind is Kind.INT and _INTEGER.fullmatch(text) and abs(int(text)) < 2 ** (target.bit_width - 1):
+            value = int(text)
+        elif kind.is_float and _NUMBER.fullmatch(text):
+            value = float(text)
+            if kind is Kind.FLOAT and float32(value) != value:
+                raise NotJudgeable  # compared as float by Spark, as double by ANSI Spark
+        elif kind is Kind.BOOL:
+            value = {"true": True, "false": False}.get(text.lower())
+        elif kind is Kind.DATE:
+            value = date_days(text)
+        elif kind is Kind.TIMESTAMP:
+            return self.timestamp(text)
+        elif kind is Kind.LOCAL:
+            value, target = timestamp_micros(text, None), pa.timestamp("us")
+        if value is None:
+            raise NotJudgeable
+        return Literal(value, target)  # type: ignore[arg-type]
+
+    def timestamp(self, text: str) -> Literal:
+        """A timestamp's text, read in the session's zone."""
+        micros = timestamp_micros(text, session_zone(self.timezone), refuse_ambiguous=self.refuse_ambiguous)
+        if micros is None:
+            raise NotJudgeable
+        return Literal(micros, pa.timestamp("us", "UTC"))
+
+    def _canonical_string(self, operand: Scalar, value: Literal) -> Literal:
+        # In an IN, Spark compares text of the operand with the string, ANSI Spark the value of the string with the
+        # operand: the same for text in the one form that Spark itself prints.
+        kind = kind_of(operand.type)
+        if not isinstance(value.value, str) or kind is Kind.STRING:
+            return value
+        typed = self._string_as(operand.type, value.value)
+        printed = {Kind.INT: str, Kind.BOOL: lambda v: str(v).lower(), Kind.DATE: date_text}.get(kind)
+        if printed is None or printed(typed.value) != value.value:  # type: ignore[operator]
+            raise NotJudgeable
+        return typed

@@ -1,0 +1,63 @@
+"""Spark's order of values, as keys that Arrow's own comparisons order alike.
+
+Floats become integers (NaN equal to itself and above all, -0.0 equal to 0.0), text and binary become bytes
+(unsigned, which for UTF-8 is the order of code points), booleans, dates and timestamps become integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.expr.kinds import Kind, kind_of
+from lakedex.expr.nodes import Literal
+
+__all__ = ["literal_array", "ordering_keys", "to_micros"]
+
+_MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+
+
+def literal_array(literal: Literal) -> Any:
+    """An Arrow array of one element."""
+    kind = kind_of(literal.type)
+    if kind is Kind.DATE:
+        return pa.array([literal.value], pa.int32()).cast(pa.date32())
+    if kind in (Kind.TIMESTAMP, Kind.LOCAL):
+        micros = pa.array([literal.value], pa.int64())
+        return micros.cast(pa.timestamp("us") if kind is Kind.LOCAL else pa.timestamp("us", "UTC"))
+    return pa.array([literal.value], literal.type)
+
+
+def ordering_keys(values: Any) -> Any:
+    """Keys of an array's values; null stays null. Arrays of one kind give keys of one type (decimals: of one scale)."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = kind_of(values.type)
+    if kind.is_float:
+        return _float_keys(values)
+    if kind in (Kind.STRING, Kind.BINARY):
+        plain = values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values
+        return plain.cast(pa.large_binary())
+    if kind is Kind.DATE:
+        return values.cast(pa.int32()).cast(pa.int64())
+    if kind in (Kind.TIMESTAMP, Kind.LOCAL):
+        return to_micros(values)
+    if kind is Kind.DECIMAL:
+        return values.cast(pa.decimal128(38, values.type.scale))
+    return values.cast(pa.int64())
+
+
+def to_micros(values: Any) -> Any:
+    """Timestamps of any unit as int64 microseconds."""
+    return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+
+
+def _float_keys(values: Any) -> Any:
+    numbers = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+    bits = np.where(numbers == 0, 0.0, numbers).view(np.int64)
+    keys = np.where(bits < 0, bits ^ _MAGNITUDE, bits)
+    keys[np.isnan(numbers)] = _MAGNITUDE
+    return pa.array(keys, mask=values.is_null().to_numpy(zero_copy_only=False))

@@ -1,0 +1,174 @@
+"""The nodes of a predicate: immutable, typed, hashable.
+
+A *scalar* has a value per row and a :attr:`type`; a *predicate* is true, false or null per row. Trees come from
+:mod:`lakedex.expr.parse`, where both sides of a comparison are already brought to one type as Spark does it, so
+that pruning and filtering compare like with like.
+
+Literals hold the physical value: an ``int`` of days for a date, of UTC microseconds for a timestamp (of local
+microseconds for a timestamp without zone), ``bytes`` for binary, ``Decimal`` for a decimal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pyarrow as pa
+
+__all__ = [
+    "And",
+    "Arithmetic",
+    "Case",
+    "Cast",
+    "Column",
+    "Comparison",
+    "Function",
+    "In",
+    "IsNull",
+    "Like",
+    "Literal",
+    "LiteralValue",
+    "Not",
+    "Or",
+    "Predicate",
+    "Scalar",
+    "Unknown",
+    "is_predicate",
+]
+
+LiteralValue = bool | int | float | Decimal | str | bytes | None
+
+COMPARISON_OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column or a field inside a struct column. Two are equal when their paths are."""
+
+    path: tuple[str, ...]
+    type: pa.DataType = field(default_factory=pa.null, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The path joined by dots."""
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; as a predicate TRUE, FALSE or NULL."""
+
+    value: LiteralValue
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """``CAST(operand AS type)``, written by the user or put in by Spark's coercion rules.
+
+    ``timezone`` is the session's, for casts between dates and timestamps.
+    """
+
+    operand: Scalar
+    type: pa.DataType
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """``left op right`` with op one of ``+ - * / %``; both sides have one type."""
+
+    op: str
+    left: Scalar
+    right: Scalar
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """``name(arguments)`` with name one of negate, coalesce, concat, upper, lower, isnan."""
+
+    name: str
+    arguments: tuple[Scalar, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``CASE WHEN condition THEN value … ELSE otherwise END``."""
+
+    branches: tuple[tuple[Predicate, Scalar], ...]
+    otherwise: Scalar
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left op right``, op one of ``= <> < <= > >= <=>``."""
+
+    op: str
+    left: Scalar
+    right: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``operand IN (values)``; the literals have the operand's type, a null among them counts."""
+
+    operand: Scalar
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``operand IS NULL`` of a scalar or of a predicate. Any column type, nested ones too."""
+
+    operand: Scalar | Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``operand LIKE pattern ESCAPE escape``."""
+
+    operand: Scalar
+    pattern: str
+    escape: str = "\\"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``NOT operand``."""
+
+    operand: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All operands hold (Kleene)."""
+
+    operands: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Some operand holds (Kleene)."""
+
+    operands: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A condition that we cannot judge: may be true, false or null. Keeps its SQL text."""
+
+    text: str
+    columns: tuple[Column, ...] = ()
+
+
+Predicate = Comparison | In | IsNull | Like | Not | And | Or | Literal | Unknown
+Condition = Comparison | In | IsNull | Like | Not | And | Or | Unknown
+Scalar = Column | Literal | Cast | Arithmetic | Function | Case
+
+
+def is_predicate(node: Predicate | Scalar) -> bool:
+    """Whether the node is a condition rather than a value (a literal is both)."""
+    return isinstance(node, Comparison | In | IsNull | Like | Not | And | Or | Unknown)

@@ -1,0 +1,276 @@
+"""What a predicate speaks of: its columns, its terms as SQL text, the values that it demands of a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.expr.fold import fold_cast
+from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
+from lakedex.expr.literals import date_text, timestamp_text
+from lakedex.expr.names import quote_name
+from lakedex.expr.nodes import (
+    And,
+    Arithmetic,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    LiteralValue,
+    Not,
+    Or,
+    Predicate,
+    Scalar,
+    Unknown,
+)
+
+__all__ = ["children_of", "columns_of", "equality_values", "terms_used", "to_sql", "unknown_texts"]
+
+_EXACT_DOUBLE = 2**53
+_SQL_TYPES = {
+    Kind.BOOL: "BOOLEAN",
+    Kind.FLOAT: "FLOAT",
+    Kind.DOUBLE: "DOUBLE",
+    Kind.STRING: "STRING",
+    Kind.BINARY: "BINARY",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP: "TIMESTAMP",
+    Kind.LOCAL: "TIMESTAMP_NTZ",
+    Kind.NULL: "VOID",
+}
+_INTEGERS = {8: ("TINYINT", "Y"), 16: ("SMALLINT", "S"), 32: ("INT", ""), 64: ("BIGINT", "L")}
+
+
+def children_of(node: Predicate | Scalar) -> tuple[Predicate | Scalar, ...]:
+    """The nodes directly below a node."""
+    if isinstance(node, And | Or):
+        return node.operands
+    if isinstance(node, Not | IsNull | Like | Cast):
+        return (node.operand,)
+    if isinstance(node, Comparison | Arithmetic):
+        return (node.left, node.right)
+    if isinstance(node, In):
+        return (node.operand, *node.values)
+    if isinstance(node, Function):
+        return node.arguments
+    if isinstance(node, Case):
+        return (*(child for branch in node.branches for child in branch), node.otherwise)
+    return node.columns if isinstance(node, Unknown) else ()
+
+
+def columns_of(node: Predicate | Scalar) -> list[Column]:
+    """The columns below a node, each once, in order."""
+    found: dict[Column, None] = {}
+    stack: list[Predicate | Scalar] = [node]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, Column):
+            found[here] = None
+        stack.extend(reversed(children_of(here)))
+    return list(found)
+
+
+def unknown_texts(node: Predicate | Scalar) -> list[str]:
+    """The SQL texts of the conditions that cannot be judged."""
+    if isinstance(node, Unknown):
+        return [node.text]
+    return [text for child in children_of(node) for text in unknown_texts(child)]
+
+
+def terms_used(predicate: Predicate) -> dict[Column, list[str]]:
+    """For each column the terms (conditions without AND, OR and NOT around them) that speak of it, as SQL text."""
+    found: dict[Column, list[str]] = {}
+    for term in _terms(predicate):
+        for column in columns_of(term):
+            texts = found.setdefault(column, [])
+            if (text := to_sql(term)) not in texts:
+                texts.append(text)
+    return found
+
+
+def _terms(node: Predicate) -> Iterator[Predicate]:
+    if isinstance(node, And | Or):
+        for operand in node.operands:
+            yield from _terms(operand)
+    elif isinstance(node, Not) and isinstance(node.operand, And | Or):
+        yield from _terms(node.operand)
+    else:
+        yield node
+
+
+def equality_values(predicate: Predicate, column_name: str) -> list[LiteralValue] | None:
+    """The values that a column must have for the predicate to be true.
+
+    Args:
+        predicate: From the parser.
+        column_name: A column by its dotted name in the schema's spelling.
+
+    Returns:
+        Values of the column's type (physical, as in :class:`Literal`), without null, each once; an empty list when no
+        value will do; None when the predicate does not tie the column to a list of values.
+    """
+    found = _equal_to(predicate, column_name)
+    return None if found is None else list(found)
+
+
+def _equal_to(node: Predicate, name: str) -> dict[LiteralValue, None] | None:
+    if isinstance(node, And):
+        known = [found for operand in node.operands if (found := _equal_to(operand, name)) is not None]
+        return {v: None for v in known[0] if all(v in other for other in known[1:])} if known else None
+    if isinstance(node, Or):
+        each = [_equal_to(operand, name) for operand in node.operands]
+        return None if None in each else {v: None for found in each if found for v in found}
+    if isinstance(node, Literal):
+        return None if node.value is True else {}
+    if isinstance(node, In):
+        return _values_for(node.operand, node.values, name)
+    if isinstance(node, Comparison) and node.op in ("=", "<=>"):
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(other, Literal) and (node.op == "=" or other.value is not None):
+                found = _values_for(one, (other,), name)
+                if found is not None:
+                    return found
+    return None
+
+
+def _values_for(operand: Scalar, values: Sequence[Literal], name: str) -> dict[LiteralValue, None] | None:
+    column = operand.operand if isinstance(operand, Cast) else operand
+    if not isinstance(column, Column) or column.name != name:
+        return None
+    kept: dict[LiteralValue, None] = {}
+    for literal in values:
+        if literal.value is None:
+            continue
+        if isinstance(operand, Cast):
+            try:
+                back = fold_cast(literal, column.type, operand.timezone)
+                again = fold_cast(back, operand.type, operand.timezone)
+            except NotJudgeable:
+                return None
+            if not _is_one_to_one(column.type, operand.type, literal.value):
+                return None
+            if again.value != literal.value:
+                continue  # no value of the column's type equals it
+            literal = back
+        if isinstance(literal.value, float) and (math.isnan(literal.value) or literal.value == 0):
+            return None  # one value in Spark's eyes, several bit patterns to a hash
+        kept[literal.value] = None
+    return kept
+
+
+def _is_one_to_one(source: pa.DataType, target: pa.DataType, value: LiteralValue) -> bool:
+    a, b = kind_of(source), kind_of(target)
+    if a is Kind.INT and b.is_float:
+        return isinstance(value, float) and abs(value) < _EXACT_DOUBLE and b is Kind.DOUBLE
+    exact = {Kind.INT: (Kind.INT, Kind.DECIMAL), Kind.DECIMAL: (Kind.DECIMAL,), Kind.FLOAT: (Kind.DOUBLE,)}
+    return b in exact.get(a, ())
+
+
+def to_sql(node: Predicate | Scalar) -> str:
+    """Readable Spark SQL, which :func:`~lakedex.expr.parse_predicate` reads back to the same meaning."""
+    if isinstance(node, Unknown):
+        return node.text
+    if isinstance(node, And | Or):
+        word = " AND " if isinstance(node, And) else " OR "
+        return word.join(f"({to_sql(o)})" if isinstance(o, And | Or) else to_sql(o) for o in node.operands)
+    if isinstance(node, Not):
+        return _negated(node.operand)
+    if isinstance(node, IsNull):
+        return f"{_inner(node.operand)} IS NULL"
+    if isinstance(node, Comparison):
+        return f"{_inner(node.left)} {node.op} {_inner(node.right)}"
+    if isinstance(node, In):
+        return f"{_inner(node.operand)} IN ({', '.join(to_sql(v) for v in node.values)})"
+    if isinstance(node, Like):
+        escape = "" if node.escape == "\\" else f" ESCAPE {_quoted(node.escape)}"
+        return f"{_inner(node.operand)} LIKE {_quoted(node.pattern)}{escape}"
+    return _scalar_sql(node)
+
+
+def _scalar_sql(node: Scalar) -> str:
+    if isinstance(node, Column):
+        return quote_name(node.path)
+    if isinstance(node, Literal):
+        return _literal_sql(node)
+    if isinstance(node, Cast):
+        return f"CAST({to_sql(node.operand)} AS {_sql_type(node.type)})"
+    if isinstance(node, Arithmetic):
+        return f"{_inner(node.left)} {node.op} {_inner(node.right)}"
+    if isinstance(node, Function):
+        arguments = ", ".join(to_sql(a) for a in node.arguments)
+        return f"-({arguments})" if node.name == "negate" else f"{node.name}({arguments})"
+    branches = " ".join(f"WHEN {to_sql(condition)} THEN {to_sql(value)}" for condition, value in node.branches)
+    return f"CASE {branches} ELSE {to_sql(node.otherwise)} END"
+
+
+def _negated(operand: Predicate) -> str:
+    text = to_sql(operand)
+    if isinstance(operand, IsNull):
+        return text.removesuffix("IS NULL") + "IS NOT NULL"
+    if isinstance(operand, In):
+        return f"{_inner(operand.operand)} NOT" + text.removeprefix(_inner(operand.operand))
+    if isinstance(operand, Like):
+        return f"{_inner(operand.operand)} NOT" + text.removeprefix(_inner(operand.operand))
+    return f"NOT ({text})"
+
+
+def _inner(node: Predicate | Scalar) -> str:
+    text = to_sql(node)
+    return text if isinstance(node, Column | Literal | Cast | Function | Case) else f"({text})"
+
+
+def _sql_type(data_type: Any) -> str:
+    kind = kind_of(data_type)
+    if kind is Kind.INT:
+        return _INTEGERS[data_type.bit_width][0]
+    if kind is Kind.DECIMAL:
+        return f"DECIMAL({data_type.precision}, {data_type.scale})"
+    return _SQL_TYPES[kind]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _literal_sql(literal: Literal) -> str:
+    value, kind = literal.value, kind_of(literal.type)
+    if value is None:
+        return "NULL" if kind is Kind.NULL else f"CAST(NULL AS {_sql_type(literal.type)})"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
+    if isinstance(value, Decimal):
+        return f"{value:f}BD"
+    if isinstance(value, float):
+        return _float_sql(value, kind)
+    if kind is Kind.INT:
+        return f"{value}{_INTEGERS[literal.type.bit_width][1]}"
+    return _temporal_sql(value, kind)
+
+
+def _float_sql(value: float, kind: Kind) -> str:
+    name = _SQL_TYPES[kind]
+    if not math.isfinite(value):
+        text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{text}' AS {name})"
+    return f"{value!r}D" if kind is Kind.DOUBLE else f"CAST({value!r}D AS FLOAT)"
+
+
+def _temporal_sql(value: int, kind: Kind) -> str:
+    if kind is Kind.DATE:
+        text = date_text(value)
+    else:
+        text = timestamp_text(value, utc=kind is Kind.TIMESTAMP)
+    return f"{_SQL_TYPES[kind]} '{text if text is not None else value}'"

@@ -1,0 +1,239 @@
+"""``column_stats``: bounds and counts of each column of each base file.
+
+Java trusts these records blindly (it takes a missing one as all-null and never looks at a file without a record for
+the key), so they are built from the data, never from footers: pyarrow leaves NaN out of footer bounds, and long
+strings out of them altogether.
+
+Records that others wrote carry known faults (seen in Java 1.1.1, which copies footers): a float chunk with NaN becomes
+``[0.0, 0.0]``, a string chunk without footer stats becomes "all null". :func:`trusted` says what may be believed. Ours
+are told by ``isTightBound``, which Java leaves false in this partition and which changes nothing in its merge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.codec.stats_value import stats_supported, unwrap_stat, wrap_stat
+from lakedex.layout.string_bounds import key_bounds, lower_bound, upper_bound
+from lakedex.metadata.partitions import column_stats_key
+from lakedex.metadata.records import Record, stats_record
+from lakedex.types import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+
+__all__ = ["ALWAYS_INDEXED", "ColumnStat", "ColumnStatsBuilder", "indexable_columns", "merge_stats", "stat_of", "stats_records"]
+
+ALWAYS_INDEXED = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
+"""Meta columns that every index of column stats has (``HoodieTableMetadataUtil.META_COLS_TO_ALWAYS_INDEX``)."""
+
+DEFAULT_MAX_COLUMNS = 32
+"""``hoodie.metadata.index.column.stats.max.columns.to.index``; meta columns are not counted."""
+
+
+def indexable_columns(
+    schema: pa.Schema, chosen: Sequence[str] | None = None, limit: int = DEFAULT_MAX_COLUMNS
+) -> list[str]:
+    """``sourceFields`` of the index for a table schema, exactly as Java would choose them.
+
+    Args:
+        schema: the table's own columns, without meta columns.
+        chosen: ``hoodie.metadata.index.column.stats.column.list``; None for the first supported ones.
+        limit: how many columns of the table at most when none were chosen.
+    """
+    own = [field for field in schema if field.name not in META_COLUMNS]
+    if chosen is not None:
+        own = [field for field in own if field.name in set(chosen)]
+    supported = [field.name for field in own if stats_supported(field.type)]
+    return [*ALWAYS_INDEXED, *(supported if chosen is not None else supported[:limit])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnStat:
+    """Stats of one column over some rows.
+
+    ``minimum`` and ``maximum`` are Python values as :func:`lakedex.codec.stats_value.unwrap_stat` gives them (numbers of
+    days or microseconds for dates and timestamps), None when all values are null. Sizes in bytes.
+    """
+
+    column: str
+    minimum: Any
+    maximum: Any
+    value_count: int
+    null_count: int
+    total_size: int = 0
+    total_uncompressed_size: int = 0
+
+    @property
+    def all_null(self) -> bool:
+        """Whether there is no value at all."""
+        return self.null_count == self.value_count
+
+
+class ColumnStatsBuilder:
+    """Gathers stats over a stream of batches. Memory: two values a column."""
+
+    def __init__(self, columns: Mapping[str, pa.DataType]) -> None:
+        self._columns = dict(columns)
+        self._low: dict[str, Any] = {}
+        self._high: dict[str, Any] = {}
+        self._nulls = dict.fromkeys(columns, 0)
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in rows; the batch has all columns of the index."""
+        self._rows += batch.num_rows
+        for name, kind in self._columns.items():
+            column = batch.column(batch.schema.get_field_index(name))
+            self._nulls[name] += column.null_count
+            if column.null_count == len(column):
+                continue
+            low, high = _min_max(column, kind)
+            known = self._low.get(name)
+            self._low[name] = low if known is None or _before(low, known) else known
+            known = self._high.get(name)
+            self._high[name] = high if known is None or _before(known, high) else known
+
+    def finish(self, column_bytes: Mapping[str, tuple[int, int]] | None = None) -> list[ColumnStat]:
+        """Stats of each column; none at all for a file without rows, which has no record."""
+        if not self._rows:
+            return []
+        sizes = column_bytes or {}
+        stats = []
+        for name in self._columns:
+            low, high = _widen(name, self._low.get(name), self._high.get(name))
+            packed, plain = sizes.get(name, (0, 0))
+            stats.append(
+                ColumnStat(
+                    column=name,
+                    minimum=low,
+                    maximum=high,
+                    value_count=self._rows,
+                    null_count=self._nulls[name],
+                    total_size=packed,
+                    total_uncompressed_size=plain,
+                )
+            )
+        return stats
+
+
+def _physical(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    return column
+
+
+def _min_max(column: pa.Array, kind: pa.DataType) -> tuple[Any, Any]:
+    if pa.types.is_floating(kind):
+        nan = pc.is_nan(column).fill_null(False)
+        if pc.any(nan).as_py():
+            numbers = column.filter(pc.invert(nan)).drop_null()
+            # NaN is the largest value in Spark's order.
+            return (pc.min(numbers).as_py() if len(numbers) else math.nan), math.nan
+    bounds = pc.min_max(_physical(column, kind))
+    return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def _before(a: Any, b: Any) -> bool:
+    """Spark's order: NaN after everything."""
+    if isinstance(a, float):
+        return not math.isnan(a) and (math.isnan(b) or a < b)
+    return bool(a < b)
+
+
+def _widen(name: str, low: Any, high: Any) -> tuple[Any, Any]:
+    if isinstance(low, str) and name == RECORD_KEY:
+        return key_bounds(low, high)
+    if isinstance(low, str):
+        return lower_bound(low), upper_bound(high)
+    if isinstance(low, float):
+        # A zero of either sign may stand for both: Spark takes them as equal.
+        return (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+    return low, high
+
+
+def stats_records(
+    stats: Sequence[ColumnStat], partition: str, file_name: str, types: Mapping[str, pa.DataType]
+) -> list[tuple[str, Record]]:
+    """Metadata records of one base file's stats, with their keys."""
+    records = []
+    for stat in stats:
+        record = stat_record(stat, file_name, types[stat.column])
+        record["ColumnStatsMetadata"]["isTightBound"] = True
+        records.append((column_stats_key(stat.column, partition, file_name), record))
+    return records
+
+
+def stat_record(stat: ColumnStat, subject: str, kind: pa.DataType, *, over_partition: bool = False) -> Record:
+    """The metadata record of a stat; ``subject`` is a file name, or a partition path when ``over_partition``."""
+    return stats_record(
+        subject,
+        stat.column,
+        minimum=None if stat.minimum is None else wrap_stat(stat.minimum, kind),
+        maximum=None if stat.maximum is None else wrap_stat(stat.maximum, kind),
+        value_count=stat.value_count,
+        null_count=stat.null_count,
+        total_size=stat.total_size,
+        total_uncompressed_size=stat.total_uncompressed_size,
+        over_partition=over_partition,
+    )
+
+
+def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
+    """The stat that a record holds as far as it may be believed; None where nothing is known.
+
+    A value in the table's current type: a column may have been widened since.
+    """
+    payload = record["ColumnStatsMetadata"]
+    rows, nulls = payload["valueCount"], payload["nullCount"]
+    if payload["isDeleted"] or rows is None or nulls is None:
+        return None
+    if not payload.get("isTightBound") and not _trusted(payload, kind):
+        return None
+    low = unwrap_stat(payload["minValue"], payload.get("valueType"))
+    high = unwrap_stat(payload["maxValue"], payload.get("valueType"))
+    if nulls == rows:
+        low = high = None
+    elif low is None or high is None:
+        return None
+    return ColumnStat(
+        column=payload["columnName"],
+        minimum=low,
+        maximum=high,
+        value_count=rows,
+        null_count=nulls,
+        total_size=payload["totalSize"] or 0,
+        total_uncompressed_size=payload["totalUncompressedSize"] or 0,
+    )
+
+
+def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        return bool(payload["nullCount"] == payload["valueCount"] and payload["minValue"] is None)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        # A chunk without footer stats counts as all null: nulls may be real or may be values nobody looked at.
+        return bool(payload["nullCount"] == 0)
+    return True
+
+
+def merge_stats(column: str, stats: Sequence[ColumnStat]) -> ColumnStat:
+    """Stats over the rows of all ``stats`` together."""
+    valued = [stat for stat in stats if not stat.all_null]
+    low = high = None
+    for stat in valued:
+        low = stat.minimum if low is None or _before(stat.minimum, low) else low
+        high = stat.maximum if high is None or _before(high, stat.maximum) else high
+    return ColumnStat(
+        column=column,
+        minimum=low,
+        maximum=high,
+        value_count=sum(stat.value_count for stat in stats),
+        null_count=sum(stat.null_count for stat in stats),
+        total_size=sum(stat.total_size for stat in stats),
+        total_uncompressed_size=sum(stat.total_uncompressed_size for stat in stats),
+    )

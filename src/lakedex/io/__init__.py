@@ -1,0 +1,1 @@
+"""Storage, the table lock and writers' heartbeats: everything of lakedex that touches files."""

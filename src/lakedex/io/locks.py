@@ -1,0 +1,240 @@
+"""The table lock: one file that only one process can create.
+
+Hudi's FileSystemBasedLockProvider uses the same file, ``<base>/.hoodie/lock``: whoever creates it holds the lock,
+whoever deletes it gives it back, and what is in it does not matter. Ours holds a JSON object that names the holder,
+so that a holder that died on this machine is noticed at once. Hudi's is empty; nobody can tell whether its
+holder lives, so it stays unless ``expire_minutes`` (``hoodie.write.lock.filesystem.expire``) says otherwise.
+
+Breaking a dead holder's lock. Deleting "the lock file" is a race: between looking and deleting another waiter may
+have broken it and taken the lock anew. Every lock therefore has a token of its own, and the right to delete the
+lock of token T is itself a file, ``lock.break.T``, that only one process can create. A lock of token T never comes
+back, so its one breaker looks, and if T is still there nobody else removes it. A breaker that died passes the right
+on in the same way, to the creator of ``lock.break.<T>.<token of the dead breaker>``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from types import TracebackType
+
+from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
+from lakedex.io.process import ProcessIdentity, parse_json_object
+from lakedex.io.storage import Storage
+
+__all__ = ["TableLock"]
+
+_HELD: dict[str, int] = {}
+"""Tokens that this process holds, with the thread that took each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """What a lock or breaker file says. ``process`` is ``None`` when Hudi, or nobody we know, wrote it."""
+
+    token: str
+    process: ProcessIdentity | None
+    since: str
+    modified: int
+
+    def is_dead(self) -> bool:
+        return self.process is not None and self.process.is_dead()
+
+    def is_alive_here(self) -> bool:
+        return self.process is not None and self.process.is_here() and not self.process.is_dead()
+
+    def __str__(self) -> str:
+        if self.process is None:
+            return f"a writer that left no name (Hudi's own lock is empty), since {self.since}"
+        return f"{self.process}, since {self.since}"
+
+
+def _now_text() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _encode(token: str) -> bytes:
+    fields = {**ProcessIdentity.current().to_fields(), "started": _now_text(), "token": token}
+    return json.dumps(fields).encode()
+
+
+def _read_holder(storage: Storage, path: str) -> _Holder | None:
+    try:
+        data = storage.read(path)
+        modified = storage.modified(path)  # after the bytes: if the file changes meanwhile it looks young, never old
+    except FileNotFoundError:
+        return None
+    fields = parse_json_object(data)
+    process, token, since = ProcessIdentity.from_fields(fields), fields.get("token"), fields.get("started")
+    if process is None or not isinstance(token, str) or not token.isalnum():
+        since = datetime.datetime.fromtimestamp(modified / 1000, datetime.UTC).isoformat(timespec="milliseconds")
+        return _Holder(f"{modified}x{hashlib.sha1(data).hexdigest()[:12]}", None, since, modified)
+    return _Holder(token, process, str(since), modified)
+
+
+class TableLock:
+    """A table's lock, as a context manager. One object may be used again and again, but not twice at once.
+
+    Args:
+        storage: Where the table lies.
+        base_path: The table's folder.
+        timeout_s: How long to wait for the lock.
+        poll_s: How often to look.
+        expire_minutes: Age from which a lock is broken whose holder is not known to live; 0 is never.
+            Hudi's ``hoodie.write.lock.filesystem.expire``.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        base_path: str,
+        timeout_s: float = 60.0,
+        poll_s: float = 0.1,
+        expire_minutes: float = 0.0,
+    ) -> None:
+        self._storage = storage
+        self._timeout_s = timeout_s
+        self._poll_s = poll_s
+        self._expire_minutes = expire_minutes
+        self._token: str | None = None
+        self._pid = 0
+        self.path = f"{base_path}/.hoodie/lock"
+
+    @property
+    def held(self) -> bool:
+        """Whether this object took the lock in this process and has not given it back."""
+        return self._token is not None and self._pid == os.getpid()
+
+    def __enter__(self) -> TableLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            LockTimeoutError: It was not free in time; the message names the holder.
+            CommitError: This object or this thread holds it already.
+            UnsupportedFeatureError: The store has no put-if-absent.
+        """
+        if self.held:
+            raise CommitError(f"{self.path}: this lock object already holds the lock; it is not re-entrant")
+        if not self._storage.can_create_exclusively:
+            raise UnsupportedFeatureError(
+                f"{self.path}: '{self._storage.scheme}' cannot create a file exclusively, so tables there cannot be "
+                "locked and are read only",
+                feature="write without put-if-absent",
+            )
+        deadline = time.monotonic() + self._timeout_s
+        token = uuid.uuid4().hex
+        while True:
+            holder = self._try_create(token)
+            if holder is not None and holder.token == token:
+                break
+            if holder is not None:
+                if _HELD.get(holder.token) == threading.get_ident() and holder.process == ProcessIdentity.current():
+                    raise CommitError(f"{self.path}: this thread already holds the table lock; it is not re-entrant")
+                if self._may_break(holder) and self._break(holder):
+                    continue
+            if time.monotonic() >= deadline:
+                raise self._timeout(holder)
+            time.sleep(min(self._poll_s * random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0.0)))
+        _HELD[token] = threading.get_ident()
+        self._pid, self._token = os.getpid(), token
+
+    def _try_create(self, token: str) -> _Holder | None:
+        """Create the lock file; whoever holds the lock afterwards, or ``None`` if that one has just let go."""
+        try:
+            self._storage.create(self.path, _encode(token))
+        except FileExistsError:
+            # Ours as well, if an earlier attempt took effect although its answer was lost.
+            return _read_holder(self._storage, self.path)
+        except BaseException:
+            self._delete_if(token)
+            raise
+        return _Holder(token, None, "", 0)
+
+    def _may_break(self, holder: _Holder) -> bool:
+        if holder.is_dead():
+            return True
+        if self._expire_minutes <= 0 or holder.is_alive_here():
+            return False
+        return time.time() * 1000 - holder.modified > self._expire_minutes * 60_000
+
+    def _break(self, dead: _Holder) -> bool:
+        """Delete the lock of ``dead`` if this process gets the right to; whether it may be free now."""
+        taken: list[str] = []
+        name = f"{self.path}.break.{dead.token}"
+        while True:
+            token = uuid.uuid4().hex
+            try:
+                self._storage.create(name, _encode(token))
+            except FileExistsError:
+                breaker = _read_holder(self._storage, name)
+                if breaker is None:
+                    return True  # another one broke it and is done
+                if breaker.token != token:
+                    if not breaker.is_dead():
+                        return False  # another one is about to
+                    taken.append(name)
+                    name = f"{name}.{breaker.token}"
+                    continue
+            taken.append(name)
+            break
+        # If this fails the right stays with this process until it ends: two owners of it would be the race again.
+        self._delete_if(dead.token)
+        for path in reversed(taken):
+            self._storage.delete(path)
+        return True
+
+    def _delete_if(self, token: str) -> None:
+        """Delete the lock file if it still is the one with this token."""
+        holder = _read_holder(self._storage, self.path)
+        if holder is not None and holder.token == token:
+            self._storage.delete(self.path)
+
+    def _timeout(self, holder: _Holder | None) -> LockTimeoutError:
+        who = str(holder) if holder is not None else "writers that take turns"
+        return LockTimeoutError(
+            f"{self.path}: the table lock was not free within {self._timeout_s:g} s; held by {who}. "
+            "If no such writer runs any more, delete the file (or set the lock expiry) and try again",
+            path=self.path,
+            holder=who,
+        )
+
+    def check(self) -> None:
+        """Make sure that the lock file still is ours, right before a step that needs it.
+
+        Raises:
+            CommitError: It is not; Hudi breaks locks older than its expiry, and people delete files.
+        """
+        holder = _read_holder(self._storage, self.path) if self.held else None
+        if holder is None or holder.token != self._token:
+            raise CommitError(
+                f"{self.path}: the table lock is no longer held by this writer"
+                + (f" but by {holder}" if holder is not None else "")
+                + "; nothing was committed"
+            )
+
+    def release(self) -> None:
+        """Give the lock back; nothing happens if it is not held, or was broken meanwhile."""
+        if not self.held:
+            return
+        token, self._token = self._token, None
+        assert token is not None
+        try:
+            self._delete_if(token)
+        finally:
+            _HELD.pop(token, None)

@@ -1,0 +1,83 @@
+"""The one way to touch files: a small protocol that every store answers.
+
+Paths are absolute store paths, ``/``-separated text. A storage pickles: tasks carry it to executors.
+Hudi writes some files on local disks with a ``.<name>.crc`` side file; whoever replaces or deletes a file
+through :meth:`Storage.write` or :meth:`Storage.delete` also removes that side file, else Java's checksum
+file system refuses the new bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol, runtime_checkable
+
+from lakedex.types import IoCount
+
+__all__ = ["FileInfo", "Storage"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One entry of a listing: ``name`` without folder, ``size`` in bytes, ``modified`` in epoch milliseconds."""
+
+    name: str
+    size: int
+    modified: int
+    is_dir: bool = False
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """A store of files."""
+
+    @property
+    def scheme(self) -> str:
+        """``file``, ``s3``, ``memory`` …"""
+
+    @property
+    def can_create_exclusively(self) -> bool:
+        """Whether :meth:`create` is atomic put-if-absent; writes to tables are refused without it."""
+
+    @property
+    def counted(self) -> IoCount:
+        """Requests and bytes of all reads of this object so far."""
+
+    def read(self, path: str) -> bytes:
+        """Whole content. Raises ``FileNotFoundError``."""
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each half-open range ``[start, end)``, near ranges coalesced into one request; short at the end of the file."""
+
+    def size(self, path: str) -> int:
+        """Size in bytes. Raises ``FileNotFoundError``."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+
+    def modified(self, path: str) -> int:
+        """Modification time, epoch milliseconds. Raises ``FileNotFoundError``."""
+
+    def list(self, path: str) -> list[FileInfo]:
+        """Direct entries, sorted by name, ``.crc`` side files left out; empty for a missing folder."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a new file atomically and durably, folders made; raises ``FileExistsError`` and leaves the old bytes if there is one."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write or replace a file."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens if there is none."""
+
+    def delete_tree(self, path: str) -> None:
+        """Remove a folder and all in it; nothing happens if there is none."""
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and its parents (a no-op on object stores)."""
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A seekable reader for pyarrow. Raises ``FileNotFoundError``."""
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A writer for a new file, folders made; durable once closed. Raises ``FileExistsError`` where the store can tell."""

@@ -1,0 +1,267 @@
+"""Base files: Parquet with Hudi's meta columns and footer keys. The only module that opens Parquet.
+
+Footer keys that Java's readers and its footer-based bloom index need (``HoodieAvroWriteSupport``):
+
+==============================  =========================================================
+parquet.avro.schema             Avro schema with the meta columns
+writer.model.name               ``avro``
+org.apache.hudi.bloomfilter     bloom filter over the record keys, as text
+hoodie_bloom_filter_type_code   ``DYNAMIC_V0`` or ``SIMPLE``
+hoodie_min_record_key, _max_    key range, by Java's string order; absent when the file has no rows
+==============================  =========================================================
+
+Memory: a reader holds one batch, a writer one row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakedex.codec.bloom import BloomBuilder
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import Storage
+from lakedex.layout.string_bounds import key_bounds
+from lakedex.types import RECORD_KEY
+
+__all__ = ["BaseFileSettings", "BaseFileSummary", "BaseFileWriter", "Footer", "iter_base_file", "read_base_file", "read_footer", "read_schema"]
+
+BLOOM_FOOTER_KEY = b"org.apache.hudi.bloomfilter"
+OLD_BLOOM_FOOTER_KEY = b"com.uber.hoodie.bloomfilter"
+BLOOM_TYPE_FOOTER_KEY = b"hoodie_bloom_filter_type_code"
+MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
+MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseFileSettings:
+    """How base files are written.
+
+    Attributes:
+        avro_schema: Avro JSON of the file, meta columns included.
+        compression: Parquet codec name as pyarrow spells it.
+        bloom_entries: entries a filter is sized for; None sizes it by the rows of the file.
+        bloom_fpp: false-positive rate.
+        bloom_type: ``DYNAMIC_V0`` or ``SIMPLE``.
+        bloom_max_entries: where a dynamic filter stops to grow.
+        row_group_bytes: size of a row group before encoding.
+    """
+
+    avro_schema: str
+    compression: str = "zstd"
+    bloom_entries: int | None = None
+    bloom_fpp: float = 1e-9
+    bloom_type: str = "DYNAMIC_V0"
+    bloom_max_entries: int = 100_000
+    row_group_bytes: int = ROW_GROUP_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseFileSummary:
+    """What was written. Sizes in bytes; ``column_bytes`` is top-level column → (compressed, uncompressed)."""
+
+    size: int
+    rows: int
+    bloom: bytes
+    bloom_type: str
+    min_key: str | None
+    max_key: str | None
+    column_bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """What a base file's footer says of its record keys; None where it does not."""
+
+    rows: int
+    bloom: bytes | None
+    bloom_type: str
+    min_key: str | None
+    max_key: str | None
+
+
+class BaseFileWriter:
+    """Writes one base file as a stream of batches. The file exists only once :meth:`close` returned."""
+
+    def __init__(self, storage: Storage, path: str, schema: pa.Schema, settings: BaseFileSettings, *, expected_rows: int) -> None:
+        self._settings = settings
+        self._schema = schema.remove_metadata()
+        self._storage = storage
+        self._path = path
+        entries = settings.bloom_entries or max(expected_rows, 1)
+        # A filter that is sized for the rows must not be capped below them.
+        maximum = max(settings.bloom_max_entries, entries)
+        self._bloom = BloomBuilder(num_entries=entries, fpp=settings.bloom_fpp, type_code=settings.bloom_type, max_entries=maximum)
+        self._min: str | None = None
+        self._max: str | None = None
+        self._rows = 0
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._collected: list[pq.FileMetaData] = []
+        self._sink = storage.open_output(path)
+        exact = [path for path, kind in _leaves(self._schema) if not pa.types.is_floating(kind)]
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression=settings.compression,
+            version="2.6",
+            # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
+            # that leave them out; column_stats carries their bounds instead.
+            use_dictionary=exact,
+            write_statistics=exact,
+            store_schema=False,
+            metadata_collector=self._collected,
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows in the file's schema."""
+        if batch.num_rows == 0:
+            return
+        keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
+        self._bloom.add(keys)
+        bounds = pc.min_max(keys)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        self._min = low if self._min is None else min(self._min, low)
+        self._max = high if self._max is None else max(self._max, high)
+        self._rows += batch.num_rows
+        self._buffer.append(batch)
+        self._buffered += batch.nbytes
+        if self._buffered >= self._settings.row_group_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._buffer:
+            table = pa.Table.from_batches(self._buffer, self._schema)
+            self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            self._buffer, self._buffered = [], 0
+
+    def close(self) -> BaseFileSummary:
+        """Finish the file: durable once this returns."""
+        self._flush()
+        bloom = self._bloom.finish()
+        text = bloom.encode()
+        keys = {
+            "parquet.avro.schema": self._settings.avro_schema,
+            "writer.model.name": "avro",
+            BLOOM_FOOTER_KEY.decode(): text.decode("ascii"),
+            BLOOM_TYPE_FOOTER_KEY.decode(): bloom.type_code,
+        }
+        low: str | None = None
+        high: str | None = None
+        if self._min is not None and self._max is not None:
+            low, high = key_bounds(self._min, self._max)
+            keys |= {MIN_KEY_FOOTER_KEY.decode(): low, MAX_KEY_FOOTER_KEY.decode(): high}
+        self._writer.add_key_value_metadata(keys)
+        self._writer.close()
+        self._sink.close()
+        return BaseFileSummary(
+            size=self._storage.size(self._path),
+            rows=self._rows,
+            bloom=text,
+            bloom_type=bloom.type_code,
+            min_key=low,
+            max_key=high,
+            column_bytes=_column_bytes(self._collected),
+        )
+
+    def abort(self) -> None:
+        """Give up: close and delete what was written."""
+        self._writer.close()
+        self._sink.close()
+        self._storage.delete(self._path)
+
+
+def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Parquet leaf paths of a schema with their types, as ParquetWriter names them."""
+    found: list[tuple[str, pa.DataType]] = []
+
+    def walk(prefix: str, kind: pa.DataType) -> None:
+        if pa.types.is_struct(kind):
+            for child in kind:
+                walk(f"{prefix}.{child.name}", child.type)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            walk(f"{prefix}.list.element", kind.value_type)
+        elif pa.types.is_map(kind):
+            walk(f"{prefix}.key_value.key", kind.key_type)
+            walk(f"{prefix}.key_value.value", kind.item_type)
+        else:
+            found.append((prefix, kind))
+
+    for column in schema:
+        walk(column.name, column.type)
+    return found
+
+
+def _column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:
+    sizes: dict[str, tuple[int, int]] = {}
+    for metadata in collected:
+        for group in range(metadata.num_row_groups):
+            row_group = metadata.row_group(group)
+            for index in range(row_group.num_columns):
+                column = row_group.column(index)
+                name = column.path_in_schema.split(".", 1)[0]
+                packed, plain = sizes.get(name, (0, 0))
+                sizes[name] = (packed + column.total_compressed_size, plain + column.total_uncompressed_size)
+    return sizes
+
+
+@contextmanager
+def _open(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    source = storage.open_input(path)
+    try:
+        with pq.ParquetFile(source) as parquet:
+            yield parquet
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFileError(path, 0, "a readable Parquet file", str(error).splitlines()[0]) from error
+    finally:
+        source.close()
+
+
+def iter_base_file(
+    storage: Storage,
+    path: str,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+    batch_rows: int = 65_536,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a base file, in row order; ``columns`` that the file lacks are left out."""
+    with _open(storage, path) as parquet:
+        names = set(parquet.schema_arrow.names)
+        wanted = None if columns is None else [name for name in columns if name in names]
+        yield from parquet.iter_batches(batch_size=batch_rows, columns=wanted, row_groups=row_groups)
+
+
+def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A whole base file, or some columns of it."""
+    schema = read_schema(storage, path)
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns if name in schema.names])
+    return pa.Table.from_batches(iter_base_file(storage, path, columns), schema)
+
+
+def read_schema(storage: Storage, path: str) -> pa.Schema:
+    """Arrow schema of a base file as it lies there, without footer metadata."""
+    with _open(storage, path) as parquet:
+        return parquet.schema_arrow.remove_metadata()
+
+
+def read_footer(storage: Storage, path: str) -> Footer:
+    """Key range and bloom filter that the footer carries."""
+    with _open(storage, path) as parquet:
+        found = parquet.metadata.metadata or {}
+        rows = parquet.metadata.num_rows
+    bloom = found.get(BLOOM_FOOTER_KEY, found.get(OLD_BLOOM_FOOTER_KEY))
+    low, high = found.get(MIN_KEY_FOOTER_KEY), found.get(MAX_KEY_FOOTER_KEY)
+    return Footer(
+        rows=rows,
+        bloom=bloom,
+        bloom_type=found.get(BLOOM_TYPE_FOOTER_KEY, b"SIMPLE").decode("ascii", "replace"),
+        min_key=None if low is None else low.decode("utf-8"),
+        max_key=None if high is None else high.decode("utf-8"),
+    )

@@ -1,0 +1,120 @@
+"""Rows of an older or foreign schema in the table's schema: match by name, add nulls, widen.
+
+Only lossless widenings are taken; everything else is a :class:`SchemaMismatchError` that names column and both types.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakedex.errors import SchemaMismatchError
+
+__all__ = ["can_widen", "conform", "conform_array"]
+
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+def can_widen(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether each value of ``source`` has the same value in ``target``."""
+    if source == target:
+        return True
+    if source in _INTEGERS and target in _INTEGERS:
+        return _INTEGERS.index(source) <= _INTEGERS.index(target)
+    if source in _INTEGERS[:3] and pa.types.is_float64(target):
+        return True
+    if source in _INTEGERS[:2] and pa.types.is_float32(target):
+        return True
+    if pa.types.is_float32(source) and pa.types.is_float64(target):
+        return True
+    if pa.types.is_decimal(source) and pa.types.is_decimal(target):
+        return target.scale >= source.scale and target.precision - target.scale >= source.precision - source.scale
+    if source in _INTEGERS and pa.types.is_decimal(target):
+        digits = (3, 5, 10, 19)[_INTEGERS.index(source)]
+        return target.precision - target.scale >= digits
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        units = ("s", "ms", "us", "ns")
+        return (source.tz is None) == (target.tz is None) and units.index(source.unit) <= units.index(target.unit)
+    if _is_text(source) and _is_text(target):
+        return True
+    if _is_bytes(source) and _is_bytes(target):
+        return True
+    return _can_widen_nested(source, target)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def _can_widen_nested(source: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        names = {field.name for field in target}
+        return all(field.name in names for field in source) and all(
+            source.get_field_index(field.name) < 0 or can_widen(source.field(field.name).type, field.type) for field in target
+        )
+    if _is_list(source) and _is_list(target):
+        return can_widen(source.value_type, target.value_type)
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return can_widen(source.key_type, target.key_type) and can_widen(source.item_type, target.item_type)
+    return False
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Rows of ``batch`` in schema ``target``; columns that ``batch`` lacks are null, others that it has are left out."""
+    if batch.schema.equals(target):
+        return batch
+    columns = []
+    for field in target:
+        position = batch.schema.get_field_index(field.name)
+        if position < 0:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            columns.append(conform_array(batch.column(position), field.type, field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    """``array`` as ``target``.
+
+    Raises:
+        SchemaMismatchError: where that is no lossless widening.
+    """
+    if array.type.equals(target, check_metadata=False) and array.type == target:
+        return array
+    if not can_widen(array.type, target):
+        raise SchemaMismatchError(
+            f"column {name!r} is {array.type} but the table has {target}; cast the column, or widen the table's column first",
+            column=name,
+            expected=str(target),
+            found=str(array.type),
+        )
+    if pa.types.is_struct(target):
+        children = []
+        for field in target:
+            if array.type.get_field_index(field.name) < 0:
+                children.append(pa.nulls(len(array), field.type))
+            else:
+                child = array.field(field.name) if array.offset == 0 else array.flatten()[array.type.get_field_index(field.name)]
+                children.append(conform_array(child, field.type, f"{name}.{field.name}"))
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
+    if _is_list(target):
+        compact = pa.concat_arrays([array]) if array.offset else array
+        values = conform_array(compact.values, target.value_type, f"{name}.element")
+        kind = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
+        offsets = compact.offsets.cast(pa.int64() if pa.types.is_large_list(target) else pa.int32())
+        return kind.from_arrays(offsets, values, type=target, mask=compact.is_null())
+    if pa.types.is_map(target):
+        compact = pa.concat_arrays([array]) if array.offset else array
+        keys = conform_array(compact.keys, target.key_type, f"{name}.key")
+        items = conform_array(compact.items, target.item_type, f"{name}.value")
+        return pa.MapArray.from_arrays(compact.offsets, keys, items, type=target, mask=compact.is_null())
+    return array.cast(target)
+
+

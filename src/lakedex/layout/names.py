@@ -1,0 +1,101 @@
+"""File names of data and metadata tables (``FSUtils`` of Hudi): the one place for each pattern.
+
+=================  ================================================================
+base file          ``<fileId>_<writeToken>_<instant>.<extension>``
+log file           ``.<fileId>_<instant>.log.<version>_<writeToken>[.cdc]``
+direct marker      ``<base file name>.marker.<CREATE|MERGE|APPEND>``
+=================  ================================================================
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+__all__ = [
+    "PARTITION_METAFILE",
+    "BaseFileName",
+    "LogFileName",
+    "join_path",
+    "marker_name",
+    "new_file_id",
+    "parse_base_file_name",
+    "parse_log_file_name",
+    "parse_marker_name",
+]
+
+PARTITION_METAFILE = ".hoodie_partition_metadata"
+
+_BASE = re.compile(r"^([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)$")
+_LOG = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
+_MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BaseFileName:
+    """The parts of a base file's name."""
+
+    file_id: str
+    token: str
+    instant: str
+    extension: str = ".parquet"
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.token}_{self.instant}{self.extension}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """The parts of a log file's name. In version 8 ``instant`` is the delta commit that wrote it."""
+
+    file_id: str
+    instant: str
+    version: int
+    token: str
+    cdc: bool = False
+
+    def __str__(self) -> str:
+        suffix = ".cdc" if self.cdc else ""
+        return f".{self.file_id}_{self.instant}.log.{self.version}_{self.token}{suffix}"
+
+    @property
+    def order(self) -> tuple[str, int, str, bool]:
+        """Hudi's order of a slice's log files (``HoodieLogFile.LogFileComparator``)."""
+        return (self.instant, self.version, self.token, self.cdc)
+
+
+def parse_base_file_name(name: str) -> BaseFileName | None:
+    """The parts of ``name``, or None when it is no base file."""
+    match = _BASE.match(name)
+    return BaseFileName(*match.groups()) if match else None
+
+
+def parse_log_file_name(name: str) -> LogFileName | None:
+    """The parts of ``name``, or None when it is no log file."""
+    match = _LOG.match(name)
+    if match is None:
+        return None
+    file_id, instant, _, version, token, _, _, _, cdc = match.groups()
+    return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
+
+
+def marker_name(file_name: str, kind: str) -> str:
+    """Name of the empty file that precedes ``file_name``; ``kind`` is CREATE, MERGE or APPEND."""
+    return f"{file_name}.marker.{kind}"
+
+
+def parse_marker_name(name: str) -> tuple[str, str] | None:
+    """``(file name, kind)`` of a direct marker, or None."""
+    match = _MARKER.match(name)
+    return (match.group(1), match.group(2)) if match else None
+
+
+def new_file_id() -> str:
+    """A fresh file id: a random uuid and the running number that Hudi appends."""
+    return f"{uuid.uuid4()}-0"
+
+
+def join_path(*parts: str) -> str:
+    """Join path parts with ``/``, leaving out empty ones (the partition path of a non-partitioned table)."""
+    return "/".join(part for part in parts if part)

@@ -1,0 +1,171 @@
+"""Writing the metadata table: one delta commit per data commit (``HoodieBackedTableMetadataWriter``).
+
+Each touched file group gets one log file ``.<fileId>_<instant>.log.<n>_<group>-0-0`` of HFile data blocks. The delta
+commit completes before the data commit of the same instant does; until then readers leave it out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lakedex.codec.avro import metadata_schema_json, schema
+from lakedex.codec.hashing import file_group_index_many
+from lakedex.codec.hfile import write_hfile
+from lakedex.codec.log_block import encode_log_block
+from lakedex.codec.metadata_record import encode_metadata_record
+from lakedex.errors import IndexingError
+from lakedex.io.storage import Storage
+from lakedex.layout.names import LogFileName
+from lakedex.metadata.records import Record, bloom_record
+from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from lakedex.timeline.transitions import complete, create_inflight, create_requested
+
+__all__ = ["METADATA_TIMELINE", "LogWritten", "SpilledBloom", "Updates", "write_delta_commit"]
+
+METADATA_TIMELINE = ".hoodie/timeline"
+"""Timeline folder below ``.hoodie/metadata``."""
+
+MAX_BLOCK_BYTES = 128 * 1024 * 1024
+"""Records of one log file before packing; more go to the next version of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledBloom:
+    """A bloom record whose text lies in a file, because it is too large to pass through the driver."""
+
+    path: str
+    type_code: str
+    instant: str
+
+
+Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
+"""Metadata partition → (key, record)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """What one task writes: the records of one file group."""
+
+    storage: Storage
+    base_path: str
+    partition: str
+    file_id: str
+    number: int
+    instant: str
+    records: tuple[tuple[str, Record | SpilledBloom], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogWritten:
+    """One log file of a delta commit."""
+
+    partition: str
+    file_id: str
+    name: str
+    version: int
+    size: int
+    records: int
+
+
+def write_delta_commit(
+    store: MetadataStore,
+    instant: str,
+    updates: Updates,
+    next_time: Callable[[], str],
+    run: Callable[[Callable[[_Shard], list[LogWritten]], Sequence[_Shard]], list[list[LogWritten]]],
+) -> list[LogWritten]:
+    """Write and complete the delta commit of ``instant``. Call under the table lock.
+
+    Args:
+        store: the metadata table; its file groups say where a key goes.
+        instant: the data action's instant.
+        updates: records by metadata partition; keys are unique within one.
+        next_time: gives the completion time.
+        run: an engine's ``run``; one task per file group.
+    """
+    timeline = f"{metadata_path(store.base_path)}/{METADATA_TIMELINE}"
+    requested = create_requested(store.storage, timeline, instant, "deltacommit")
+    inflight = create_inflight(store.storage, timeline, requested)
+    shards = list(_shards(store, instant, updates))
+    written = [log for logs in run(_write_shard, shards) for log in logs]
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    for log in written:
+        stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log, instant))
+    body = encode_commit_metadata(metadata_commit(stats, "UPSERT_PREPPED"))
+    complete(store.storage, timeline, inflight, next_time(), body)
+    return written
+
+
+def metadata_commit(stats: Mapping[str, tuple[WriteStat, ...]], operation: str) -> CommitMetadata:
+    """Commit metadata of a delta commit on the metadata table."""
+    plain = json.dumps(schema("HoodieMetadataRecord"))
+    return CommitMetadata(operation=operation, write_stats=stats, extra={"schema": plain})
+
+
+def _shards(store: MetadataStore, instant: str, updates: Updates) -> Iterator[_Shard]:
+    for partition, records in updates.items():
+        if not records:
+            continue
+        groups = store.file_groups(partition)
+        if not groups:
+            raise IndexingError(
+                f"{metadata_path(store.base_path)}/{partition} has no file group although the table lists the partition; "
+                "its metadata table is damaged"
+            )
+        numbers = file_group_index_many([key for key, _ in records], len(groups))
+        for number, group in enumerate(groups):
+            own = tuple(record for record, place in zip(records, numbers, strict=True) if place == number)
+            if own:
+                yield _Shard(store.storage, store.base_path, partition, group.file_id, number, instant, own)
+
+
+def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
+    for key, record in sorted(shard.records, key=lambda item: item[0].encode()):
+        if isinstance(record, SpilledBloom):
+            record = bloom_record(record.type_code, record.instant, shard.storage.read(record.path))
+        yield key.encode(), encode_metadata_record(record)
+
+
+def _write_shard(shard: _Shard) -> list[LogWritten]:
+    """Write one file group's records, as many log files as its size takes. Memory: one log file."""
+    written: list[LogWritten] = []
+    held: list[tuple[bytes, bytes]] = []
+    size = 0
+    flush = partial(_write_log, shard)
+    for key, value in _encoded(shard):
+        if held and size + len(value) > MAX_BLOCK_BYTES:
+            written.append(flush(len(written) + 1, held))
+            held, size = [], 0
+        held.append((key, value))
+        size += len(value)
+    written.append(flush(len(written) + 1, held))
+    return written
+
+
+def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]) -> LogWritten:
+    schema_json = metadata_schema_json()
+    content = write_hfile(items, compression="gz", info={"schema": schema_json.encode()})
+    block = encode_log_block("HFILE_DATA", {"INSTANT_TIME": shard.instant, "SCHEMA": schema_json}, content)
+    name = str(LogFileName(shard.file_id, shard.instant, version, f"{shard.number}-0-0"))
+    shard.storage.create(f"{metadata_path(shard.base_path)}/{shard.partition}/{name}", block)
+    return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items))
+
+
+def _write_stat(log: LogWritten, instant: str) -> WriteStat:
+    return WriteStat(
+        file_id=log.file_id,
+        path=f"{log.partition}/{log.name}",
+        partition_path=log.partition,
+        file_size=log.size,
+        prev_commit=instant,
+        num_writes=log.records,
+        num_updates=log.records,
+        base_file="",
+        log_version=log.version,
+        log_offset=0,
+        log_files=(log.name,),
+    )

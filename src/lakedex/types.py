@@ -1,0 +1,63 @@
+"""Leaf vocabulary: names that Hudi fixes and small value types which every package shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = [
+    "COMMIT_SEQNO",
+    "COMMIT_TIME",
+    "FILE_NAME",
+    "META_COLUMNS",
+    "PARTITION_PATH",
+    "RECORD_KEY",
+    "IoCount",
+    "Operation",
+    "TableType",
+]
+
+COMMIT_TIME = "_hoodie_commit_time"
+COMMIT_SEQNO = "_hoodie_commit_seqno"
+RECORD_KEY = "_hoodie_record_key"
+PARTITION_PATH = "_hoodie_partition_path"
+FILE_NAME = "_hoodie_file_name"
+
+META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+"""The five columns that Hudi puts before a table's own, in this order (HoodieRecord.HOODIE_META_COLUMNS)."""
+
+
+class TableType(StrEnum):
+    """``hoodie.table.type``."""
+
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+
+class Operation(StrEnum):
+    """``operationType`` of a commit: Hudi's enum names (WriteOperationType); Java refuses any other."""
+
+    BULK_INSERT = "BULK_INSERT"
+    INSERT = "INSERT"
+    UPSERT = "UPSERT"
+    DELETE = "DELETE"
+
+
+@dataclass(slots=True)
+class IoCount:
+    """Requests and bytes that reading took. Mutable: a reader adds to it."""
+
+    requests: int = 0
+    bytes_read: int = 0
+
+    def add(self, requests: int, bytes_read: int) -> None:
+        """Count ``requests`` more requests that brought ``bytes_read`` bytes."""
+        self.requests += requests
+        self.bytes_read += bytes_read
+
+    def __sub__(self, other: IoCount) -> IoCount:
+        return IoCount(self.requests - other.requests, self.bytes_read - other.bytes_read)
+
+    def copy(self) -> IoCount:
+        """A snapshot, to take a difference from later."""
+        return IoCount(self.requests, self.bytes_read)

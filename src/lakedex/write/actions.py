@@ -1,0 +1,181 @@
+"""The write actions: each says what its rows do and hands them to the pipeline."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.engine import BatchMap, Frame
+from lakedex.layout.key_generator import KeyGenerator, StoredKeys
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.timeline.table_support import require_writable
+from lakedex.types import Operation
+from lakedex.write.merge import MergeRules
+from lakedex.write.options import WriteOptions
+from lakedex.write.pipeline import WritePlan, key_generator, run_write
+from lakedex.write.prepare import Prepare, PrepareKeys
+from lakedex.write.result import WriteResult
+from lakedex.write.schema_change import evolve, require_columns
+
+__all__ = ["bulk_insert", "delete_keys", "delete_stored", "insert", "update_stored", "upsert"]
+
+
+def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
+    """Update the rows whose key is stored, insert the others."""
+    started = time.perf_counter()
+    snapshot, schema, keys = _prepared(handle, data, options)
+    rules = MergeRules(ordering=_ordering(snapshot))
+    with _Staged(handle, data, Prepare(schema, keys)) as frame:
+        plan = WritePlan(
+            operation=Operation.UPSERT, frame=frame, table_schema=snapshot.schema, schema=schema, keys=keys, rules=rules
+        )
+        return run_write(handle, plan, options, started)
+
+
+def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
+    """Add rows without looking up their keys, unless ``hoodie.datasource.insert.dup.policy`` asks for it."""
+    started = time.perf_counter()
+    snapshot, schema, keys = _prepared(handle, data, options)
+    look_up = options.duplicates != "none"
+    rules = MergeRules(
+        ordering=_ordering(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
+    )
+    with _Staged(handle, data, Prepare(schema, keys)) as frame:
+        plan = WritePlan(
+            operation=Operation.INSERT,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=schema,
+            keys=keys,
+            rules=rules,
+            look_up=look_up,
+            drop_known=options.duplicates == "drop",
+            fail_known=options.duplicates == "fail",
+        )
+        return run_write(handle, plan, options, started)
+
+
+def bulk_insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
+    """Load rows into new files, sorted by key, without looking anything up."""
+    started = time.perf_counter()
+    snapshot, schema, keys = _prepared(handle, data, options)
+    rules = MergeRules(ordering=_ordering(snapshot), combine=options.combine_before_insert)
+    with _Staged(handle, data, Prepare(schema, keys)) as frame:
+        plan = WritePlan(
+            operation=Operation.BULK_INSERT,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=schema,
+            keys=keys,
+            rules=rules,
+            look_up=False,
+            fill_small_files=False,
+            sort=options.sort_mode == "GLOBAL_SORT",
+        )
+        return run_write(handle, plan, options, started)
+
+
+def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
+    """Delete the rows of the keys in a frame. Without partition columns a key is looked for in all partitions."""
+    started = time.perf_counter()
+    snapshot = _writable(handle)
+    incoming = handle.engine.schema_of(data)
+    keys = key_generator(snapshot.config, snapshot)
+    require_columns(incoming, keys.record_key, "record key", snapshot.config.name)
+    present = [name for name in keys.partition_by if name.split(".")[0] in incoming.names]
+    if present and len(present) != len(keys.partition_by):
+        require_columns(incoming, keys.partition_by, "partition", snapshot.config.name)
+    with_partitions = len(present) == len(keys.partition_by)
+    return _delete(handle, data, PrepareKeys(keys, with_partitions), snapshot, options, started, any_partition=not with_partitions)
+
+
+def delete_stored(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
+    """Delete rows that were read from the table (a frame with its meta columns)."""
+    return _delete(handle, data, PrepareKeys(StoredKeys(), True), _writable(handle), options, time.perf_counter())
+
+
+def _delete(
+    handle: TableHandle,
+    data: Any,
+    prepare: PrepareKeys,
+    snapshot: Snapshot,
+    options: WriteOptions,
+    started: float,
+    *,
+    any_partition: bool = False,
+) -> WriteResult:
+    with _Staged(handle, data, prepare) as frame:
+        plan = WritePlan(
+            operation=Operation.DELETE,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=snapshot.schema,
+            keys=prepare.keys,
+            rules=MergeRules(insert_new=False, delete_all=True, always_win=True),
+            any_partition=any_partition,
+            fill_small_files=False,
+        )
+        return run_write(handle, plan, options, started)
+
+
+def update_stored(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
+    """Replace rows that were read from the table (a frame with its meta columns) by their changed form."""
+    started = time.perf_counter()
+    snapshot = _writable(handle)
+    schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)
+    with _Staged(handle, data, Prepare(schema, StoredKeys())) as frame:
+        plan = WritePlan(
+            operation=Operation.UPSERT,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=schema,
+            keys=StoredKeys(),
+            rules=MergeRules(insert_new=False, always_win=True),
+            fill_small_files=False,
+        )
+        return run_write(handle, plan, options, started)
+
+
+class _Staged:
+    """The prepared rows of a write, freed afterwards."""
+
+    def __init__(self, handle: TableHandle, data: Any, prepare: BatchMap) -> None:
+        self._engine = handle.engine
+        self._frame = self._engine.stage(data, prepare)
+
+    def __enter__(self) -> Frame:
+        return self._frame
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.release(self._frame)
+
+
+def _writable(handle: TableHandle) -> Snapshot:
+    snapshot = handle.snapshot()
+    require_writable(snapshot.config)
+    return snapshot
+
+
+def _prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Snapshot, pa.Schema, KeyGenerator]:
+    """Check a frame's columns before any row is touched."""
+    snapshot = _writable(handle)
+    config = snapshot.config
+    incoming = handle.engine.schema_of(data)
+    require_columns(incoming, config.record_key_fields, "record key", config.name)
+    require_columns(incoming, config.partition_fields, "partition", config.name)
+    require_columns(incoming, config.ordering_fields, "ordering", config.name)
+    schema = evolve(snapshot.schema, incoming, config.name, null_for_missing=options.null_for_missing)
+    return snapshot, schema, key_generator(config, snapshot)
+
+
+def _ordering(snapshot: Snapshot) -> str | None:
+    """The field that decides between two versions of a row; None where the later commit wins."""
+    config = snapshot.config
+    if config.merge_mode != "EVENT_TIME_ORDERING" or not config.ordering_fields:
+        return None
+    return config.ordering_fields[0]
+
+

@@ -1,0 +1,169 @@
+"""``Table.create``: the folder, the settings and the metadata table of a new table of version 8."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.codec.avro_schema import arrow_to_avro
+from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
+from lakedex.index.column_stats import indexable_columns
+from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
+from lakedex.metadata.bootstrap import create_metadata_table
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
+from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.table_config import create_table_config
+from lakedex.timeline.table_properties import new_table_properties
+from lakedex.write.options import WriteOptions, parse_options
+from lakedex.write.schema_change import own_columns, require_columns, stored_schema
+from lakedex.write.transaction import require_exclusive_create, table_lock
+
+__all__ = ["create_table", "is_table"]
+
+_NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
+
+
+def is_table(handle: TableHandle) -> bool:
+    """Whether there is a Hudi table at the handle's path."""
+    return handle.storage.exists(f"{handle.base_path}/.hoodie/hoodie.properties") or handle.storage.exists(
+        f"{handle.base_path}/.hoodie/hoodie.properties.backup"
+    )
+
+
+def create_table(
+    handle: TableHandle,
+    *,
+    name: str | None,
+    schema: pa.Schema | None,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+    table_type: str,
+    exist_ok: bool,
+    options: Mapping[str, Any] | None,
+) -> None:
+    """Make an empty table. Everything is checked before the first file is written; the settings come last, so that a
+    crash leaves no table.
+
+    Raises:
+        TableExistsError: a table is there already and ``exist_ok`` is False.
+        InvalidInputError: a name or column that cannot be used.
+        UnsupportedFeatureError: a table type that is not done yet.
+        OptionError: an option that is unknown or not done.
+    """
+    parsed = parse_options(options)
+    name = name or handle.base_path.rstrip("/").rsplit("/", 1)[-1]
+    _check(name, record_key, ordering_by, table_type)
+    stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
+    require_exclusive_create(handle)
+    if is_table(handle):
+        if exist_ok:
+            return
+        raise TableExistsError(
+            f"{handle.base_path} is a Hudi table already; open it with Table.for_path, or pass exist_ok=True",
+            path=handle.base_path,
+        )
+    with table_lock(handle, parsed):
+        if is_table(handle):
+            if exist_ok:
+                return
+            raise TableExistsError(f"{handle.base_path} was created by another writer just now", path=handle.base_path)
+        _clear_unfinished(handle)
+        _write_table(handle, name, stored, record_key, partition_by, ordering_by, parsed)
+
+
+def _write_table(
+    handle: TableHandle,
+    name: str,
+    stored: pa.Schema,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+    parsed: WriteOptions,
+) -> None:
+    groups = _metadata_groups(parsed, bool(partition_by))
+    clock = InstantClock("UTC")
+    if COLUMN_STATS.name in groups:
+        columns = indexable_columns(stored, parsed.column_stats_columns, parsed.column_stats_limit)
+        document = with_column_stats({"indexDefinitions": {}}, columns)
+        handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
+    create_metadata_table(handle.storage, handle.base_path, name, groups, clock)
+    for folder in (".temp", ".schema", ".aux", "timeline/history"):
+        handle.storage.make_dirs(f"{handle.base_path}/.hoodie/{folder}")
+    properties = new_table_properties(
+        name,
+        tuple(record_key),
+        tuple(partition_by),
+        tuple(ordering_by),
+        hive_style=parsed.hive_style,
+        url_encode=parsed.url_encode,
+        merge_mode=parsed.merge_mode,
+        metadata_partitions=tuple(groups),
+        create_schema=json.dumps(arrow_to_avro(stored, name)) if stored.names else None,
+    )
+    create_table_config(handle.storage, handle.base_path, properties)
+
+
+def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], table_type: str) -> None:
+    kind = table_type.lower()
+    if kind in ("mor", "merge_on_read"):
+        raise UnsupportedFeatureError(
+            f"table {name}: merge-on-read tables are not done yet; create it with table_type='cow'", feature="merge-on-read"
+        )
+    if kind not in ("cow", "copy_on_write"):
+        raise InvalidInputError(f"table {name}: table_type is 'cow' or 'mor', not {table_type!r}")
+    if not record_key:
+        raise InvalidInputError(f"table {name}: record_key= names no column; a Hudi table needs one or more")
+    if not _NAME.match(name):
+        raise InvalidInputError(f"table name {name!r}: use letters, digits, '_', '-' and '.'")
+    if len(ordering_by) > 1:
+        raise UnsupportedFeatureError(
+            f"table {name}: version 8 has one ordering field, not {', '.join(ordering_by)}", feature="several ordering fields"
+        )
+
+
+def _checked_schema(
+    name: str,
+    schema: pa.Schema | None,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+) -> pa.Schema:
+    if schema is None:
+        return pa.schema([])
+    stored = stored_schema(own_columns(schema), name)
+    require_columns(stored, tuple(record_key), "record key", name)
+    require_columns(stored, tuple(partition_by), "partition", name)
+    require_columns(stored, tuple(ordering_by), "ordering", name)
+    return stored
+
+
+def _clear_unfinished(handle: TableHandle) -> None:
+    """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
+    storage, root = handle.storage, f"{handle.base_path}/.hoodie"
+    if any(not entry.is_dir for entry in storage.list(f"{root}/timeline")):
+        raise InvalidInputError(
+            f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
+        )
+    for entry in storage.list(root):
+        if entry.is_dir:
+            storage.delete_tree(f"{root}/{entry.name}")
+        elif entry.name != "lock":
+            storage.delete(f"{root}/{entry.name}")
+
+
+def _metadata_groups(options: WriteOptions, partitioned: bool) -> dict[str, int]:
+    """Metadata partitions of the new table with their numbers of file groups, in Hudi's order of creation."""
+    groups = {FILES.name: 1}
+    if options.column_stats:
+        groups[COLUMN_STATS.name] = options.column_stats_groups
+    if options.bloom_filters:
+        groups[BLOOM_FILTERS.name] = options.bloom_filters_groups
+    if options.column_stats and partitioned:
+        groups[PARTITION_STATS.name] = options.partition_stats_groups
+    return groups

@@ -1,0 +1,177 @@
+"""The metadata records of a commit: what each written file adds to every partition that the table has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakedex.index.column_stats import (
+    ColumnStat,
+    ColumnStatsBuilder,
+    merge_stats,
+    stat_of,
+    stat_record,
+    stats_records,
+)
+from lakedex.io.storage import Storage
+from lakedex.layout.base_file import iter_base_file
+from lakedex.layout.conform import conform
+from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.delta_commit import SpilledBloom
+from lakedex.metadata.partitions import (
+    ALL_PARTITIONS,
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    bloom_key,
+    column_stats_key,
+    column_stats_prefix,
+    files_key,
+    partition_stats_key,
+)
+from lakedex.metadata.records import Record, all_partitions_record, bloom_record, files_record
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.write.stage import GroupResult
+
+__all__ = ["StatsOfFile", "build_updates"]
+
+Keyed = list[tuple[str, Record | SpilledBloom]]
+
+
+def build_updates(
+    snapshot: Snapshot,
+    results: Sequence[GroupResult],
+    instant: str,
+    indexed: Mapping[str, pa.DataType],
+    run: Callable[..., list[list[ColumnStat]]],
+) -> dict[str, Keyed]:
+    """Records of one commit by metadata partition, for those partitions that the table has.
+
+    Args:
+        snapshot: the table as it is under the lock.
+        results: accepted results of the write stage.
+        instant: the commit's instant.
+        indexed: columns of ``column_stats`` with their types.
+        run: an engine's ``run``, for files whose stats have to be computed from the data.
+    """
+    store = snapshot.metadata
+    updates: dict[str, Keyed] = {}
+    if not store.has(FILES.name):
+        return updates
+    updates[FILES.name] = _files(results)
+    if store.has(BLOOM_FILTERS.name):
+        updates[BLOOM_FILTERS.name] = [(bloom_key(r.partition, r.file_name), _bloom(r, instant)) for r in results]
+    if store.has(COLUMN_STATS.name):
+        stats: Keyed = []
+        for result in results:
+            stats.extend(stats_records(result.stats, result.partition, result.file_name, indexed))
+        updates[COLUMN_STATS.name] = stats
+    if store.has(PARTITION_STATS.name):
+        healed, over_partitions = _partition_stats(snapshot, results, indexed, run)
+        updates[PARTITION_STATS.name] = over_partitions
+        if COLUMN_STATS.name in updates:
+            updates[COLUMN_STATS.name].extend(healed)
+    return updates
+
+
+def _files(results: Sequence[GroupResult]) -> Keyed:
+    added: dict[str, dict[str, int]] = {}
+    for result in results:
+        added.setdefault(result.partition, {})[result.file_name] = result.size
+    records: Keyed = [(files_key(partition), files_record(files)) for partition, files in added.items()]
+    return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
+
+
+def _bloom(result: GroupResult, instant: str) -> Record | SpilledBloom:
+    if result.bloom is not None:
+        return bloom_record(result.bloom_type, instant, result.bloom)
+    return SpilledBloom(str(result.bloom_path), result.bloom_type, instant)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsOfFile:
+    """Task: stats of a base file from its data. A column that the file lacks is all null there."""
+
+    storage: Storage
+    base_path: str
+    columns: dict[str, pa.DataType] = field(default_factory=dict)
+
+    def __call__(self, base: BaseFile) -> list[ColumnStat]:
+        """Read the file's indexed columns as a stream."""
+        builder = ColumnStatsBuilder(self.columns)
+        schema = pa.schema(list(self.columns.items()))
+        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", list(self.columns)):
+            builder.add(conform(batch, schema))
+        return builder.finish()
+
+
+def _partition_stats(
+    snapshot: Snapshot,
+    results: Sequence[GroupResult],
+    indexed: Mapping[str, pa.DataType],
+    run: Callable[..., list[list[ColumnStat]]],
+) -> tuple[Keyed, Keyed]:
+    """Stats of each touched partition over all of its files, and corrected stats of files that had none to trust.
+
+    Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
+    record for every indexed column, computed anew.
+    """
+    touched = sorted({result.partition for result in results})
+    rewritten = {(result.partition, result.file_id) for result in results}
+    kept = [
+        item.base_file
+        for item in snapshot.slices(touched)
+        if item.base_file is not None and (item.partition, item.file_id) not in rewritten
+    ]
+    stats = {(r.partition, r.file_name): {s.column: s for s in r.stats} for r in results}
+    known, unknown = _known_stats(snapshot, kept, touched, indexed)
+    stats.update(known)
+    healed: Keyed = []
+    if unknown:
+        task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
+        for base, computed in zip(unknown, run(task, unknown), strict=True):
+            stats[(base.partition, base.name)] = {stat.column: stat for stat in computed}
+            healed.extend(stats_records(computed, base.partition, base.name, indexed))
+    records: Keyed = []
+    for partition in touched:
+        own = [columns for (path, _), columns in stats.items() if path == partition]
+        for column, kind in indexed.items():
+            merged = merge_stats(column, [columns[column] for columns in own if column in columns])
+            record = stat_record(merged, partition, kind, over_partition=True)
+            records.append((partition_stats_key(column, partition), record))
+    return healed, records
+
+
+def _known_stats(
+    snapshot: Snapshot, kept: Sequence[BaseFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
+) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile]]:
+    """Trusted stats of files that stay, and the files that lack any."""
+    if not kept:
+        return {}, []
+    store = snapshot.metadata
+    if len(kept) <= 2 * len(touched):
+        keys = [column_stats_key(column, base.partition, base.name) for column in indexed for base in kept]
+        records = store.get_many(COLUMN_STATS.name, keys)
+    else:
+        prefixes = [column_stats_prefix(column, partition) for column in indexed for partition in touched]
+        records = store.scan(COLUMN_STATS.name, prefixes)
+    known: dict[tuple[str, str], dict[str, ColumnStat]] = {}
+    unknown: list[BaseFile] = []
+    for base in kept:
+        columns: dict[str, ColumnStat] = {}
+        for column, kind in indexed.items():
+            record = records.get(column_stats_key(column, base.partition, base.name))
+            stat = None if record is None else stat_of(record, kind)
+            if stat is None:
+                break
+            columns[column] = stat
+        if len(columns) == len(indexed):
+            known[(base.partition, base.name)] = columns
+        else:
+            unknown.append(base)
+    return known, unknown
+
+

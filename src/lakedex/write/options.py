@@ -1,0 +1,278 @@
+"""``hoodie.*`` options of a write, sorted into four classes.
+
+done
+    lakedex does what the option says (:data:`DONE`).
+harmless
+    the option steers something that Java does and lakedex does otherwise or not at all, without changing what the table
+    means; listed in ``WriteResult.notes`` (:data:`HARMLESS`).
+refused
+    the option would change what the table means, and lakedex does not do it (:data:`REFUSED`).
+unknown
+    refused too, with the nearest known name.
+
+Options are read once, here, into frozen :class:`WriteOptions`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakedex.errors import OptionError
+
+__all__ = ["WriteOptions", "parse_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Parsed options. Sizes in bytes, times in seconds."""
+
+    max_file_size: int = 125_829_120
+    small_file_limit: int = 104_857_600
+    record_size_estimate: int = 1024
+    compression: str = "zstd"
+    row_group_bytes: int = 32 * 1024 * 1024
+    bloom_entries: int | None = None
+    bloom_fpp: float = 1e-9
+    bloom_type: str = "DYNAMIC_V0"
+    bloom_max_entries: int = 100_000
+    use_metadata_blooms: bool = True
+    prune_by_ranges: bool = True
+    duplicates: str = "none"
+    combine_before_insert: bool = False
+    sort_mode: str = "GLOBAL_SORT"
+    shuffle_tasks: int | None = None
+    null_for_missing: bool = False
+    column_stats: bool = True
+    column_stats_columns: tuple[str, ...] | None = None
+    column_stats_limit: int = 32
+    column_stats_groups: int = 2
+    bloom_filters: bool = True
+    bloom_filters_groups: int = 4
+    partition_stats_groups: int = 1
+    hive_style: bool = True
+    url_encode: bool = True
+    merge_mode: str | None = None
+    lock_timeout: float = 60.0
+    lock_expire_minutes: float = 0.0
+    heartbeat_interval: float = 60.0
+    heartbeat_misses: int = 2
+    conflict_retries: int = 3
+    notes: tuple[str, ...] = field(default=())
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+def _rate(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError
+    return value
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def pick(text: str) -> str:
+        for choice in choices:
+            if choice.lower() == text.strip().lower():
+                return choice
+        raise ValueError(f"one of {', '.join(choices)}")
+
+    return pick
+
+
+def _columns(text: str) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or None
+
+
+def _milliseconds(text: str) -> float:
+    return _whole(text) / 1000
+
+
+def _compression(text: str) -> str:
+    return _one_of("zstd", "snappy", "gzip", "lz4", "none", "uncompressed")(text).replace("uncompressed", "none")
+
+
+DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "hoodie.parquet.max.file.size": ("max_file_size", _positive),
+    "hoodie.parquet.small.file.limit": ("small_file_limit", _whole),
+    "hoodie.copyonwrite.record.size.estimate": ("record_size_estimate", _positive),
+    "hoodie.parquet.compression.codec": ("compression", _compression),
+    "hoodie.parquet.block.size": ("row_group_bytes", _positive),
+    "hoodie.index.bloom.num_entries": ("bloom_entries", _positive),
+    "hoodie.index.bloom.fpp": ("bloom_fpp", _rate),
+    "hoodie.bloom.index.filter.type": ("bloom_type", _one_of("DYNAMIC_V0", "SIMPLE")),
+    "hoodie.bloom.index.filter.dynamic.max.entries": ("bloom_max_entries", _positive),
+    "hoodie.bloom.index.use.metadata": ("use_metadata_blooms", _flag),
+    "hoodie.bloom.index.prune.by.ranges": ("prune_by_ranges", _flag),
+    "hoodie.datasource.insert.dup.policy": ("duplicates", _one_of("none", "drop", "fail")),
+    "hoodie.combine.before.insert": ("combine_before_insert", _flag),
+    "hoodie.bulkinsert.sort.mode": ("sort_mode", _one_of("GLOBAL_SORT", "NONE")),
+    "hoodie.bulkinsert.shuffle.parallelism": ("shuffle_tasks", _positive),
+    "hoodie.insert.shuffle.parallelism": ("shuffle_tasks", _positive),
+    "hoodie.upsert.shuffle.parallelism": ("shuffle_tasks", _positive),
+    "hoodie.delete.shuffle.parallelism": ("shuffle_tasks", _positive),
+    "hoodie.write.set.null.for.missing.columns": ("null_for_missing", _flag),
+    "hoodie.metadata.index.column.stats.enable": ("column_stats", _flag),
+    "hoodie.metadata.index.column.stats.column.list": ("column_stats_columns", _columns),
+    "hoodie.metadata.index.column.stats.max.columns.to.index": ("column_stats_limit", _positive),
+    "hoodie.metadata.index.column.stats.file.group.count": ("column_stats_groups", _positive),
+    "hoodie.metadata.index.bloom.filter.enable": ("bloom_filters", _flag),
+    "hoodie.metadata.index.bloom.filter.file.group.count": ("bloom_filters_groups", _positive),
+    "hoodie.metadata.index.partition.stats.file.group.count": ("partition_stats_groups", _positive),
+    "hoodie.datasource.write.hive_style_partitioning": ("hive_style", _flag),
+    "hoodie.datasource.write.partitionpath.urlencode": ("url_encode", _flag),
+    "hoodie.record.merge.mode": ("merge_mode", _one_of("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")),
+    "hoodie.write.lock.wait_time_ms": ("lock_timeout", _milliseconds),
+    "hoodie.write.lock.filesystem.expire": ("lock_expire_minutes", float),
+    "hoodie.client.heartbeat.interval_in_ms": ("heartbeat_interval", _milliseconds),
+    "hoodie.client.heartbeat.tolerable.misses": ("heartbeat_misses", _positive),
+    "hoodie.write.num.retries.on.conflict.failures": ("conflict_retries", _whole),
+}
+"""Option → (field of :class:`WriteOptions`, parser)."""
+
+_FIXED = {
+    "hoodie.table.version": "8",
+    "hoodie.write.table.version": "8",
+    "hoodie.index.type": "BLOOM",
+    "hoodie.metadata.enable": "true",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.datasource.hive_sync.enable": "false",
+    "hoodie.datasource.meta.sync.enable": "false",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.metadata.record.index.enable": "false",
+    "hoodie.metadata.record.level.index.enable": "false",
+    "hoodie.metadata.global.record.level.index.enable": "false",
+    "hoodie.metadata.index.secondary.enable": "false",
+    "hoodie.metadata.index.expression.enable": "false",
+    "hoodie.clustering.inline": "false",
+    "hoodie.clustering.async.enabled": "false",
+    "hoodie.compact.inline": "false",
+    "hoodie.schema.on.read.enable": "false",
+    "hoodie.allow.operation.metadata.field": "false",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.base.file.format": "PARQUET",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.parquet.bloom.filter.enabled": "true",
+    "hoodie.bloom.index.update.partition.path": "false",
+    "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
+}
+"""Options of which only one value is done; any other is refused."""
+
+REFUSED = {
+    "hoodie.table.name": "give name= to Table.create",
+    "hoodie.table.type": "give table_type= to Table.create",
+    "hoodie.datasource.write.table.type": "give table_type= to Table.create",
+    "hoodie.datasource.write.table.name": "give name= to Table.create",
+    "hoodie.datasource.write.operation": "call the method of that name",
+    "hoodie.datasource.write.recordkey.field": "give record_key= to Table.create",
+    "hoodie.table.recordkey.fields": "give record_key= to Table.create",
+    "hoodie.datasource.write.partitionpath.field": "give partition_by= to Table.create",
+    "hoodie.table.partition.fields": "give partition_by= to Table.create",
+    "hoodie.datasource.write.precombine.field": "give ordering_by= to Table.create",
+    "hoodie.table.precombine.field": "give ordering_by= to Table.create",
+    "hoodie.table.ordering.fields": "give ordering_by= to Table.create",
+    "hoodie.datasource.write.keygenerator.class": "lakedex picks SIMPLE, COMPLEX or NON_PARTITION from the fields",
+    "hoodie.table.keygenerator.type": "lakedex picks SIMPLE, COMPLEX or NON_PARTITION from the fields",
+    "hoodie.datasource.write.payload.class": "set hoodie.record.merge.mode instead",
+    "hoodie.compaction.payload.class": "set hoodie.record.merge.mode instead",
+    "hoodie.write.record.merge.custom.implementation.classes": "custom mergers are Java code",
+    "hoodie.metadata.index.drop": "dropping an index is not done yet",
+}
+"""Options that are never taken here, with what to do instead."""
+
+HARMLESS = (
+    "hoodie.write.auto.upgrade",
+    "hoodie.write.markers.type",
+    "hoodie.write.concurrency.mode",
+    "hoodie.embed.timeline.server",
+    "hoodie.datasource.write.row.writer.enable",
+    "hoodie.datasource.write.reconcile.schema",
+    "hoodie.clean.",
+    "hoodie.cleaner.",
+    "hoodie.keep.",
+    "hoodie.archive.",
+    "hoodie.metadata.compact.",
+    "hoodie.metadata.clean.",
+    "hoodie.metadata.max.",
+    "hoodie.combine.before.upsert",
+    "hoodie.combine.before.delete",
+    "hoodie.bloom.index.parallelism",
+    "hoodie.bloom.index.use.caching",
+    "hoodie.bloom.index.use.treebased.filter",
+    "hoodie.bloom.index.bucketized.checking",
+    "hoodie.bloom.index.keys.per.bucket",
+    "hoodie.finalize.write.parallelism",
+    "hoodie.markers.delete.parallelism",
+    "hoodie.rollback.parallelism",
+    "hoodie.rollback.using.markers",
+    "hoodie.parquet.page.size",
+    "hoodie.parquet.compression.ratio",
+    "hoodie.parquet.dictionary.enabled",
+    "hoodie.memory.",
+    "hoodie.filesystem.view.",
+    "hoodie.metrics.",
+    "hoodie.avro.schema.validate",
+    "hoodie.enable.data.skipping",
+    "hoodie.datasource.query.type",
+)
+"""Names, or prefixes that end in a dot, of options that change nothing here."""
+
+
+def parse_options(options: Mapping[str, Any] | None) -> WriteOptions:
+    """Sort and parse options.
+
+    Raises:
+        OptionError: an unknown option (with the nearest name), one that lakedex refuses, or a bad value.
+    """
+    parsed: dict[str, Any] = {}
+    notes = []
+    for name, raw in (options or {}).items():
+        value = str(raw).lower() if isinstance(raw, bool) else str(raw)
+        if name in DONE:
+            target, parse = DONE[name]
+            try:
+                parsed[target] = parse(value)
+            except (ValueError, KeyError) as error:
+                why = f": {error}" if isinstance(error, ValueError) and "one of" in str(error) else ""
+                raise OptionError(f"option {name}={value!r} is no valid value{why}", option=name) from None
+        elif name in _FIXED:
+            if value.lower() != _FIXED[name].lower():
+                raise OptionError(
+                    f"option {name}={value} is not supported: lakedex writes tables with {name}={_FIXED[name]}", option=name
+                )
+        elif name in REFUSED:
+            raise OptionError(f"option {name} is not taken here: {REFUSED[name]}", option=name)
+        elif _is_harmless(name):
+            notes.append(f"option {name}={value} changes nothing in lakedex")
+        else:
+            raise OptionError(f"unknown option {name!r}{_nearest(name)}", option=name)
+    return WriteOptions(**parsed, notes=tuple(notes))
+
+
+def _is_harmless(name: str) -> bool:
+    return any(name == known or (known.endswith(".") and name.startswith(known)) for known in HARMLESS)
+
+
+def _nearest(name: str) -> str:
+    known = [*DONE, *_FIXED, *REFUSED, *(option for option in HARMLESS if not option.endswith("."))]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,343 @@
+"""The pipeline of all writes: stage the input once, find its files, plan, write, commit; again after a conflict."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
+from lakedex.engine import Engine, Frame
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.index.column_stats import ALWAYS_INDEXED, indexable_columns
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.layout.base_file import BaseFileSettings, iter_base_file
+from lakedex.layout.key_generator import KeyGenerator, StoredKeys
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.timeline.table_config import TableConfig
+from lakedex.types import META_COLUMNS, RECORD_KEY, Operation
+from lakedex.write.merge import MergeRules
+from lakedex.write.options import WriteOptions
+from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys
+from lakedex.write.result import TaggingReport, WriteResult
+from lakedex.write.route import GroupTarget, Route, Targets, plan_inserts
+from lakedex.write.stage import WriteGroups, decode_results
+from lakedex.write.tagging import TagFile, find_key_ranges, tag
+from lakedex.write.transaction import Transaction
+
+__all__ = ["WritePlan", "key_generator", "run_write"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """What a write does with its rows.
+
+    Attributes:
+        operation: Hudi's name of the action.
+        frame: prepared rows, kept by the engine; read again after a conflict.
+        table_schema: the table's columns as the rows were prepared for them.
+        schema: its columns after the write.
+        keys: the table's key builder.
+        rules: how rows meet stored rows.
+        look_up: find the files of the keys first.
+        any_partition: keys come without a partition path.
+        fill_small_files: new rows go to small files first.
+        sort: sort rows of new files by key.
+        drop_known: rows whose key is stored are left out (``hoodie.datasource.insert.dup.policy=drop``).
+        fail_known: they are an error (``fail``).
+    """
+
+    operation: Operation
+    frame: Frame
+    table_schema: pa.Schema
+    schema: pa.Schema
+    keys: KeyGenerator | StoredKeys
+    rules: MergeRules
+    look_up: bool = True
+    any_partition: bool = False
+    fill_small_files: bool = True
+    sort: bool = False
+    drop_known: bool = False
+    fail_known: bool = False
+
+
+def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
+    """The table's key builder.
+
+    A COMPLEX key of one field is written ``field:value`` by some releases and bare by others, and the table does not
+    say which: stored keys do. A table without rows takes ``field:value``, the default of Hudi 1.1.
+    """
+    named = config.key_generator.startswith("COMPLEX") or len(config.record_key_fields) > 1
+    if named and len(config.record_key_fields) == 1:
+        named = _stored_keys_are_named(snapshot, config.record_key_fields[0])
+    return KeyGenerator(
+        record_key=config.record_key_fields,
+        partition_by=config.partition_fields,
+        named_parts=named,
+        hive_style=config.hive_style,
+        url_encode=config.url_encode,
+    )
+
+
+def _stored_keys_are_named(snapshot: Snapshot, key_field: str) -> bool:
+    for item in snapshot.slices():
+        if item.base_file is None:
+            continue
+        path = f"{snapshot.base_path}/{item.base_file.relative_path}"
+        for batch in iter_base_file(snapshot.storage, path, [RECORD_KEY, key_field], batch_rows=64):
+            if batch.num_rows:
+                built = KeyGenerator(record_key=(key_field,), named_parts=True).keys(batch)
+                return bool(batch.column(0)[0].as_py() == built[0].as_py())
+    return True
+
+
+def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, started: float) -> WriteResult:
+    """Run a write, again after a conflict with another writer (``hoodie.write.num.retries.on.conflict.failures``)."""
+    summary = _summary(handle.engine, plan)
+    check_keys(handle.base_path, plan.keys, summary)
+    notes = list(options.notes)
+    if not summary.num_rows:
+        return WriteResult(instant=None, operation=plan.operation.value, notes=(*notes, "the frame has no rows"), seconds=time.perf_counter() - started)
+    for attempt in range(options.conflict_retries + 1):
+        transaction = Transaction(handle, options, plan.operation)
+        transaction.begin()
+        if transaction.undone:
+            notes.append(f"rolled back the failed write {', '.join(transaction.undone)}")
+        try:
+            result = _Attempt(handle, plan, options, transaction, summary).run()
+        except CommitConflictError as error:
+            transaction.abort(error)
+            if not error.retryable or attempt == options.conflict_retries:
+                raise
+            notes.append(f"conflict with {error.theirs or 'another writer'}: tagged and wrote again")
+            continue
+        except BaseException as error:
+            transaction.abort(error)
+            raise
+        return replace(result, notes=(*notes, *result.notes), seconds=time.perf_counter() - started)
+    raise AssertionError("unreachable")
+
+
+def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
+    """Rows, bad keys, bytes and sampled keys of each touched partition path."""
+    table = engine.collect(engine.map(plan.frame, Summarise()))
+    if not table.num_rows:
+        return table
+    totals: dict[str | None, dict[str, Any]] = {}
+    for row in table.to_pylist():
+        total = totals.setdefault(row[PARTITION], {PARTITION: row[PARTITION], "rows": 0, "bad_keys": 0, "bytes": 0, "keys": []})
+        for name in ("rows", "bad_keys", "bytes"):
+            total[name] += row[name]
+        total["keys"] += row["keys"]
+    return pa.Table.from_pylist(list(totals.values()), Summarise().schema)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt of a write, on one picture of the table."""
+
+    handle: TableHandle
+    plan: WritePlan
+    options: WriteOptions
+    transaction: Transaction
+    summary: pa.Table
+    report: TaggingReport = field(default_factory=TaggingReport)
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self.transaction.snapshot
+
+    def run(self) -> WriteResult:
+        """Tag, plan, write and commit."""
+        engine, plan = self.handle.engine, self.plan
+        self._check_schema()
+        partitions = None if plan.any_partition else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
+        files = self._files(partitions)
+        frame, matched = self._tagged(files)
+        targets, by_file = self._targets(files, matched)
+        if not targets.groups:
+            self.transaction.cancel()
+            return WriteResult(
+                instant=None, operation=plan.operation.value, tagging=self.report, notes=("no row had to be written",)
+            )
+        routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
+        busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
+        tasks = max(1, min(busy, self.options.shuffle_tasks or 4 * engine.parallelism))
+        grouped = engine.exchange(routed, GROUP, tasks, (KEY,) if plan.sort else (POSITION,))
+        indexed = self._indexed()
+        stage = WriteGroups(
+            storage=self.handle.storage,
+            base_path=self.handle.base_path,
+            instant=self.transaction.instant,
+            file_schema=_file_schema(plan.schema),
+            targets=tuple(targets.groups),
+            rules=plan.rules,
+            settings=self._settings(),
+            indexed=indexed,
+        )
+        results = decode_results(engine.collect(engine.map(grouped, stage)))
+        if not results:
+            self.transaction.cancel()
+            return WriteResult(
+                instant=None, operation=plan.operation.value, tagging=self.report, notes=("no row had to be written",)
+            )
+        looked_up = frozenset(targets.inserts) if plan.look_up else frozenset()
+        logs = self.transaction.commit(results, plan.schema, indexed, tagged_partitions=looked_up)
+        return WriteResult(
+            instant=self.transaction.instant,
+            operation=plan.operation.value,
+            inserted=sum(result.inserted for result in results),
+            updated=sum(result.updated for result in results),
+            deleted=sum(result.deleted for result in results),
+            files_written=len(results),
+            bytes_written=sum(result.size for result in results),
+            metadata_bytes=sum(log.size for log in logs),
+            tagging=self.report,
+        )
+
+    def _check_schema(self) -> None:
+        """The input was prepared for a schema that another writer may have changed since."""
+        if not self._snapshot.schema.equals(self.plan.table_schema):
+            raise SchemaMismatchError(
+                f"{self.handle.base_path}: another writer changed the table's schema while the input was prepared; "
+                "run the write again",
+                column="",
+                expected=str(self.plan.table_schema),
+                found=str(self._snapshot.schema),
+            )
+
+    def _files(self, partitions: Sequence[str] | None) -> list[TagFile]:
+        """Base files of the touched partitions; needed for tagging, and for filling small ones."""
+        if not self.plan.look_up and not self.plan.fill_small_files:
+            return []
+        before, started = self.handle.storage.counted.copy(), time.perf_counter()
+        files = find_key_ranges(self.handle.engine, self._snapshot, self.options, self.report, partitions)
+        read = self.handle.storage.counted - before
+        if self.plan.look_up:
+            self.report.requests += read.requests
+            self.report.bytes_read += read.bytes_read
+            self.report.seconds["ranges"] = time.perf_counter() - started
+        else:
+            self.report = TaggingReport()
+        return files
+
+    def _tagged(self, files: Sequence[TagFile]) -> tuple[Frame, Mapping[str, int]]:
+        """Rows with the number of the file that holds their key, and how many keys of each partition are known."""
+        engine, plan = self.handle.engine, self.plan
+        if not plan.look_up or not files:
+            return plan.frame, {}
+        tags = tag(engine, plan.frame, self._snapshot, files, self.options, self.report, any_partition=plan.any_partition)
+        if plan.fail_known and self.report.matches:
+            known = engine.collect(tags.frame).column(KEY)[0].as_py()
+            raise InvalidInputError(
+                f"{self.handle.base_path}: {self.report.matches} keys are in the table already, for example {known!r}; "
+                "use upsert, or hoodie.datasource.insert.dup.policy=drop",
+                column=", ".join(plan.keys.record_key),
+                count=self.report.matches,
+            )
+        frame = engine.join(_without(engine, plan.frame, PARTITION) if plan.any_partition else plan.frame, tags.frame, [KEY] if plan.any_partition else [PARTITION, KEY])
+        return frame, tags.matched
+
+    def _targets(self, files: Sequence[TagFile], matched: Mapping[str, int]) -> tuple[Targets, dict[int, int]]:
+        """Number the groups that rows may go to."""
+        targets = Targets()
+        by_file: dict[int, int] = {}
+        for item in files if self.plan.look_up else ():
+            if self.plan.drop_known:
+                by_file[item.number] = -1
+            else:
+                target = GroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
+                by_file[item.number] = targets.number(target)
+        if self.plan.rules.insert_new:
+            self._plan_inserts(targets, files, matched)
+        return targets, by_file
+
+    def _plan_inserts(self, targets: Targets, files: Sequence[TagFile], matched: Mapping[str, int]) -> None:
+        row_bytes = self._row_bytes(files)
+        for row in self.summary.to_pylist():
+            path = row[PARTITION]
+            fresh = max(row["rows"] - matched.get(path, 0), 0)
+            small = [
+                (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
+                for item in files
+                if item.base.partition == path and item.base.size < self.options.small_file_limit
+            ]
+            plan_inserts(
+                targets,
+                path,
+                fresh,
+                row_bytes,
+                small if self.plan.fill_small_files else [],
+                self.options,
+                row["keys"] if self.plan.sort else (),
+            )
+
+    def _row_bytes(self, files: Sequence[TagFile]) -> float:
+        """Size of a row on disk: the table's own where it has rows, else half of what rows take in memory."""
+        counted = [item for item in files if item.rows > 0]
+        if counted:
+            return max(sum(item.base.size for item in counted) / sum(item.rows for item in counted), 1.0)
+        rows = pc.sum(self.summary.column("rows")).as_py()
+        in_memory = pc.sum(self.summary.column("bytes")).as_py() / max(rows, 1)
+        return float(min(max(in_memory / 2, 1.0), self.options.record_size_estimate))
+
+    def _routed_schema(self) -> pa.Schema:
+        return pa.schema([(GROUP, pa.int32()), (KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self._payload()])
+
+    def _payload(self) -> list[pa.Field]:
+        return [] if self.plan.rules.delete_all else list(self.plan.schema)
+
+    def _indexed(self) -> dict[str, pa.DataType]:
+        """Columns of ``column_stats`` with their types: what the table says, and what this write adds to its schema."""
+        options, schema = self.options, self.plan.schema
+        wanted = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit)
+        document = read_definitions(self.handle.storage, definitions_path(self.handle.base_path))
+        listed = source_fields(document)
+        if listed:
+            known = set(listed)
+            before = set(self._snapshot.schema.names)
+            supported = indexable_columns(schema, limit=len(schema))
+            # A listed column that this writer cannot keep is taken out of the list: narrowing is always safe.
+            wanted = [name for name in supported if name in known or (name not in before and name in wanted)]
+            wanted = [*ALWAYS_INDEXED, *(name for name in wanted if name not in ALWAYS_INDEXED)]
+        types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
+        return {name: types[name] for name in wanted}
+
+    def _settings(self) -> BaseFileSettings:
+        options = self.options
+        avro = with_meta_fields(arrow_to_avro(self.plan.schema, self._snapshot.config.name))
+        return BaseFileSettings(
+            avro_schema=json.dumps(avro),
+            compression=options.compression,
+            bloom_entries=options.bloom_entries,
+            bloom_fpp=options.bloom_fpp,
+            bloom_type=options.bloom_type,
+            bloom_max_entries=options.bloom_max_entries,
+            row_group_bytes=options.row_group_bytes,
+        )
+
+
+def _file_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.select(self.schema.names)
+
+
+def _without(engine: Engine, frame: Frame, column: str) -> Frame:
+    kept = pa.schema([field for field in frame.schema if field.name != column])
+    return engine.map(frame, _Without(kept))
+
+

@@ -1,0 +1,159 @@
+"""From a user's frame to keyed rows: conform to the table's schema, build key and partition path, number the rows.
+
+Runs inside the engine's tasks, over the input exactly once. Rows are numbered (task, row in the task) before any
+shuffle, so that "the last of two equal keys" has a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.engine import current_task
+from lakedex.errors import InvalidInputError
+from lakedex.layout.conform import conform
+from lakedex.layout.key_generator import KeyGenerator, StoredKeys
+
+__all__ = ["FILE", "GROUP", "KEY", "PARTITION", "POSITION", "Prepare", "PrepareKeys", "Summarise", "check_keys"]
+
+KEY = "__lakedex_key"
+PARTITION = "__lakedex_partition"
+POSITION = "__lakedex_position"
+FILE = "__lakedex_file"
+GROUP = "__lakedex_group"
+
+_TASK_BITS = 40
+SAMPLE_KEYS = 64
+"""Keys that each task samples of each partition, to cut a bulk load into files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Keyed rows in the table's schema: key (null if invalid), partition path, position, then the table's columns."""
+
+    table_schema: pa.Schema
+    keys: KeyGenerator | StoredKeys
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Key columns, then the table's."""
+        return pa.schema([(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self.table_schema])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Prepare one task's rows."""
+        position = current_task().partition << _TASK_BITS
+        for batch in batches:
+            # Keys come from the batch as it is: a widened column must not change a key's text.
+            keys, paths = self.keys.keys(batch), self.keys.partition_paths(batch)
+            rows = conform(batch, self.table_schema)
+            _check_required(rows)
+            numbers = pa.array(np.arange(position, position + rows.num_rows, dtype=np.int64))
+            position += rows.num_rows
+            columns = [keys, paths, numbers, *rows.columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareKeys:
+    """Keys alone, for deletes: the frame needs only the key fields, and the partition fields if it has them.
+
+    Without partition fields the partition path is null: the key is looked for in all partitions.
+    """
+
+    keys: KeyGenerator | StoredKeys
+    with_partitions: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Key columns only."""
+        return pa.schema([(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64())])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Prepare one task's rows."""
+        position = current_task().partition << _TASK_BITS
+        for batch in batches:
+            numbers = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
+            position += batch.num_rows
+            paths = self.keys.partition_paths(batch) if self.with_partitions else pa.nulls(batch.num_rows, pa.string())
+            yield pa.RecordBatch.from_arrays([self.keys.keys(batch), paths, numbers], schema=self.schema)
+
+
+def _check_required(rows: pa.RecordBatch) -> None:
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise InvalidInputError(
+                f"column {field.name!r} has {column.null_count} nulls in one batch but the table requires values",
+                column=field.name,
+                count=column.null_count,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Summarise:
+    """Per task and partition path: rows, rows without a valid key, bytes, and some keys."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """One row a partition path."""
+        return pa.schema(
+            [
+                (PARTITION, pa.string()),
+                ("rows", pa.int64()),
+                ("bad_keys", pa.int64()),
+                ("bytes", pa.int64()),
+                ("keys", pa.list_(pa.string())),
+            ]
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Summarise one task's rows."""
+        rows: dict[str | None, int] = {}
+        bad: dict[str | None, int] = {}
+        size: dict[str | None, int] = {}
+        sample: dict[str | None, list[str]] = {}
+        for batch in batches:
+            paths = batch.column(1)
+            share = batch.nbytes / max(batch.num_rows, 1)
+            for entry in pc.value_counts(paths).to_pylist():
+                path, count = entry["values"], entry["counts"]
+                whole = count == batch.num_rows
+                mask = None if whole else (pc.is_null(paths) if path is None else pc.equal(paths, path))
+                keys = batch.column(0) if mask is None else batch.column(0).filter(mask)
+                rows[path] = rows.get(path, 0) + count
+                bad[path] = bad.get(path, 0) + keys.null_count
+                size[path] = size.get(path, 0) + int(count * share)
+                step = max(len(keys) // SAMPLE_KEYS, 1)
+                picked = keys.take(pa.array(np.arange(0, len(keys), step))).drop_null().to_pylist()
+                sample[path] = (sample.get(path, []) + picked)[-4 * SAMPLE_KEYS :]
+        paths_seen = list(rows)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(paths_seen, pa.string()),
+                pa.array([rows[path] for path in paths_seen], pa.int64()),
+                pa.array([bad[path] for path in paths_seen], pa.int64()),
+                pa.array([size[path] for path in paths_seen], pa.int64()),
+                pa.array([sample[path] for path in paths_seen], pa.list_(pa.string())),
+            ],
+            schema=self.schema,
+        )
+
+
+def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Table) -> None:
+    """Refuse rows without a valid key.
+
+    Raises:
+        InvalidInputError: names the key column and the number of rows.
+    """
+    bad = pc.sum(summary.column("bad_keys")).as_py() or 0
+    if bad:
+        fields = ", ".join(keys.record_key)
+        raise InvalidInputError(
+            f"table {table_name}: {bad} of {pc.sum(summary.column('rows')).as_py()} rows have a null or empty record key "
+            f"(column {fields}); filter them out or fill the column",
+            column=fields,
+            count=bad,
+        )

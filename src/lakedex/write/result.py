@@ -1,0 +1,128 @@
+"""What a write did: ``WriteResult`` and the tagging report inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from html import escape
+from typing import Any
+
+__all__ = ["TaggingReport", "WriteResult"]
+
+
+@dataclass(slots=True, kw_only=True)
+class TaggingReport:
+    """How the index found the files of the incoming keys.
+
+    Attributes:
+        files_listed: base files of the touched partitions.
+        files_after_ranges: files whose key range holds an incoming key.
+        files_after_blooms: files whose filter may hold an incoming key.
+        files_opened: files whose key column was read.
+        keys_probed: distinct incoming keys.
+        candidates: (file, key) pairs that the filters let through.
+        matches: pairs that the key columns confirmed.
+        false_positives: pairs that they did not.
+        requests, bytes_read: what reading metadata and key columns took.
+        seconds: per level ``ranges``, ``blooms``, ``keys``.
+        source: ``metadata``, ``footers`` or ``none`` where nothing had to be looked up.
+        notes: why a level could not use the metadata.
+    """
+
+    files_listed: int = 0
+    files_after_ranges: int = 0
+    files_after_blooms: int = 0
+    files_opened: int = 0
+    keys_probed: int = 0
+    candidates: int = 0
+    matches: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    source: str = "none"
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def false_positives(self) -> int:
+        """Pairs that a filter let through in vain."""
+        return self.candidates - self.matches
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{level} {seconds:.2f} s" for level, seconds in self.seconds.items())
+        return (
+            f"files {self.files_listed} → {self.files_after_ranges} after ranges → {self.files_after_blooms} after blooms"
+            f" → {self.files_opened} opened; {self.keys_probed:,} keys, {self.false_positives} false positives;"
+            f" {self.requests} requests, {_size(self.bytes_read)}{f' ({times})' if times else ''}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return {**asdict(self), "false_positives": self.false_positives}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """What one write did.
+
+    Attributes:
+        instant: the commit; None when nothing had to be written.
+        operation: Hudi's name of the action.
+        inserted, updated, deleted: rows.
+        files_written: new base files.
+        bytes_written: their size.
+        metadata_bytes: size of the commit's metadata log files.
+        seconds: the whole call.
+        tagging: what the index did.
+        notes: options without effect, conflicts retried, indexes not kept …
+    """
+
+    instant: str | None
+    operation: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    files_written: int = 0
+    bytes_written: int = 0
+    metadata_bytes: int = 0
+    seconds: float = 0.0
+    tagging: TaggingReport = field(default_factory=TaggingReport)
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.operation.lower()} {self.instant or '(nothing to write)'}: "
+            f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted; "
+            f"{self.files_written} files, {_size(self.bytes_written)} (+{_size(self.metadata_bytes)} metadata), {self.seconds:.2f} s"
+        )
+        lines = [head]
+        if self.tagging.source != "none":
+            lines.append(f"  index: {self.tagging}")
+        lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "tagging"}
+        return {**plain, "tagging": self.tagging.to_dict()}
+
+    def _repr_html_(self) -> str:
+        report = self.tagging
+        rows: Iterable[tuple[str, str]] = [
+            ("instant", self.instant or "–"),
+            ("rows", f"{self.inserted:,} inserted · {self.updated:,} updated · {self.deleted:,} deleted"),
+            ("files", f"{self.files_written} · {_size(self.bytes_written)} · metadata {_size(self.metadata_bytes)}"),
+            ("seconds", f"{self.seconds:.2f}"),
+            ("index", str(report) if report.source != "none" else "–"),
+            *(("note", note) for note in (*self.notes, *report.notes)),
+        ]
+        body = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>" for k, v in rows)
+        return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

