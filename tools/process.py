@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import shlex
@@ -10,13 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
 __all__ = ["DevError", "install_signal_handlers", "logged", "say", "shown"]
 
+_PR_SET_CHILD_SUBREAPER = 36
 _PIP_STEP = re.compile(r"^\s*(Collecting|Downloading|Building wheel for|Installing collected packages)\b[: ]*(\S+)")
 
 
@@ -38,6 +40,7 @@ def install_signal_handlers() -> None:
     signal.signal(signal.SIGTERM, interrupt)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, interrupt)
+    _adopt_orphans()
 
 
 def shown(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]) -> int:
@@ -98,14 +101,19 @@ def _follow(child: subprocess.Popen[str], sink: IO[str], started: float) -> None
 
 def _end(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """End a child with all its descendants: PySpark's JVM ignores Ctrl-C and would outlive a killed parent."""
-    family = [child.pid, *_descendants(child.pid)]
-    _signal_all(family, signal.SIGINT)
+    _signal_all({child.pid, *_descendants(os.getpid())}, signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         child.wait(timeout=5)
-    _signal_all([pid for pid in family[1:] if _alive(pid)], signal.SIGTERM)
-    time.sleep(0.5)
-    _signal_all([pid for pid in family if _alive(pid)], signal.SIGKILL)
+    _signal_all(_descendants(os.getpid()), signal.SIGTERM)
+    time.sleep(1)
+    _signal_all({child.pid, *_descendants(os.getpid())}, signal.SIGKILL)
     child.wait()
+
+
+def _adopt_orphans() -> None:
+    """Have grandchildren whose parent ended become our children (Linux), so that none is out of sight."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -118,15 +126,7 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _signal_all(pids: Sequence[int], signum: int) -> None:
+def _signal_all(pids: Iterable[int], signum: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signum)

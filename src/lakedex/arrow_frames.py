@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,7 +72,7 @@ class ArrowFrame:
 def split(table: pa.Table, parts: int) -> tuple[pa.Table, ...]:
     """``table`` as ``parts`` zero-copy slices of about equal length."""
     edges = np.linspace(0, table.num_rows, parts + 1).astype(np.int64)
-    return tuple(table.slice(int(a), int(b - a)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+    return tuple(table.slice(int(a), int(b - a)) for a, b in pairwise(edges))
 
 
 # ------------------------------------------------------------------------------------------------ a user's data
@@ -178,7 +178,10 @@ def _cast(array: Any, type_: pa.DataType, safe: bool = True) -> Any:
     return array.cast(type_, safe=safe)
 
 
-def conform(batch: Any, schema: pa.Schema) -> Any:
+B = TypeVar("B", pa.Table, pa.RecordBatch)
+
+
+def conform(batch: B, schema: pa.Schema) -> B:
     """``batch`` (a record batch or table) with exactly ``schema``'s columns, in its order and types.
 
     Spark hands timestamps in the session's time zone and names the parts of nested types in its own way.
@@ -243,7 +246,7 @@ def exchange(frame: ArrowFrame, by: str, tasks: int, order: Sequence[str] = ()) 
 
 def _sort(table: pa.Table, names: Sequence[str]) -> Any:
     """Row numbers in ascending order, nulls first."""
-    keys: list[tuple[str, str]] = []
+    keys: list[tuple[str, Any]] = []
     for name in names:
         # pyarrow 25 moved the placement of nulls from the sort to its keys; a key of its own works in all versions.
         if table.column(name).null_count:

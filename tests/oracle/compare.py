@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -127,13 +128,8 @@ def _kind(type_: pa.DataType) -> str:
 
 
 def _multiset_problems(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]], names: Sequence[str]) -> list[str]:
-    counts: dict[tuple[Any, ...], int] = {}
-    for row in left:
-        counts[row] = counts.get(row, 0) + 1
-    for row in right:
-        counts[row] = counts.get(row, 0) - 1
-    surplus = [row for row, count in counts.items() for _ in range(count)]
-    missing = [row for row, count in counts.items() for _ in range(-count)]
+    ours, theirs = Counter(left), Counter(right)
+    surplus, missing = list((ours - theirs).elements()), list((theirs - ours).elements())
     problems: list[str] = []
     for title, rows in (("only in actual", surplus), ("only in expected", missing)):
         if rows:
@@ -165,7 +161,7 @@ def _keyed_problems(
     changed = [
         (key, ours[key][0], rows[0])
         for key, rows in theirs.items()
-        if key in ours and sorted(map(repr, ours[key])) != sorted(map(repr, rows))
+        if key in ours and Counter(ours[key]) != Counter(rows)
     ]
     if changed:
         columns = [i for i in range(len(names)) if any(a[i] != b[i] for _, a, b in changed)]

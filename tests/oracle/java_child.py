@@ -53,7 +53,7 @@ def _session(settings: dict[str, Any]) -> Any:
         "spark.sql.adaptive.enabled": "false",
     }
     builder = SparkSession.builder.master(f"local[{settings['cores']}]").appName("hudi-judge")
-    for name, value in options.items():
+    for name, value in {**options, **settings["conf"]}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")

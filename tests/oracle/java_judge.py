@@ -135,6 +135,7 @@ class JavaJudge:
         start_timeout: Seconds for the start, which on a clean machine downloads the bundle (about 110 MB).
         timeout: Seconds for one request.
         cores: Width of ``local[n]``.
+        conf: Further Spark configuration, e.g. ``spark.hadoop.*``, which no option of a read or write can set.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class JavaJudge:
         start_timeout: float = 600.0,
         timeout: float = 300.0,
         cores: int = 1,
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         self._owned = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="java-judge-") if directory is None else directory)
@@ -152,6 +154,7 @@ class JavaJudge:
         self.start_timeout = start_timeout
         self.timeout = timeout
         self.cores = cores
+        self.conf = dict(conf or {})
         self._process: subprocess.Popen[str] | None = None
         self._pump: threading.Thread | None = None
         self._answers: queue.Queue[str | None] = queue.Queue()
@@ -295,6 +298,7 @@ class JavaJudge:
             "cores": self.cores,
             "memory": os.environ.get("LAKEDEX_JUDGE_MEMORY", "2g"),
             "directory": str(self.directory.resolve()),
+            "conf": self.conf,
         }
         with self.log_path.open("ab") as log:
             # -I: no PYTHONPATH and no script folder on sys.path, so the library under test is out of reach. The child

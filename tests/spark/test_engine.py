@@ -47,7 +47,11 @@ class Tag:
         for batch in batches:
             assert batch.schema.equals(self.found), batch.schema
             n = batch.num_rows
-            columns = [*batch.columns, pa.array([str(current_task())] * n), pa.array(range(start, start + n), pa.int64())]
+            columns = [
+                *batch.columns,
+                pa.array([str(current_task())] * n),
+                pa.array(range(start, start + n), pa.int64()),
+            ]
             start += n
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -101,10 +105,7 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
 
 def rich_table(n: int = 50) -> pa.Table:
     at = dt.datetime(2024, 3, 10, 7, 30, 0, 123456, tzinfo=dt.UTC)
-    rows = [
-        None if i % 7 == 6 else i
-        for i in range(n)
-    ]
+    rows = [None if i % 7 == 6 else i for i in range(n)]
     return pa.table(
         {
             "k": pa.array(range(n), pa.int64()),
@@ -332,6 +333,9 @@ def test_small_stage_needs_no_job(spark: SparkSession) -> None:
     engine = SparkEngine(spark)
     table = rich_table()
     spark.sparkContext.setJobGroup("lakedex-test-none", "")
-    engine.collect(engine.map(engine.exchange(engine.stage(table, Tag(table.schema)), "k", 2), Sums()))
-    assert engine.run(work, ["x"])[0][0] == "x"
+    try:
+        engine.collect(engine.map(engine.exchange(engine.stage(table, Tag(table.schema)), "k", 2), Sums()))
+        assert engine.run(work, ["x"])[0][0] == "x"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("lakedex-test-none")) == []

@@ -52,7 +52,9 @@ def test_refused_types_name_the_column() -> None:
 
 
 def test_align_adds_casts_and_reorders(spark: SparkSession) -> None:
-    found = spark.createDataFrame([], "`o.dd` int, s struct<a: int, b: string>, l array<struct<x: int>>, m map<string, int>")
+    found = spark.createDataFrame(
+        [], "`o.dd` int, s struct<a: int, b: string>, l array<struct<x: int>>, m map<string, int>"
+    )
     wanted = spark.createDataFrame(
         [], "new date, l array<struct<x: bigint, y: string>>, `o.dd` bigint, s struct<b: string, c: date, a: bigint>, m map<string, bigint>"
     ).schema  # fmt: skip

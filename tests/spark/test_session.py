@@ -83,7 +83,12 @@ def test_usable_java(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java.parent.mkdir()
     environment.setenv("JAVA_HOME", str(tmp_path))
     assert not module._usable_java()
-    for version, spark, usable in (("1.8.0_392", 3, True), ("1.8.0_392", 4, False), ("11.0.2", 4, False), ("17", 4, True)):
+    for version, spark, usable in (
+        ("1.8.0_392", 3, True),
+        ("1.8.0_392", 4, False),
+        ("11.0.2", 4, False),
+        ("17", 4, True),
+    ):
         java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024' >&2\n")
         java.chmod(0o755)
         environment.setattr(module, "_spark_major", lambda spark=spark: spark)
@@ -110,11 +115,12 @@ def test_helpers(spark: SparkSession) -> None:
     assert session_timezone(spark) == "UTC"
     assert not case_sensitive(spark)
     context = spark.sparkContext
+    before = context.getLocalProperty("spark.job.description")
     with set_job_description(spark, "outer"):
         with set_job_description(spark, "inner"):
             assert context.getLocalProperty("spark.job.description") == "inner"
         assert context.getLocalProperty("spark.job.description") == "outer"
-    assert context.getLocalProperty("spark.job.description") is None
+    assert context.getLocalProperty("spark.job.description") == before
 
 
 def test_salts_are_spark_s_own_hash(spark: SparkSession) -> None:

@@ -64,12 +64,12 @@ def _cast(values: Any, source: Kind, kind: Kind, target: pa.DataType, timezone: 
 
 
 def _to_decimal(values: Any, source: Kind, target: Any) -> Any:
-    if source is Kind.INT:
-        return values.cast(pa.decimal128(38, 0)).cast(target)
-    if values.type.scale > target.scale:
-        wide = values.cast(pa.decimal256(76, values.type.scale))
-        values = pc.round(wide, ndigits=target.scale, round_mode="half_towards_infinity")
-    return values.cast(target)
+    # Through 256 bits: Arrow's own rescaling of 128 bits wraps around silently (99999999999999999999 to scale 28).
+    scale = 0 if source is Kind.INT else values.type.scale
+    wide = values.cast(pa.decimal256(76, scale))
+    if scale > target.scale:
+        wide = pc.round(wide, ndigits=target.scale, round_mode="half_towards_infinity")
+    return wide.cast(pa.decimal256(76, target.scale)).cast(target)
 
 
 def _each_distinct(values: Any, target: pa.DataType, timezone: str) -> Any:

@@ -76,7 +76,7 @@ def mask(sql: str) -> MaskedSql:
             kind = "number"
         if kind == "bad":
             raise InvalidInputError(f"unclosed {text} at character {match.start() + 1} of: {sql}")
-        if kind not in ("string", "raw", "number"):
+        if kind not in ("string", "raw", "hex", "number"):
             out.append(" " if kind == "comment" else text)
             continue
         if kind == "string" and end_of_string == match.start() and last_quote == text[0]:
@@ -106,6 +106,12 @@ def _hide_marks(sql: str) -> str:
 def _literal(kind: str, text: str, suffix: str | None) -> Literal:
     if kind == "raw":
         return Literal(text[2:-1], pa.string())
+    if kind == "hex":
+        digits = text[1:].strip()[1:-1]
+        try:
+            return Literal(bytes.fromhex("0" * (len(digits) % 2) + digits), pa.binary())
+        except ValueError as error:
+            raise InvalidInputError(f"{text} is not hexadecimal") from error
     if kind == "string":
         return Literal(unescape(text[1:-1]), pa.string())
     suffix = (suffix or "").upper()

@@ -22,8 +22,9 @@ from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.literals import session_zone
 from lakedex.expr.mask import mask
 from lakedex.expr.nodes import And, Column, Comparison, In, IsNull, Like, Literal, Not, Or, Predicate, Scalar, Unknown
-from lakedex.expr.patterns import compile_like, escaped
+from lakedex.expr.patterns import compile_like, escaped, like_readings
 from lakedex.expr.scalars import ScalarTranslator
+from lakedex.expr.terms import columns_of
 
 __all__ = ["parse_filter_or_unknown", "parse_predicate", "parse_scalar"]
 
@@ -223,7 +224,7 @@ class _Translator(ScalarTranslator):
             if isinstance(side, _BARE_CONDITIONS):
                 raise InvalidInputError(f"put parentheses around {self.text(side)!r} in {self.text(tree)!r}")
         op = _COMPARISONS[type(tree)]
-        sides = [cast(exp.Expression, side.unnest()) for side in written]
+        sides = [cast("exp.Expression", side.unnest()) for side in written]
         if any(isinstance(s, (*_BARE_CONDITIONS, exp.And, exp.Or)) for s in sides):
             result = self._compare_truth(op, sides)
         else:
@@ -262,7 +263,7 @@ class _Translator(ScalarTranslator):
         return In(operand, tuple(dict.fromkeys(literals)))
 
     def _like(self, tree: exp.Expression) -> Predicate:
-        escape = "\\"
+        escape: str | None = None
         if type(tree) is exp.Escape:
             _only(tree, "this", "expression")
             given = self.scalar(tree.expression)
@@ -280,9 +281,23 @@ class _Translator(ScalarTranslator):
             return Literal(None, pa.bool_())
         if not isinstance(pattern.value, str):
             raise NotJudgeable
+        if escape is None and self.lenient:
+            like = self._printed_like(tree, operand, pattern.value)
+            return Not(like) if tree.args.get("negate") else like
+        escape = escape or "\\"
         compile_like(pattern.value, escape)  # a bad pattern is an error of the whole predicate, as in Spark
         like = Like(operand, pattern.value, escape)
         return Not(like) if tree.args.get("negate") else like
+
+    def _printed_like(self, tree: exp.Expression, operand: Scalar, pattern: str) -> Predicate:
+        """A LIKE that Catalyst printed: Spark 3.5's ``Like.sql`` leaves ESCAPE out, so it may be any of several.
+
+        Then the union of all readings may be true, and nothing is known of the opposite.
+        """
+        likes: tuple[Predicate, ...] = tuple(Like(operand, pattern, e) for e in like_readings(pattern))
+        if len(likes) == 1:
+            return likes[0]
+        return And((Or(likes), Unknown(self.text(tree), tuple(columns_of(operand)))))
 
     def _affix(self, tree: exp.Expression) -> Predicate:
         _only(tree, "this", "expression")

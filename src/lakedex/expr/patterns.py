@@ -6,7 +6,7 @@ import re
 
 from lakedex.errors import InvalidInputError
 
-__all__ = ["ANY_ONE", "ANY_RUN", "compile_like", "escaped", "like_prefix", "like_regex"]
+__all__ = ["ANY_ONE", "ANY_RUN", "compile_like", "escaped", "like_prefix", "like_readings", "like_regex"]
 
 ANY_RUN = -1
 """Stands for ``%``: any run of characters, newlines too."""
@@ -50,6 +50,20 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
     prefix = pieces[0] if pieces and isinstance(pieces[0], str) else ""
     rest = pieces[1:] if prefix else pieces
     return prefix, not rest, bool(rest) and all(piece == ANY_RUN for piece in rest)
+
+
+def like_readings(pattern: str) -> list[str]:
+    """Escape characters that give the pattern all the meanings it can have, one for each; the default one first."""
+    absent = (
+        "\ue000" if "\ue000" not in pattern else next(c for c in map(chr, range(0xE001, 0xF8FF)) if c not in pattern)
+    )
+    readings: dict[tuple[str | int, ...], str] = {}
+    for escape in ("\\", absent, *dict.fromkeys(pattern)):
+        try:
+            readings.setdefault(tuple(compile_like(pattern, escape)), escape)
+        except InvalidInputError:
+            continue
+    return list(readings.values())
 
 
 def like_regex(pattern: str, escape: str) -> str:

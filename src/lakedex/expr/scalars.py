@@ -95,7 +95,7 @@ class ScalarTranslator(ABC):
             column = self.column(tree)
             kind_of(column.type)
             return column
-        if kind in (exp.Literal, exp.Null, exp.Boolean, exp.HexString):
+        if kind in (exp.Literal, exp.Null, exp.Boolean):
             return self._literal(tree)
         if kind is exp.Neg:
             return self._negative(tree)
@@ -115,11 +115,6 @@ class ScalarTranslator(ABC):
         if isinstance(tree, exp.Boolean):
             return Literal(bool(tree.this), pa.bool_())
         text = str(tree.this)
-        if isinstance(tree, exp.HexString):
-            try:
-                return Literal(bytes.fromhex("0" * (len(text) % 2) + text), pa.binary())
-            except ValueError as error:
-                raise InvalidInputError(f"X'{text}' is not hexadecimal") from error
         if not tree.is_string:
             return number_literal(text)
         literal = self.masked.literal(text)

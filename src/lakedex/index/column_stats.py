@@ -14,18 +14,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.codec.stats_value import stats_supported, unwrap_stat, wrap_stat
+from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.string_bounds import key_bounds, lower_bound, upper_bound
-from lakedex.metadata.partitions import column_stats_key
+from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key, column_stats_prefix
 from lakedex.metadata.records import Record, stats_record
+from lakedex.metadata.store import MetadataStore
 from lakedex.types import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
-__all__ = ["ALWAYS_INDEXED", "ColumnStat", "ColumnStatsBuilder", "indexable_columns", "merge_stats", "stat_of", "stats_records"]
+__all__ = [
+    "ALWAYS_INDEXED",
+    "ColumnStat",
+    "ColumnStatsBuilder",
+    "FileBounds",
+    "bounds_of_files",
+    "indexable_columns",
+    "merge_stats",
+    "stat_of",
+    "stat_record",
+    "stats_records",
+]
+
+_WIDE = Context(prec=60)
 
 ALWAYS_INDEXED = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 """Meta columns that every index of column stats has (``HoodieTableMetadataUtil.META_COLS_TO_ALWAYS_INDEX``)."""
@@ -215,6 +233,8 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
 def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
     if pa.types.is_floating(kind):
         return bool(payload["nullCount"] == payload["valueCount"] and payload["minValue"] is None)
+    if pa.types.is_timestamp(kind) and kind.unit != "us":
+        return False  # The record does not say in which unit its numbers are.
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         # A chunk without footer stats counts as all null: nulls may be real or may be values nobody looked at.
         return bool(payload["nullCount"] == 0)
@@ -237,3 +257,53 @@ def merge_stats(column: str, stats: Sequence[ColumnStat]) -> ColumnStat:
         total_size=sum(stat.total_size for stat in stats),
         total_uncompressed_size=sum(stat.total_uncompressed_size for stat in stats),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FileBounds:
+    """What is known of one column, an entry a file; null bounds and counts of -1 are unknown."""
+
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: npt.NDArray[np.int64]
+    row_count: npt.NDArray[np.int64]
+
+
+def bounds_of_files(
+    store: MetadataStore, files: Sequence[BaseFile], columns: Mapping[str, pa.DataType]
+) -> dict[str, FileBounds]:
+    """Bounds of columns in base files, as arrays in the order of ``files``."""
+    partitions = {base.partition for base in files}
+    if len(files) <= 4 * len(partitions):
+        keys = [column_stats_key(name, base.partition, base.name) for name in columns for base in files]
+        records = store.get_many(COLUMN_STATS.name, keys)
+    elif len(partitions) <= 256:
+        prefixes = [column_stats_prefix(name, partition) for name in columns for partition in partitions]
+        records = store.scan(COLUMN_STATS.name, prefixes)
+    else:
+        records = store.scan(COLUMN_STATS.name, [column_stats_prefix(name) for name in columns])
+    found: dict[str, FileBounds] = {}
+    for name, kind in columns.items():
+        stats: list[ColumnStat | None] = []
+        for base in files:
+            record = records.get(column_stats_key(name, base.partition, base.name))
+            stats.append(None if record is None else stat_of(record, kind))
+        found[name] = FileBounds(
+            _bound_array([None if stat is None else stat.minimum for stat in stats], kind),
+            _bound_array([None if stat is None else stat.maximum for stat in stats], kind),
+            np.array([-1 if stat is None else stat.null_count for stat in stats], np.int64),
+            np.array([-1 if stat is None else stat.value_count for stat in stats], np.int64),
+        )
+    return found
+
+
+def _bound_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_date32(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_decimal(kind):
+        step = Decimal(1).scaleb(-kind.scale)
+        # A value at scale 15 that the column's own scale can hold: nothing is rounded away.
+        return pa.array([None if value is None else value.quantize(step, context=_WIDE) for value in values], kind)
+    return pa.array(values, kind)

@@ -136,16 +136,17 @@ class Snapshot:
                 continue
             commit = self.timeline.commit_metadata(instant)
             if commit.schema is not None and commit.operation not in ("COMPACT", "CLUSTER", "LOG_COMPACT"):
-                return self._parse_schema(commit.schema, instant.file_name)
+                return self.parse_schema(commit.schema, instant.file_name)
         if self.config.create_schema:
-            return self._parse_schema(self.config.create_schema, "hoodie.table.create.schema")
+            return self.parse_schema(self.config.create_schema, "hoodie.table.create.schema")
         for item in self.slices():
             if item.base_file is not None:
                 stored = read_schema(self.storage, f"{self.base_path}/{item.base_file.relative_path}")
                 return pa.schema([column for column in stored if column.name not in META_COLUMNS])
         return pa.schema([])
 
-    def _parse_schema(self, text: str, source: str) -> pa.Schema:
+    def parse_schema(self, text: str, source: str) -> pa.Schema:
+        """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
         try:
             parsed = json.loads(text)
         except ValueError as error:

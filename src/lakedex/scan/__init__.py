@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reading: which files a query needs and why, and their rows."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
+from pyspark.cloudpickle import dumps as _dumps  # type: ignore[attr-defined]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -159,10 +161,10 @@ class SparkEngine(Engine):
     def _spark_map(self, frame: SparkFrame, fn: BatchMap) -> SparkFrame:
         schema = fn.schema
         task = _Task(fn, frame.schema, _all_nullable(schema))
-        return SparkFrame(frame.df.mapInArrow(task, _struct(schema)), schema)
+        return SparkFrame(frame.df.mapInArrow(_rows(task), _struct(schema)), schema)
 
     def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
-        """See :meth:`lakedex.engine.Engine.exchange`. Integer values go round robin: 0, 1, 2 … never share a task early."""
+        """See :meth:`lakedex.engine.Engine.exchange`. Integers go round robin: value modulo ``tasks`` is the task."""
         if not isinstance(frame, SparkFrame):
             return arrow_frames.exchange(_held(frame), by, tasks, order)
         key = F.col(f"`{by}`")
@@ -197,7 +199,8 @@ class SparkEngine(Engine):
         parts = max(1, self.parallelism if table.num_rows > arrow_frames.ROWS_PER_PARTITION else 1, by_size)
         payloads = [(_pack(part),) for part in arrow_frames.split(table, parts)]
         packed = self.spark.createDataFrame(payloads, _PAYLOAD)
-        return packed.mapInArrow(_Task(_Unpack(schema), _PAYLOAD_ARROW, _all_nullable(schema)), _struct(schema))
+        task = _Task(_Unpack(schema), _PAYLOAD_ARROW, _all_nullable(schema))
+        return packed.mapInArrow(_rows(task), _struct(schema))
 
     def collect(self, frame: Frame) -> pa.Table:
         """See :meth:`lakedex.engine.Engine.collect`."""
@@ -214,16 +217,18 @@ class SparkEngine(Engine):
         """
         if len(items) <= 1:
             return arrow_frames.run_threads(fn, items, 1)
-        payloads = [cloudpickle.dumps(item) for item in items]
-        call = _Call(cloudpickle.dumps(fn))
+        payloads = [_pickle(item) for item in items]
+        answers: list[Any]
+        call = _Call(_pickle(fn))
         if self._connect:
             ids = self.spark.range(0, len(items), 1, len(items))
-            answers = _collect(ids.mapInArrow(_CallRows(call, payloads), _PAYLOAD), _PAYLOAD_ARROW)[0].to_pylist()
+            frame = SparkFrame(ids.mapInArrow(_rows(_CallRows(call, payloads)), _PAYLOAD), _PAYLOAD_ARROW)
+            answers = self.collect(frame).column(0).to_pylist()
         else:
             answers = self.spark.sparkContext.parallelize(payloads, len(payloads)).map(call).collect()
         results: list[R] = []
         for answer in answers:
-            error, value = cloudpickle.loads(answer)
+            error, value = pickle.loads(answer)
             if error is not None:
                 raise error
             results.append(value)
@@ -296,11 +301,11 @@ class _Call:
     def __call__(self, payload: bytes) -> bytes:
         in_task.set(_task_id())
         try:
-            return bytes(cloudpickle.dumps((None, cloudpickle.loads(self.fn)(cloudpickle.loads(payload)))))
+            return _pickle((None, pickle.loads(self.fn)(pickle.loads(payload))))
         except LakedexError as error:
             if not is_final(error):
                 raise
-            return bytes(cloudpickle.dumps((error, None)))
+            return _pickle((error, None))
         finally:
             in_task.set(None)
 
@@ -314,11 +319,22 @@ class _CallRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            answers = [self.call(self.payloads[number]) for number in batch.column(0).to_pylist()]
+            numbers: list[Any] = batch.column(0).to_pylist()
+            answers = [self.call(self.payloads[number]) for number in numbers]
             yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], schema=_PAYLOAD_ARROW)
 
 
 # ------------------------------------------------------------------------------------------------------ helpers
+
+
+def _rows(task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Any:
+    """``task`` for ``mapInArrow``, whose types say Iterable where workers pass an Iterator."""
+    return task
+
+
+def _pickle(value: Any) -> bytes:
+    """Also what plain pickle refuses: functions of a notebook, lambdas."""
+    return bytes(_dumps(value))  # type: ignore[no-untyped-call]
 
 
 def _is_dataframe(data: Any) -> bool:
@@ -367,8 +383,11 @@ def _unpack(payload: bytes) -> pa.Table:
 
 
 def _collect(df: DataFrame, schema: pa.Schema) -> pa.Table:
-    if hasattr(df, "toArrow"):
-        return conform(df.toArrow(), schema)
+    # PySpark 4 has toArrow; a DataFrame of 3.5 takes any other name for a column's.
+    to_arrow = getattr(type(df), "toArrow", None)
+    if to_arrow is not None:
+        table: pa.Table = to_arrow(df)
+        return conform(table, schema)
     batches = df._collect_as_arrow()
     if not batches:
         return schema.empty_table()

@@ -117,11 +117,12 @@ class _Jvm:
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
+        self.gateway: Any = context._gateway
         with self._starting:
-            ensure_callback_server_started(context._gateway)
+            ensure_callback_server_started(self.gateway)  # type: ignore[no-untyped-call]
         self.spark = spark
-        self.session = spark._jsparkSession
-        self.view: Any = context._jvm
+        self.session: Any = spark._jsparkSession
+        self.view: Any = self.gateway.jvm
         self.utils = self.view.org.apache.spark.api.python.PythonUtils
         self.none = self.view.scala.Option.empty()
         self.options = self.utils.toScalaMap(REBASE)
@@ -138,12 +139,15 @@ class _Jvm:
         array = self.view.org.apache.hadoop.io.ArrayWritable(self.status_class)
         stream = self.view.java.io.ByteArrayInputStream(_statuses(entries))
         array.readFields(self.view.java.io.DataInputStream(stream))
-        return self.utils.toSeq([self.directory.apply(self.empty_row, array.toArray())])
+        # ArrayWritable holds a Writable[]; py4j finds no method for one where a FileStatus[] is wanted.
+        statuses = self.view.java.lang.reflect.Array.newInstance(self.status_class, len(entries))
+        self.view.java.lang.System.arraycopy(array.get(), 0, statuses, 0, len(entries))
+        return self.utils.toSeq([self.directory.apply(self.empty_row, statuses)])
 
     def strings(self, texts: Sequence[str]) -> Any:
         """``String[]`` in one call."""
         if not texts:
-            return self.spark.sparkContext._gateway.new_array(self.view.java.lang.String, 0)
+            return self.gateway.new_array(self.view.java.lang.String, 0)
         return self.view.java.util.regex.Pattern.compile("\0").split("\0".join(texts))
 
     def failing(self, error: LakedexError | Exception) -> Any:

@@ -29,7 +29,7 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASC
 _MANY_TIMES = 64
 
 
-class _Untold(Exception):
+class _UntoldError(Exception):
     """A filter whose text may mean something else."""
 
 
@@ -41,7 +41,7 @@ def filter_texts(jvm: Any, sequences: Iterable[Any]) -> list[str]:
         for index in range(sequence.size()):
             try:
                 texts.append(_text(jvm, sequence.apply(index), clock))
-            except _Untold:
+            except _UntoldError:
                 continue
             except Exception as error:  # another Spark may lack a method that is called by name
                 _log.warning("a filter is not used for skipping files: %s", error)
@@ -66,7 +66,7 @@ def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
     renamed_expression = getattr(rename, "MODULE$").replaceAlias(expression, pairs)
     text = str(renamed_expression.sql())
     if " LIKE " in text and renamed_expression.toString().count(" ESCAPE ") > text.count(" ESCAPE "):
-        raise _Untold
+        raise _UntoldError
 
     def plain(match: re.Match[str]) -> str:
         if match["column"] is not None:
@@ -91,9 +91,9 @@ class _Clock:
         self._calls = 0
 
     def utc(self, local: str) -> str:
-        """``local`` in UTC, with its offset said. Raises ``_Untold`` where it is no time, or two of them."""
+        """``local`` in UTC, with its offset said. Raises ``_UntoldError`` where it is no time, or two of them."""
         if _LOCAL_TIME.fullmatch(local) is None:
-            raise _Untold
+            raise _UntoldError
         if self._rules is None:
             zone = getattr(self._jvm, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone()
             utils = getattr(self._jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils")
@@ -104,14 +104,14 @@ class _Clock:
         try:
             moved = datetime.fromisoformat(local) - (self._offset(local) if self._fixed is None else self._fixed)
         except (ValueError, OverflowError) as error:
-            raise _Untold from error
+            raise _UntoldError from error
         return f"{moved.isoformat(sep=' ')}+00:00"
 
     def _offset(self, local: str) -> timedelta:
         self._calls += 1
         if self._calls > _MANY_TIMES:
-            raise _Untold
+            raise _UntoldError
         offsets = self._rules.getValidOffsets(self._jvm.java.time.LocalDateTime.parse(local.replace(" ", "T")))
         if offsets.size() != 1:
-            raise _Untold
+            raise _UntoldError
         return timedelta(seconds=offsets.get(0).getTotalSeconds())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -64,7 +66,7 @@ def spark_to_arrow(schema: StructType) -> pa.Schema:
     return normal_schema(pa.schema([_arrow_field(field, field.name) for field in schema.fields]))
 
 
-def _arrow_field(field: StructField, path: str) -> pa.Field:
+def _arrow_field(field: StructField, path: str) -> pa.Field[Any]:
     return pa.field(field.name, _arrow_type(field.dataType, path), field.nullable)
 
 
@@ -76,8 +78,9 @@ def _arrow_type(type_: DataType, path: str) -> pa.DataType:
     if isinstance(type_, ArrayType):
         return pa.list_(pa.field("element", _arrow_type(type_.elementType, f"{path}.element"), type_.containsNull))
     if isinstance(type_, MapType):
-        value = pa.field("value", _arrow_type(type_.valueType, f"{path}.value"), type_.valueContainsNull)
-        return pa.map_(_arrow_type(type_.keyType, f"{path}.key"), value)
+        value: Any = pa.field("value", _arrow_type(type_.valueType, f"{path}.value"), type_.valueContainsNull)
+        mapped: pa.DataType = pa.map_(_arrow_type(type_.keyType, f"{path}.key"), value)
+        return mapped
     if isinstance(type_, StructType):
         return pa.struct([_arrow_field(field, f"{path}.{field.name}") for field in type_.fields])
     if isinstance(type_, NullType):
@@ -96,7 +99,7 @@ def arrow_to_spark(schema: pa.Schema) -> StructType:
     return StructType([_spark_field(field) for field in normal_schema(schema)])
 
 
-def _spark_field(field: pa.Field) -> StructField:
+def _spark_field(field: pa.Field[Any]) -> StructField:
     return StructField(field.name, _spark_type(field.type), field.nullable)
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The façade: ``Table`` and what it shows of itself."""

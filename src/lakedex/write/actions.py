@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from lakedex.engine import BatchMap, Frame
+from lakedex.errors import InvalidInputError
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
@@ -20,7 +22,15 @@ from lakedex.write.prepare import Prepare, PrepareKeys
 from lakedex.write.result import WriteResult
 from lakedex.write.schema_change import evolve, require_columns
 
-__all__ = ["bulk_insert", "delete_keys", "delete_stored", "insert", "update_stored", "upsert"]
+__all__ = [
+    "bulk_insert",
+    "check_assignments",
+    "delete_keys",
+    "delete_stored",
+    "insert",
+    "update_stored",
+    "upsert",
+]
 
 
 def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
@@ -92,9 +102,11 @@ def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteR
     return _delete(handle, data, PrepareKeys(keys, with_partitions), snapshot, options, started, any_partition=not with_partitions)
 
 
-def delete_stored(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
-    """Delete rows that were read from the table (a frame with its meta columns)."""
-    return _delete(handle, data, PrepareKeys(StoredKeys(), True), _writable(handle), options, time.perf_counter())
+def delete_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
+    """Delete rows that were read from the table as of ``read_at`` (a frame with its meta columns)."""
+    started = time.perf_counter()
+    prepare = PrepareKeys(StoredKeys(), True)
+    return _delete(handle, data, prepare, _writable(handle), options, started, read_at=read_at)
 
 
 def _delete(
@@ -106,6 +118,7 @@ def _delete(
     started: float,
     *,
     any_partition: bool = False,
+    read_at: str | None = None,
 ) -> WriteResult:
     with _Staged(handle, data, prepare) as frame:
         plan = WritePlan(
@@ -116,13 +129,39 @@ def _delete(
             keys=prepare.keys,
             rules=MergeRules(insert_new=False, delete_all=True, always_win=True),
             any_partition=any_partition,
+            read_at=read_at,
             fill_small_files=False,
         )
         return run_write(handle, plan, options, started)
 
 
-def update_stored(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
-    """Replace rows that were read from the table (a frame with its meta columns) by their changed form."""
+def check_assignments(snapshot: Snapshot, assignments: Mapping[str, Any]) -> dict[str, Any]:
+    """The assignments of an update, columns in the table's spelling.
+
+    Raises:
+        InvalidInputError: no assignment, an unknown column, or one that decides where the row lies.
+    """
+    config, known = snapshot.config, {name.lower(): name for name in snapshot.schema.names}
+    if not assignments:
+        raise InvalidInputError(f"table {config.name}: update needs set={{column: expression, …}}")
+    checked = {}
+    for name, value in assignments.items():
+        column = name if name in snapshot.schema.names else known.get(name.lower())
+        if column is None:
+            require_columns(snapshot.schema, (name,), "update", config.name)
+            continue
+        if column in (*config.record_key_fields, *config.partition_fields):
+            raise InvalidInputError(
+                f"table {config.name}: column {column!r} is part of the record key or partition path; "
+                "delete the row and insert it anew",
+                column=column,
+            )
+        checked[column] = value
+    return checked
+
+
+def update_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
+    """Replace rows that were read from the table as of ``read_at`` by their changed form."""
     started = time.perf_counter()
     snapshot = _writable(handle)
     schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)
@@ -134,6 +173,7 @@ def update_stored(handle: TableHandle, data: Any, options: WriteOptions) -> Writ
             schema=schema,
             keys=StoredKeys(),
             rules=MergeRules(insert_new=False, always_win=True),
+            read_at=read_at,
             fill_small_files=False,
         )
         return run_write(handle, plan, options, started)

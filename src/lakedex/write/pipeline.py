@@ -51,6 +51,7 @@ class WritePlan:
         sort: sort rows of new files by key.
         drop_known: rows whose key is stored are left out (``hoodie.datasource.insert.dup.policy=drop``).
         fail_known: they are an error (``fail``).
+        read_at: the commit that the rows were read at, where they were read from this table.
     """
 
     operation: Operation
@@ -65,6 +66,7 @@ class WritePlan:
     sort: bool = False
     drop_known: bool = False
     fail_known: bool = False
+    read_at: str | None = None
 
 
 def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
@@ -156,7 +158,7 @@ class _Attempt:
     def run(self) -> WriteResult:
         """Tag, plan, write and commit."""
         engine, plan = self.handle.engine, self.plan
-        self._check_schema()
+        self._check_basis()
         partitions = None if plan.any_partition else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
         files = self._files(partitions)
         frame, matched = self._tagged(files)
@@ -201,8 +203,17 @@ class _Attempt:
             tagging=self.report,
         )
 
-    def _check_schema(self) -> None:
-        """The input was prepared for a schema that another writer may have changed since."""
+    def _check_basis(self) -> None:
+        """The input was read from, or prepared for, a state that another writer may have changed since."""
+        if self.plan.read_at is not None and self._snapshot.instant != self.plan.read_at:
+            raise CommitConflictError(
+                f"{self.handle.base_path}: commit {self._snapshot.instant} came after the rows were read at "
+                f"{self.plan.read_at}; nothing was written, run the call again",
+                ours=self.transaction.instant,
+                theirs=self._snapshot.instant,
+                file_groups=frozenset(),
+                retryable=False,
+            )
         if not self._snapshot.schema.equals(self.plan.table_schema):
             raise SchemaMismatchError(
                 f"{self.handle.base_path}: another writer changed the table's schema while the input was prepared; "

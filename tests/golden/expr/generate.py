@@ -155,6 +155,7 @@ def session() -> SparkSession:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
+    builder = builder.config("spark.sql.parquet.int96RebaseModeInWrite", "CORRECTED")
     spark = builder.config("spark.sql.ansi.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark

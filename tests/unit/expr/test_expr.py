@@ -118,6 +118,28 @@ def test_catalyst_text_never_fails_and_prunes_by_the_part_that_it_knows() -> Non
     assert isinstance(parse_filter_or_unknown(deep, SCHEMA), Unknown | Comparison)
 
 
+def test_a_printed_like_may_have_lost_its_escape() -> None:
+    low = pa.array(["ab%", "abc", "abc", "zz"])
+    high = pa.array(["ab%", "abd", "abc", "zz"])
+    known = ColumnBounds(low, high, np.zeros(4, int), np.full(4, 3))
+    for sql, kept in (
+        ("id LIKE 'abc%'", [True, True, True, False]),  # or 'ab%' itself, ESCAPE 'c'
+        ("NOT id LIKE 'abc%'", [True] * 4),
+        ("id LIKE 'abc%' ESCAPE '/'", [False, True, True, False]),
+        ("id LIKE '%'", [True] * 4),
+        ("NOT id LIKE '%'", [False] * 4),
+        ("startswith(id, 'abc')", [False, True, True, False]),
+    ):
+        assert prune(parse_filter_or_unknown(sql, SCHEMA), lambda _: known, 4).tolist() == kept, sql
+
+
+def test_decimals_past_their_digits_are_an_error_not_another_number() -> None:
+    schema = pa.schema([("c", pa.decimal128(20, 0))])
+    table = pa.table([pa.array([Decimal(10**20 - 1)], schema.field(0).type)], schema=schema)
+    with pytest.raises(InvalidInputError):
+        filter_rows(parse_predicate("CAST(c AS DECIMAL(38,28)) > 1", schema), table)
+
+
 def test_long_chains_do_not_recurse() -> None:
     predicate = parse(" OR ".join(f"n = {i}" for i in range(5000)))
     assert len(equality_values(predicate, "n") or []) == 5000

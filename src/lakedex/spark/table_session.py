@@ -1,0 +1,123 @@
+"""Tables on a Spark session: rows come and go as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakedex.engine import Engine
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.plan import ScanPlan
+from lakedex.scan.planner import read_columns
+from lakedex.scan.scan import Scan
+from lakedex.spark import views
+from lakedex.spark.engine import SparkEngine
+from lakedex.spark.frames import planned_frame, table_frame
+from lakedex.spark.schema import arrow_to_spark, spark_to_arrow
+from lakedex.spark.session import case_sensitive, is_connect, session_timezone
+
+__all__ = ["SparkTableSession"]
+
+
+@dataclass(slots=True)
+class SparkTableSession:
+    """See ``lakedex.table.engines.Session``."""
+
+    spark: SparkSession
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.engine = SparkEngine(self.spark)
+
+    @property
+    def case_sensitive(self) -> bool:
+        """The session's rule for names."""
+        return case_sensitive(self.spark)
+
+    @property
+    def timezone(self) -> str:
+        """The session's zone."""
+        return session_timezone(self.spark)
+
+    @property
+    def to_frame(self) -> Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]:
+        """Makes a DataFrame of a plan."""
+        return self._planned
+
+    def _planned(self, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None) -> DataFrame:
+        return planned_frame(self.spark, snapshot, plan, where, columns)
+
+    def schema(self, declared: Any) -> pa.Schema | None:
+        """A schema given as ``StructType``, DDL text, Arrow schema or DataFrame."""
+        if declared is None:
+            return None
+        if isinstance(declared, str):
+            declared = StructType.fromDDL(declared) if hasattr(StructType, "fromDDL") else self._parse_ddl(declared)
+        if isinstance(declared, StructType):
+            return spark_to_arrow(declared)
+        if isinstance(declared, pa.Schema):
+            declared = declared.empty_table()
+        return self.engine.schema_of(declared)
+
+    def _parse_ddl(self, text: str) -> StructType:
+        return self.spark.createDataFrame([], text).schema
+
+    def is_frame(self, data: Any) -> bool:
+        """Whether ``data`` is rows rather than a condition (text or a Column)."""
+        return not isinstance(data, str) and not hasattr(data, "isNotNull")
+
+    def frame(self, snapshot: Snapshot) -> DataFrame:
+        """All rows of a snapshot; every filter put on the frame prunes files."""
+        if is_connect(self.spark):
+            raise UnsupportedFeatureError(
+                "to_df needs a classic session; on Spark Connect use t.scan(where=…).to_spark()", feature="Spark Connect"
+            )
+        return table_frame(self.spark, snapshot, case_sensitive=self.case_sensitive)
+
+    def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> DataFrame:
+        """Rows under a condition."""
+        if isinstance(where, str) and is_connect(self.spark):
+            scan = Scan(
+                snapshot=snapshot,
+                where=where,
+                columns=None if columns is None else tuple(columns),
+                case_sensitive=self.case_sensitive,
+                timezone=self.timezone,
+                to_frame=self.to_frame,
+            )
+            found: DataFrame = scan.to_spark()
+            return found
+        frame = self.frame(snapshot)
+        if where is not None:
+            frame = frame.where(where)
+        return frame if columns is None else frame.select(*columns)
+
+    def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, Any]) -> DataFrame:
+        """Rows under a condition with some columns computed anew, in the columns' own types."""
+        types = arrow_to_spark(read_columns(snapshot.schema))
+        new = {
+            name: (F.expr(value) if isinstance(value, str) else value).cast(types[name].dataType)
+            for name, value in assignments.items()
+        }
+        return self.matching(snapshot, where, None).withColumns(new)
+
+    def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
+        """Make a temporary view."""
+        if not name.isidentifier():
+            raise InvalidInputError(f"{name!r} is no name of a view: use letters, digits and '_'")
+        views.create_view(self.spark, name, base_path, make)
+
+    def refresh_view(self, name: str, base_path: str) -> None:
+        """Point a view to the newest commit."""
+        views.refresh_view(self.spark, name, base_path)
+
+    def refresh_views(self, base_path: str) -> None:
+        """Refresh the session's views of a table."""
+        views.refresh_views_of(self.spark, base_path)

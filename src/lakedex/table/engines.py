@@ -1,0 +1,133 @@
+"""Which engine works on a table: Spark with a session, threads without. The one place that imports an engine late, so
+that ``import lakedex`` needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from lakedex.engine import Engine
+from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
+from lakedex.expr import evaluate_scalar, parse_scalar
+from lakedex.local.engine import LocalEngine
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.plan import ScanPlan
+from lakedex.scan.planner import read_columns
+from lakedex.scan.scan import Scan
+
+__all__ = ["Session", "open_session"]
+
+
+class Session(Protocol):
+    """What differs between the engines: how rows come back to the user."""
+
+    engine: Engine
+    case_sensitive: bool
+    timezone: str
+
+    @property
+    def to_frame(self) -> Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any] | None:
+        """Makes a DataFrame of a plan."""
+
+    def schema(self, declared: Any) -> pa.Schema | None:
+        """A schema that the user gave, as Arrow."""
+
+    def is_frame(self, data: Any) -> bool:
+        """Whether ``data`` is rows rather than a condition."""
+
+    def frame(self, snapshot: Snapshot) -> Any:
+        """All rows of a snapshot."""
+
+    def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> Any:
+        """Rows under a condition, as a frame that the engine can write."""
+
+    def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
+        """Rows under a condition with some columns computed anew."""
+
+    def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
+        """Make a view."""
+
+    def refresh_view(self, name: str, base_path: str) -> None:
+        """Refresh one view."""
+
+    def refresh_views(self, base_path: str) -> None:
+        """Refresh the session's views of a table."""
+
+
+def open_session(spark: Any) -> Session:
+    """The session for a Spark session, or the local one for None.
+
+    Raises:
+        MissingDependencyError: Spark is asked for and not installed.
+    """
+    if spark is None:
+        return LocalSession()
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidInputError(f"the first argument is a SparkSession (or None for the local engine), not {type(spark).__name__}")
+    try:
+        module = import_module("lakedex.spark.table_session")
+    except ImportError as error:
+        raise MissingDependencyError("Spark is needed: pip install 'lakedex[spark]'", extra="spark") from error
+    session: Session = module.SparkTableSession(spark)
+    return session
+
+
+@dataclass(slots=True)
+class LocalSession:
+    """Rows as Arrow tables."""
+
+    engine: Engine = field(default_factory=LocalEngine)
+    case_sensitive: bool = False
+    timezone: str = "UTC"
+
+    @property
+    def to_frame(self) -> None:
+        """No DataFrames here."""
+        return
+
+    def schema(self, declared: Any) -> pa.Schema | None:
+        """See :class:`Session`."""
+        return None if declared is None else self.engine.schema_of(_empty(declared))
+
+    def is_frame(self, data: Any) -> bool:
+        """See :class:`Session`."""
+        return not isinstance(data, str)
+
+    def frame(self, snapshot: Snapshot) -> Any:
+        """See :class:`Session`."""
+        return Scan(snapshot=snapshot).to_arrow()
+
+    def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> Any:
+        """See :class:`Session`."""
+        return Scan(snapshot=snapshot, where=where, columns=None if columns is None else tuple(columns)).to_arrow()
+
+    def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
+        """See :class:`Session`."""
+        rows = Scan(snapshot=snapshot, where=where).to_arrow()
+        schema = read_columns(snapshot.schema)
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        for name, text in assignments.items():
+            kind = schema.field(name).type
+            columns[name] = evaluate_scalar(parse_scalar(str(text), schema), rows, kind)
+        return pa.table(columns, schema=schema)
+
+    def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
+        """See :class:`Session`."""
+        raise UnsupportedFeatureError(
+            f"view {name!r}: the table was opened without Spark; open it with Table.for_path(spark, path)", feature="views"
+        )
+
+    def refresh_view(self, name: str, base_path: str) -> None:
+        """See :class:`Session`."""
+        self.create_view(name, base_path, lambda: None)
+
+    def refresh_views(self, base_path: str) -> None:
+        """There are none."""
+
+
+def _empty(declared: Any) -> Any:
+    return declared.empty_table() if isinstance(declared, pa.Schema) else declared

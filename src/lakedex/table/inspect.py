@@ -1,0 +1,181 @@
+"""What a table holds, as Arrow tables: files, index entries, timeline, history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.codec.bloom import decode_bloom
+from lakedex.codec.stats_value import unwrap_stat
+from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, bloom_key
+from lakedex.metadata.records import is_deleted
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.planner import read_columns
+from lakedex.timeline.instant import Instant
+
+__all__ = ["Inspect", "history_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Views of one snapshot."""
+
+    snapshot: Snapshot
+
+    def files(self) -> pa.Table:
+        """Base files of the snapshot: partition, file_name, file_id, instant, size (bytes)."""
+        bases = [item.base_file for item in self.snapshot.slices() if item.base_file is not None]
+        rows = [
+            {"partition": b.partition, "file_name": b.name, "file_id": b.file_id, "instant": b.instant, "size": b.size}
+            for b in bases
+        ]
+        schema = pa.schema(
+            [("partition", pa.string()), ("file_name", pa.string()), ("file_id", pa.string()), ("instant", pa.string()), ("size", pa.int64())]
+        )
+        return pa.Table.from_pylist(rows, schema)
+
+    def column_stats(self) -> pa.Table:
+        """Entries of ``column_stats`` for the snapshot's files; bounds as text.
+
+        Columns are named as in Hudi's ``show_metadata_table_column_stats``, with partition, counts and sizes added.
+        """
+        rows = []
+        if self.snapshot.metadata.has(COLUMN_STATS.name):
+            partitions = {b.base_file.name: b.partition for b in self.snapshot.slices() if b.base_file is not None}
+            types = {column.name: column.type for column in read_columns(self.snapshot.schema)}
+            for record in self.snapshot.metadata.scan(COLUMN_STATS.name).values():
+                payload = record["ColumnStatsMetadata"]
+                if not is_deleted(record) and payload["fileName"] in partitions:
+                    rows.append(_stats_row(payload, partitions[payload["fileName"]], types.get(payload["columnName"])))
+        rows.sort(key=lambda row: (row["partition"], row["file_name"], row["column_name"]))
+        return pa.Table.from_pylist(rows, _STATS)
+
+    def bloom_filters(self) -> pa.Table:
+        """Entries of ``bloom_filters`` for the snapshot's files: type, hashes, bits, rows, size of the text (bytes)."""
+        rows = []
+        if self.snapshot.metadata.has(BLOOM_FILTERS.name):
+            bases = {bloom_key(b.partition, b.base_file.name): b for b in self.snapshot.slices() if b.base_file}
+            for key, record in self.snapshot.metadata.get_many(BLOOM_FILTERS.name, list(bases)).items():
+                payload = record["BloomFilterMetadata"]
+                if is_deleted(record):
+                    continue
+                bloom = decode_bloom(payload["bloomFilter"], payload["type"], key)
+                base = bases[key]
+                rows.append(
+                    {
+                        "partition": base.partition,
+                        "file_name": base.base_file.name if base.base_file else "",
+                        "type": bloom.type_code,
+                        "hashes": bloom.num_hashes,
+                        "bits": bloom.bits,
+                        "rows": len(bloom.rows),
+                        "bytes": len(payload["bloomFilter"]),
+                        "instant": payload["timestamp"],
+                    }
+                )
+        rows.sort(key=lambda row: (str(row["partition"]), str(row["file_name"])))
+        return pa.Table.from_pylist(rows, _BLOOMS)
+
+    def timeline(self) -> pa.Table:
+        """All instants of the active timeline: requested, action, state, completed."""
+        rows = [
+            {"requested": i.requested, "action": i.action, "state": i.state.name, "completed": i.completed}
+            for i in self.snapshot.timeline.instants
+        ]
+        schema = pa.schema(
+            [("requested", pa.string()), ("action", pa.string()), ("state", pa.string()), ("completed", pa.string())]
+        )
+        return pa.Table.from_pylist(rows, schema)
+
+
+_STATS = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_name", pa.string()),
+        ("column_name", pa.string()),
+        ("min_value", pa.string()),
+        ("max_value", pa.string()),
+        ("null_count", pa.int64()),
+        ("value_count", pa.int64()),
+        ("total_size", pa.int64()),
+        ("total_uncompressed_size", pa.int64()),
+    ]
+)
+_BLOOMS = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_name", pa.string()),
+        ("type", pa.string()),
+        ("hashes", pa.int64()),
+        ("bits", pa.int64()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("instant", pa.string()),
+    ]
+)
+_HISTORY = pa.schema(
+    [
+        ("commit_time", pa.string()),
+        ("state_transition_time", pa.string()),
+        ("action", pa.string()),
+        ("operation", pa.string()),
+        ("total_bytes_written", pa.int64()),
+        ("total_files_added", pa.int64()),
+        ("total_files_updated", pa.int64()),
+        ("total_partitions_written", pa.int64()),
+        ("total_records_written", pa.int64()),
+        ("total_update_records_written", pa.int64()),
+        ("total_errors", pa.int64()),
+    ]
+)
+
+
+def _stats_row(payload: dict[str, Any], partition: str, kind: pa.DataType | None) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "file_name": payload["fileName"],
+        "column_name": payload["columnName"],
+        "min_value": _text(payload["minValue"], payload.get("valueType"), kind),
+        "max_value": _text(payload["maxValue"], payload.get("valueType"), kind),
+        "null_count": payload["nullCount"],
+        "value_count": payload["valueCount"],
+        "total_size": payload["totalSize"],
+        "total_uncompressed_size": payload["totalUncompressedSize"],
+    }
+
+
+def _text(wrapped: Any, value_type: Any, kind: pa.DataType | None) -> str | None:
+    value = unwrap_stat(wrapped, value_type)
+    if value is None:
+        return None
+    if kind is not None and pa.types.is_date32(kind):
+        return str(pa.scalar(value, pa.int32()).cast(kind).as_py())
+    if kind is not None and pa.types.is_timestamp(kind):
+        return str(pa.scalar(value, pa.int64()).cast(kind))
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def history_table(snapshot: Snapshot, limit: int | None) -> pa.Table:
+    """Completed commits, newest first."""
+    commits = snapshot.timeline.completed({"commit", "deltacommit", "replacecommit"})[::-1]
+    return pa.Table.from_pylist([_commit_row(snapshot, instant) for instant in commits[:limit]], _HISTORY)
+
+
+def _commit_row(snapshot: Snapshot, instant: Instant) -> dict[str, Any]:
+    commit = snapshot.timeline.commit_metadata(instant)
+    stats = commit.all_stats()
+    return {
+        "commit_time": instant.requested,
+        "state_transition_time": instant.completed,
+        "action": instant.action,
+        "operation": commit.operation,
+        "total_bytes_written": sum(stat.file_size for stat in stats),
+        "total_files_added": sum(stat.prev_commit == "null" for stat in stats),
+        "total_files_updated": sum(stat.prev_commit != "null" for stat in stats),
+        "total_partitions_written": len(commit.write_stats),
+        "total_records_written": sum(stat.num_writes for stat in stats),
+        "total_update_records_written": sum(stat.num_updates for stat in stats),
+        "total_errors": sum(stat.write_errors for stat in stats),
+    }
