@@ -264,7 +264,7 @@ def _run_starts(column: Any) -> np.ndarray:
 
 
 def left_join(left: ArrowFrame, right: ArrowFrame, on: Sequence[str]) -> ArrowFrame:
-    """All rows of ``left``, in order, with the columns of the one matching row of ``right``, or nulls.
+    """All rows of ``left``, in order, once per matching row of ``right`` with its columns, or once with nulls.
 
     Acero joins no payload of nested type, so only keys and row numbers are joined and the rest is taken.
     """
@@ -274,6 +274,9 @@ def left_join(left: ArrowFrame, right: ArrowFrame, on: Sequence[str]) -> ArrowFr
     other_keys = other.select(list(on)).append_column(match, pa.array(np.arange(other.num_rows)))
     pairs = keys.join(other_keys, keys=list(on), join_type="left outer").sort_by(row)
     matches = pairs.column(match)
+    repeated = pairs.num_rows != table.num_rows
+    if repeated:
+        table = table.take(pairs.column(row))
     fields, columns = list(left.schema), list(table.columns)
     for field in right.schema:
         if field.name not in on:
@@ -281,6 +284,8 @@ def left_join(left: ArrowFrame, right: ArrowFrame, on: Sequence[str]) -> ArrowFr
             columns.append(other.column(field.name).take(matches))
     schema = pa.schema(fields)
     joined = pa.Table.from_arrays(columns, schema=schema)
+    if repeated:
+        return ArrowFrame((joined,), schema, left.exchanged)
     ends = np.cumsum([part.num_rows for part in left.partitions])
     sizes = zip(ends, left.partitions, strict=True)
     parts = tuple(joined.slice(int(end) - part.num_rows, part.num_rows) for end, part in sizes)

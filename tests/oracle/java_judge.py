@@ -334,6 +334,8 @@ class JavaJudge:
             self._pump.join(5)
         if process.stdout is not None:
             process.stdout.close()
+        # Spark's copy of the bundle and its shuffle files, which an ended JVM leaves behind.
+        shutil.rmtree(self.directory / "spark", ignore_errors=True)
 
     def _request(self, operation: str, arguments: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         with self._lock:

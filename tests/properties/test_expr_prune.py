@@ -138,7 +138,7 @@ ZONES = ["UTC", "Asia/Seoul", "America/New_York", "+05:30"]
 HIDING = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3, 4, 9]), min_size=1, max_size=3)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=tables(), sql=conditions(), how=HIDING, zone=st.sampled_from(ZONES))
 def test_a_dropped_file_has_no_matching_row(files: list[pa.Table], sql: str, how: list[int], zone: str) -> None:
     predicate = parse_predicate(sql, SCHEMA, timezone=zone)
@@ -157,7 +157,7 @@ def test_a_dropped_file_has_no_matching_row(files: list[pa.Table], sql: str, how
         assert again.to_pylist() == truth.to_pylist()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=tables(), sql=conditions(depth=2), name=st.sampled_from(["i", "l", "s", "m", "x", "o", "d"]))
 def test_rows_that_match_have_one_of_the_equality_values(files: list[pa.Table], sql: str, name: str) -> None:
     predicate = parse_predicate(sql, SCHEMA)
@@ -172,7 +172,7 @@ def test_rows_that_match_have_one_of_the_equality_values(files: list[pa.Table], 
         assert all(v in values for v in kept[name].to_pylist())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(text=st.text(alphabet=string.printable + "é😀§", max_size=30))
 def test_any_text_is_a_predicate_or_an_input_error(text: str) -> None:
     try:

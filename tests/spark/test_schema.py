@@ -56,7 +56,8 @@ def test_align_adds_casts_and_reorders(spark: SparkSession) -> None:
         [], "`o.dd` int, s struct<a: int, b: string>, l array<struct<x: int>>, m map<string, int>"
     )
     wanted = spark.createDataFrame(
-        [], "new date, l array<struct<x: bigint, y: string>>, `o.dd` bigint, s struct<b: string, c: date, a: bigint>, m map<string, bigint>"
+        [], "new date, l array<struct<x: bigint, y: string>>, `o.dd` bigint, "
+        "s struct<b: string, c: date, a: bigint>, m map<string, bigint>",
     ).schema  # fmt: skip
     frame = spark.sql(
         "select 1 as `o.dd`, named_struct('a', 2, 'b', 'z') s, array(named_struct('x', 3), null) l, map('k', 4) m "

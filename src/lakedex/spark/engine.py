@@ -95,23 +95,25 @@ class SparkEngine(Engine):
             table = arrow_frames.as_table(data)
             if table.num_rows <= self._driver_rows and table.nbytes <= self._driver_bytes:
                 return self._driver_map(ArrowFrame.of(table, self._threads), prepare)
-            return self._keep(SparkFrame(self._to_spark(table), table.schema), prepare)
+            return self.keep(self._spark_map(SparkFrame(self._to_spark(table), table.schema), prepare))
         frame = SparkFrame(data, self.schema_of(data))
         if not self._connect and self._is_small(data):
             return ArrowFrame.of(self.collect(self.map(frame, prepare)), self._threads)
-        return self._keep(frame, prepare)
+        return self.keep(self._spark_map(frame, prepare))
 
     def _is_small(self, df: DataFrame) -> bool:
         plan = df._jdf.queryExecution().optimizedPlan()
         size = int(str(plan.stats().sizeInBytes()))
         return size <= self._driver_bytes and _GROWING.search(plan.toString()) is None
 
-    def _keep(self, frame: SparkFrame, prepare: BatchMap) -> Frame:
-        prepared = self._spark_map(frame, prepare)
+    def keep(self, frame: Frame) -> Frame:
+        """See :meth:`lakedex.engine.Engine.keep`: on the executors' disks, or on the driver if it is little."""
+        if not isinstance(frame, SparkFrame):
+            return frame
         with surfacing():
-            df = prepared.df.localCheckpoint(eager=True)
+            df = frame.df.localCheckpoint(eager=True)
             rows = df.count()
-        kept = SparkFrame(df, prepared.schema, kept=True)
+        kept = SparkFrame(df, frame.schema, kept=True)
         if rows > self._driver_rows or self._kept_bytes(df) > self._driver_bytes:
             return kept
         table = self.collect(kept)

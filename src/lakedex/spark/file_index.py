@@ -260,9 +260,7 @@ def _statuses(entries: Sequence[FileEntry]) -> bytearray:
     out = bytearray(len(entries).to_bytes(4, "big"))
     for entry in entries:
         path = qualified(entry.path).encode()
-        status = b"".join(
-            (_IS_FILE, _PATH, encode_varint(len(path)), path, _LENGTH, encode_varint(entry.size), _REST)
-            + (_MODIFIED, encode_varint(entry.modified_ms))
-        )
+        status = _IS_FILE + _PATH + encode_varint(len(path)) + path + _LENGTH + encode_varint(entry.size)
+        status += _REST + _MODIFIED + encode_varint(entry.modified_ms)
         out += len(status).to_bytes(4, "big") + status
     return out

@@ -52,7 +52,8 @@ class TableFrames:
         schema = read_columns(self.snapshot.schema)
         # Spark prints timestamps in UTC here, whatever the session's zone is.
         parsed = tuple(
-            parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC") for text in filters
+            parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC")
+            for text in filters
         )
         return None if not parsed else parsed[0] if len(parsed) == 1 else And(parsed)
 

@@ -51,7 +51,9 @@ class SparkTableSession:
         """Makes a DataFrame of a plan."""
         return self._planned
 
-    def _planned(self, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None) -> DataFrame:
+    def _planned(
+        self, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None
+    ) -> DataFrame:
         return planned_frame(self.spark, snapshot, plan, where, columns)
 
     def schema(self, declared: Any) -> pa.Schema | None:
@@ -77,7 +79,8 @@ class SparkTableSession:
         """All rows of a snapshot; every filter put on the frame prunes files."""
         if is_connect(self.spark):
             raise UnsupportedFeatureError(
-                "to_df needs a classic session; on Spark Connect use t.scan(where=…).to_spark()", feature="Spark Connect"
+                "to_df needs a classic session; on Spark Connect use t.scan(where=…).to_spark()",
+                feature="Spark Connect",
             )
         return table_frame(self.spark, snapshot, case_sensitive=self.case_sensitive)
 
