@@ -42,7 +42,10 @@ def current_task() -> TaskId:
 
 
 class BatchMap(Protocol):
-    """A picklable function over one task's batches."""
+    """A picklable function over one task's batches.
+
+    One whose class sets ``light = True`` does so little that some tasks of it are quicker on the driver.
+    """
 
     @property
     def schema(self) -> pa.Schema:

@@ -86,6 +86,11 @@ class ColumnStat:
     total_uncompressed_size: int = 0
 
     @property
+    def has_nan(self) -> bool:
+        """Whether NaN may be among the values."""
+        return isinstance(self.maximum, float) and math.isnan(self.maximum)
+
+    @property
     def all_null(self) -> bool:
         """Whether there is no value at all."""
         return self.null_count == self.value_count
@@ -192,14 +197,20 @@ def stat_record(stat: ColumnStat, subject: str, kind: pa.DataType, *, over_parti
     return stats_record(
         subject,
         stat.column,
-        minimum=None if stat.minimum is None else wrap_stat(stat.minimum, kind),
-        maximum=None if stat.maximum is None else wrap_stat(stat.maximum, kind),
+        minimum=None if stat.minimum is None else wrap_stat(_stored_float(stat.minimum), kind),
+        maximum=None if stat.maximum is None else wrap_stat(_stored_float(stat.maximum), kind),
         value_count=stat.value_count,
         null_count=stat.null_count,
         total_size=stat.total_size,
         total_uncompressed_size=stat.total_uncompressed_size,
         over_partition=over_partition,
     )
+
+
+def _stored_float(value: Any) -> Any:
+    """NaN is stored as infinity: Java 1.1.1 compares the bounds in Spark, whose batch pruning loses a NaN bound and
+    with it the file. :func:`stat_of` reads an infinite maximum as "NaN may be there"."""
+    return math.inf if isinstance(value, float) and math.isnan(value) else value
 
 
 def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
@@ -215,6 +226,8 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
         return None
     low = unwrap_stat(payload["minValue"], payload.get("valueType"))
     high = unwrap_stat(payload["maxValue"], payload.get("valueType"))
+    if high == math.inf:
+        high = math.nan
     if nulls == rows:
         low = high = None
     elif low is None or high is None:

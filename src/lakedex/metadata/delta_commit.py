@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lakedex.arrow_frames import run_threads
 from lakedex.codec.avro import metadata_schema_json, schema
 from lakedex.codec.hashing import file_group_index_many
 from lakedex.codec.hfile import write_hfile
@@ -41,6 +42,9 @@ class SpilledBloom:
     type_code: str
     instant: str
 
+
+DRIVER_BLOOMS = 64
+"""Spilled filters up to which the driver writes the log files itself: about 20 MiB of default filters."""
 
 Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
 """Metadata partition → (key, record)."""
@@ -85,13 +89,15 @@ def write_delta_commit(
         instant: the data action's instant.
         updates: records by metadata partition; keys are unique within one.
         next_time: gives the completion time.
-        run: an engine's ``run``; one task per file group.
+        run: an engine's ``run``; one task per file group, where there is much to write.
     """
     timeline = f"{metadata_path(store.base_path)}/{METADATA_TIMELINE}"
     requested = create_requested(store.storage, timeline, instant, "deltacommit")
     inflight = create_inflight(store.storage, timeline, requested)
     shards = list(_shards(store, instant, updates))
-    written = [log for logs in run(_write_shard, shards) for log in logs]
+    spilled = sum(isinstance(record, SpilledBloom) for shard in shards for _, record in shard.records)
+    logs = run(_write_shard, shards) if spilled > DRIVER_BLOOMS else run_threads(_write_shard, shards, len(updates))
+    written = [log for part in logs for log in part]
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for log in written:
         stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log, instant))

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.stats_value import stats_supported
 from lakedex.expr import ColumnBounds, columns_of, equality_values, prune, terms_used, to_sql
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.index.bloom_filters import load_filters
 from lakedex.index.column_stats import bounds_of_files
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.partition_path import partition_values
 from lakedex.layout.value_text import value_text
@@ -144,23 +144,30 @@ class _Pruner:
         if not store.has(COLUMN_STATS.name):
             self.unused.append("column_stats: not in the table's metadata")
             return
-        document = read_definitions(self.snapshot.storage, definitions_path(self.snapshot.base_path))
-        listed = set(source_fields(document))
-        indexed = [column.name for column in columns if column.name in listed]
-        self.unused += [f"column_stats({column.name}): not indexed" for column in columns if column.name not in listed]
-        used = _terms_on(predicate, lambda column: column.name in listed)
-        if indexed:
-            self._apply("column_stats", lambda: self._stats_mask(predicate, indexed, used))
+        schema = read_columns(self.snapshot.schema)
+        supported = [column.name for column in columns if stats_supported(schema.field(column.name).type)]
+        self.unused += [
+            f"column_stats({column.name}): type {schema.field(column.name).type} is not indexed"
+            for column in columns
+            if column.name not in supported
+        ]
+        if supported:
+            self._apply("column_stats", lambda: self._stats_mask(predicate, supported))
 
-    def _stats_mask(self, predicate: Predicate, indexed: Sequence[str], used: tuple[str, ...]) -> tuple[Mask, tuple[str, ...], str]:
+    def _stats_mask(self, predicate: Predicate, indexed: Sequence[str]) -> tuple[Mask, tuple[str, ...], str]:
         schema = read_columns(self.snapshot.schema)
         found = bounds_of_files(self.snapshot.metadata, self.files, {name: schema.field(name).type for name in indexed})
-        columns = {
-            name: ColumnBounds(bounds.minimum, bounds.maximum, bounds.null_count, bounds.row_count)
-            for name, bounds in found.items()
-        }
+        columns = {}
+        for name, bounds in found.items():
+            if (bounds.row_count < 0).all():
+                self.unused.append(f"column_stats({name}): no entry that can be trusted")
+            else:
+                columns[name] = ColumnBounds(bounds.minimum, bounds.maximum, bounds.null_count, bounds.row_count)
+        used = _terms_on(predicate, lambda column: column.name in columns)
+        if not columns:
+            return np.ones(len(self.files), bool), (), "no entries"
         keep = prune(predicate, lambda column: columns.get(column.name), len(self.files))
-        unknown = int(np.logical_or.reduce([bounds.row_count < 0 for bounds in found.values()]).sum())
+        unknown = int(np.logical_or.reduce([found[name].row_count < 0 for name in columns]).sum())
         return keep, used, f"not known for {unknown} files" if unknown else ""
 
     def by_bloom_filters(self, predicate: Predicate) -> None:

@@ -34,6 +34,8 @@ _GROWING = re.compile(
     r"\b(Generate|Expand|MapIn\w+|FlatMap\w+|MapPartitions\w*|MapElements|PythonMap\w*|ScriptTrans\w+)\b"
 )
 _DRIVER_TASKS = 2
+# Tasks that say of themselves that they do little: a look into a file's key column, say.
+_LIGHT_TASKS = 32
 _PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
 _PAYLOAD_ARROW = pa.schema([pa.field("payload", pa.binary(), False)])
 
@@ -152,7 +154,8 @@ class SparkEngine(Engine):
         if isinstance(frame, SparkFrame):
             return self._spark_map(frame, fn)
         held = _held(frame)
-        if held.exchanged and len(held.partitions) > _DRIVER_TASKS:
+        limit = _LIGHT_TASKS if getattr(fn, "light", False) else _DRIVER_TASKS
+        if held.exchanged and len(held.partitions) > limit:
             answers = self.run(_MapOne(fn, held.schema), [_pack(part) for part in held.partitions])
             return ArrowFrame(tuple(_unpack(answer) for answer in answers), fn.schema, exchanged=True)
         return self._driver_map(held, fn)

@@ -117,7 +117,7 @@ class _Jvm:
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
-        self.gateway: Any = context._gateway
+        self.gateway: Any = getattr(context, "_gateway")
         with self._starting:
             ensure_callback_server_started(self.gateway)  # type: ignore[no-untyped-call]
         self.spark = spark

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lakedex.index.column_stats import ALWAYS_INDEXED, indexable_columns
+from lakedex.index.column_stats import indexable_columns
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.layout.base_file import BaseFileSettings, iter_base_file
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
@@ -28,10 +28,13 @@ from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, ch
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.route import GroupTarget, Route, Targets, plan_inserts
 from lakedex.write.stage import WriteGroups, decode_results
-from lakedex.write.tagging import TagFile, find_key_ranges, tag
+from lakedex.write.tagging import TagFile, find_key_ranges, nearest_first, tag
 from lakedex.write.transaction import Transaction
 
 __all__ = ["WritePlan", "key_generator", "run_write"]
+
+PACKING = 5
+"""How many times smaller rows are on disk than in memory, until the table's own files say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class WritePlan:
         sort: sort rows of new files by key.
         drop_known: rows whose key is stored are left out (``hoodie.datasource.insert.dup.policy=drop``).
         fail_known: they are an error (``fail``).
-        read_at: the commit that the rows were read at, where they were read from this table.
+        read_at: the last change (``Snapshot.last_change``) that was seen when the rows were read from this table.
     """
 
     operation: Operation
@@ -122,7 +125,7 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
         except BaseException as error:
             transaction.abort(error)
             raise
-        return replace(result, notes=(*notes, *result.notes), seconds=time.perf_counter() - started)
+        return replace(result, notes=(*notes, *result.notes, *transaction.notes), seconds=time.perf_counter() - started)
     raise AssertionError("unreachable")
 
 
@@ -205,16 +208,18 @@ class _Attempt:
 
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""
-        if self.plan.read_at is not None and self._snapshot.instant != self.plan.read_at:
+        if self.plan.read_at is not None and self._snapshot.last_change != self.plan.read_at:
+            theirs = self._snapshot.timeline.last_changed
             raise CommitConflictError(
-                f"{self.handle.base_path}: commit {self._snapshot.instant} came after the rows were read at "
-                f"{self.plan.read_at}; nothing was written, run the call again",
+                f"{self.handle.base_path}: commit {theirs} came after the rows were read at {self.plan.read_at}; nothing "
+                "was written, run the call again",
                 ours=self.transaction.instant,
-                theirs=self._snapshot.instant,
+                theirs=theirs,
                 file_groups=frozenset(),
                 retryable=False,
             )
-        if not self._snapshot.schema.equals(self.plan.table_schema):
+        # Another writer may have made the very change that this write makes.
+        if not any(self._snapshot.schema.equals(fit) for fit in (self.plan.table_schema, self.plan.schema)):
             raise SchemaMismatchError(
                 f"{self.handle.base_path}: another writer changed the table's schema while the input was prepared; "
                 "run the write again",
@@ -274,10 +279,11 @@ class _Attempt:
         for row in self.summary.to_pylist():
             path = row[PARTITION]
             fresh = max(row["rows"] - matched.get(path, 0), 0)
+            own = [item for item in files if item.base.partition == path]
             small = [
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
-                for item in files
-                if item.base.partition == path and item.base.size < self.options.small_file_limit
+                for item in nearest_first(own, row["keys"])
+                if item.base.size < self.options.small_file_limit
             ]
             plan_inserts(
                 targets,
@@ -290,13 +296,13 @@ class _Attempt:
             )
 
     def _row_bytes(self, files: Sequence[TagFile]) -> float:
-        """Size of a row on disk: the table's own where it has rows, else half of what rows take in memory."""
+        """Size of a row on disk: the table's own where it has rows, else a share of what rows take in memory."""
         counted = [item for item in files if item.rows > 0]
         if counted:
             return max(sum(item.base.size for item in counted) / sum(item.rows for item in counted), 1.0)
         rows = pc.sum(self.summary.column("rows")).as_py()
         in_memory = pc.sum(self.summary.column("bytes")).as_py() / max(rows, 1)
-        return float(min(max(in_memory / 2, 1.0), self.options.record_size_estimate))
+        return float(min(max(in_memory / PACKING, 1.0), self.options.record_size_estimate))
 
     def _routed_schema(self) -> pa.Schema:
         return pa.schema([(GROUP, pa.int32()), (KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self._payload()])
@@ -305,18 +311,11 @@ class _Attempt:
         return [] if self.plan.rules.delete_all else list(self.plan.schema)
 
     def _indexed(self) -> dict[str, pa.DataType]:
-        """Columns of ``column_stats`` with their types: what the table says, and what this write adds to its schema."""
+        """Columns that get a record, with their types: those that the table lists, and those that Java would choose."""
         options, schema = self.options, self.plan.schema
-        wanted = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit)
-        document = read_definitions(self.handle.storage, definitions_path(self.handle.base_path))
-        listed = source_fields(document)
-        if listed:
-            known = set(listed)
-            before = set(self._snapshot.schema.names)
-            supported = indexable_columns(schema, limit=len(schema))
-            # A listed column that this writer cannot keep is taken out of the list: narrowing is always safe.
-            wanted = [name for name in supported if name in known or (name not in before and name in wanted)]
-            wanted = [*ALWAYS_INDEXED, *(name for name in wanted if name not in ALWAYS_INDEXED)]
+        chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit)
+        listed = source_fields(read_definitions(self.handle.storage, definitions_path(self.handle.base_path)))
+        wanted = [name for name in indexable_columns(schema, limit=len(schema)) if name in {*chosen, *listed}]
         types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
         return {name: types[name] for name in wanted}
 

@@ -25,9 +25,10 @@ from lakedex.timeline.commit_metadata import (
     encode_rollback_plan,
 )
 from lakedex.timeline.instant import Instant, InstantClock, State
+from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 
-__all__ = ["marked_files", "remove_metadata_of", "roll_back", "roll_back_expired", "temp_path"]
+__all__ = ["marked_files", "remove_leftovers", "remove_metadata_of", "roll_back", "roll_back_expired", "temp_path"]
 
 
 def temp_path(base_path: str, instant: str) -> str:
@@ -58,6 +59,24 @@ def roll_back_expired(snapshot: Snapshot, clock: InstantClock, interval_ms: int,
             roll_back(snapshot, instant, clock)
             undone.append(instant.requested)
     return undone
+
+
+def remove_leftovers(snapshot: Snapshot, interval_ms: int, misses: int) -> None:
+    """Remove what writers that died at their very end left: markers of completed writes, heartbeats of no write.
+
+    Call under the table lock. A write that is just tidying up after itself has a living heartbeat and is left alone.
+    """
+    storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
+    pending = {instant.requested for instant in timeline.pending()}
+    completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
+    beats = {entry.name for entry in storage.list(f"{base}/.hoodie/.heartbeat")} - pending
+    temps = {entry.name for entry in storage.list(f"{base}/.hoodie/.temp")} & completed
+    now = int(time.time() * 1000)
+    for instant in sorted(beats | temps):
+        if is_expired(storage, base, instant, now, interval_ms=interval_ms, misses=misses):
+            if instant in temps:
+                storage.delete_tree(temp_path(base, instant))
+            delete_heartbeat(storage, base, instant)
 
 
 def _expired(snapshot: Snapshot, instant: Instant, interval_ms: int, misses: int) -> bool:
@@ -106,8 +125,9 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
     )
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(storage, timeline.path, rollback, completion, encode_rollback_metadata(done))
-    remove_pending(storage, timeline.path, failed)
     storage.delete_tree(temp_path(base, failed.requested))
+    remove_pending(storage, timeline.path, failed)
+    # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be starting.
     delete_heartbeat(storage, base, failed.requested)
 
 

@@ -78,14 +78,14 @@ def plan_inserts(
         partition: partition path.
         rows: how many new rows at most.
         row_bytes: size of a row on disk.
-        small_files: files below the small-file limit with their row counts, to be filled first.
+        small_files: files below the small-file limit with their row counts, to be filled first, in this order.
         options: sizes.
         sample: keys to cut new groups by range; empty routes by hash.
     """
     weights: list[float] = []
     numbers: list[int] = []
     left = float(rows)
-    for base, stored in sorted(small_files, key=lambda item: item[0].size):
+    for base, stored in small_files:
         room = math.floor((options.max_file_size - base.size) / row_bytes)
         if left <= 0 or room <= 0:
             break

@@ -90,7 +90,7 @@ class WriteGroups:
         if target.base is None and incoming.inserts().num_rows == 0:
             return None
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
-        self._announce(target, str(name))
+        marker = self._announce(target, str(name))
         expected = incoming.rows.num_rows + (target.expected_rows if target.base is not None else 0)
         writer = BaseFileWriter(self.storage, path, self.file_schema, self.settings, expected_rows=expected)
         stats = ColumnStatsBuilder(self.indexed)
@@ -100,12 +100,12 @@ class WriteGroups:
         except BaseException:
             writer.abort()
             raise
-        self._still_wanted(path)
         inline = summary.bloom if len(summary.bloom) <= INLINE_BLOOM_BYTES else None
         spill = None
         if inline is None:
             spill = f"{self._temp}/.blooms/{name}.bloom"
             self.storage.write(spill, summary.bloom)
+        self._still_wanted(path, marker, spill)
         return GroupResult(
             partition=target.partition,
             file_id=target.file_id,
@@ -141,10 +141,11 @@ class WriteGroups:
         stats.add(fresh)
         return int(fresh.num_rows)
 
-    def _announce(self, target: GroupTarget, name: str) -> None:
+    def _announce(self, target: GroupTarget, name: str) -> str:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
-        marker = marker_name(name, "MERGE" if target.base is not None else "CREATE")
-        self.storage.write(f"{self._temp}/{join_path(target.partition, marker)}", b"")
+        kind = "MERGE" if target.base is not None else "CREATE"
+        marker = f"{self._temp}/{join_path(target.partition, marker_name(name, kind))}"
+        self.storage.write(marker, b"")
         metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
         if target.base is None and not self.storage.exists(metafile):
             content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(target.partition)}\n"
@@ -153,11 +154,20 @@ class WriteGroups:
             except FileExistsError:
                 pass  # Another task of this or another writer was first.
 
-    def _still_wanted(self, path: str) -> None:
-        """A late attempt must not leave a file behind once its commit is decided."""
-        if not self.storage.exists(f"{self.base_path}/.hoodie/timeline/{self.instant}.inflight"):
-            self.storage.delete(path)
-            raise CommitError(f"{path}: the write {self.instant} is no longer in flight; the file was removed", instant=self.instant)
+    def _still_wanted(self, path: str, marker: str, spill: str | None) -> None:
+        """A late attempt must not leave a file behind once its commit is decided.
+
+        The inflight file alone does not tell: it stays beside the completed one. The driver looks at the markers once
+        more after it completed the commit, so that one of both sees the other.
+        """
+        timeline = f"{self.base_path}/.hoodie/timeline"
+        own = {entry.name for entry in self.storage.list(timeline) if entry.name.startswith(self.instant)}
+        if f"{self.instant}.inflight" in own and not any(name.startswith(f"{self.instant}_") for name in own):
+            return
+        for late in (path, spill, marker):
+            if late is not None:
+                self.storage.delete(late)
+        raise CommitError(f"{path}: the write {self.instant} is no longer in flight; the file was removed", instant=self.instant)
 
 
 def decode_results(table: pa.Table) -> list[GroupResult]:

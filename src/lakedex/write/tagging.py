@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import pickle
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,7 @@ from lakedex.write.options import WriteOptions
 from lakedex.write.prepare import FILE, KEY, PARTITION
 from lakedex.write.result import TaggingReport
 
-__all__ = ["TagFile", "Tags", "find_key_ranges", "tag"]
+__all__ = ["TagFile", "Tags", "find_key_ranges", "nearest_first", "tag"]
 
 _REPORT = "__lakedex_report"
 _CANDIDATES = pa.schema([(FILE, pa.int32()), (PARTITION, pa.string()), (KEY, pa.string()), (_REPORT, pa.binary())])
@@ -79,6 +81,20 @@ def find_key_ranges(engine: Engine, snapshot: Snapshot, options: WriteOptions, r
         report.notes.append("the table's metadata has no column_stats: key ranges were read from footers")
     footers = engine.run(_FooterRange(snapshot.storage, snapshot.base_path), bases)
     return [TagFile(number, base, *found) for number, (base, found) in enumerate(zip(bases, footers, strict=True))]
+
+
+def nearest_first(files: Sequence[TagFile], keys: Sequence[str]) -> list[TagFile]:
+    """Files in the order in which new keys widen their ranges least, so that ranges go on to prune.
+
+    Files of unknown range come last, smallest first; without keys all do.
+    """
+    ranged = sorted((file for file in files if file.low is not None and file.high is not None), key=lambda file: str(file.high))
+    others = sorted((file for file in files if file.low is None or file.high is None), key=lambda file: file.base.size)
+    if not keys:
+        return sorted(files, key=lambda file: file.base.size)
+    place = bisect_left([str(file.high) for file in ranged], min(keys))
+    order = sorted(range(len(ranged)), key=lambda index: (abs(index - place), index))
+    return [ranged[index] for index in order] + others
 
 
 def _stats_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> dict[str, ColumnStat]:
@@ -328,6 +344,8 @@ def _clock(counts: _Counts, level: str, started: float) -> None:
 @dataclass(frozen=True, slots=True)
 class MatchKeys:
     """Level 3: read the key column of each candidate file. Memory: one file's candidate keys and one batch."""
+
+    light: ClassVar[bool] = True
 
     storage: Storage
     base_path: str

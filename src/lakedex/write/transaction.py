@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -28,16 +28,18 @@ from lakedex.io.locks import TableLock
 from lakedex.layout.names import join_path
 from lakedex.metadata.delta_commit import LogWritten, Updates, write_delta_commit
 from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.partitions import PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from lakedex.timeline.instant import Instant, InstantClock
+from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.timeline.table_config import recover_table_config
 from lakedex.timeline.table_support import require_writable
+from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 from lakedex.types import Operation
 from lakedex.write.metadata_updates import build_updates
 from lakedex.write.options import WriteOptions
-from lakedex.write.recovery import marked_files, roll_back, roll_back_expired, temp_path
+from lakedex.write.recovery import marked_files, remove_leftovers, roll_back, roll_back_expired, temp_path
 from lakedex.write.stage import GroupResult
 
 __all__ = ["Transaction", "require_exclusive_create", "table_lock"]
@@ -69,6 +71,8 @@ class Transaction:
     Attributes:
         snapshot: the table as this write reads it.
         instant: the write's instant.
+        undone: failed writes of others that were rolled back first.
+        notes: what the user should know of a write that succeeded.
     """
 
     handle: TableHandle
@@ -76,41 +80,60 @@ class Transaction:
     operation: Operation
     snapshot: Snapshot = field(init=False)
     instant: str = field(init=False)
-    _pending: Instant = field(init=False)
     undone: list[str] = field(init=False, default_factory=list)
+    notes: list[str] = field(init=False, default_factory=list)
+    _pending: Instant | None = field(init=False, default=None)
     _clock: InstantClock = field(init=False)
-    _heartbeat: Heartbeat = field(init=False)
+    _heartbeat: Heartbeat | None = field(init=False, default=None)
     _metadata_started: bool = field(init=False, default=False)
+    _completed: bool = field(init=False, default=False)
 
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
-        handle = self.handle
-        require_exclusive_create(handle)
-        with table_lock(handle, self.options) as lock:
-            recover_table_config(handle.storage, handle.base_path)
-            snapshot = handle.snapshot()
-            require_writable(snapshot.config)
-            self._clock = InstantClock(snapshot.config.timezone)
-            interval = int(self.options.heartbeat_interval * 1000)
-            self.undone = roll_back_expired(snapshot, self._clock, interval, self.options.heartbeat_misses)
-            if self.undone:
-                snapshot = handle.snapshot()
-            self.snapshot = snapshot
-            self.instant = self._next_time(snapshot)
-            self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
-            self._heartbeat.start()
-            try:
-                lock.check()
-                self._pending = create_requested(handle.storage, snapshot.timeline.path, self.instant, "commit")
-            except BaseException:
-                self._heartbeat.stop()
-                raise
+        require_exclusive_create(self.handle)
         try:
-            self._pending = create_inflight(handle.storage, snapshot.timeline.path, self._pending)
+            with table_lock(self.handle, self.options) as lock:
+                self._announce(lock)
+            self._pending = create_inflight(self.handle.storage, self.snapshot.timeline.path, self._pending)
         except BaseException:
-            remove_pending(handle.storage, snapshot.timeline.path, self._pending)
-            self._heartbeat.stop()
+            self._withdraw()
             raise
+
+    def _announce(self, lock: TableLock) -> None:
+        handle = self.handle
+        recover_table_config(handle.storage, handle.base_path)
+        snapshot = handle.snapshot()
+        require_writable(snapshot.config)
+        self._clock = InstantClock(snapshot.config.timezone)
+        interval = int(self.options.heartbeat_interval * 1000)
+        self.undone = roll_back_expired(snapshot, self._clock, interval, self.options.heartbeat_misses)
+        if self.undone:
+            snapshot = handle.snapshot()
+        remove_leftovers(snapshot, interval, self.options.heartbeat_misses)
+        self.snapshot = snapshot
+        self.instant = self._next_time(snapshot)
+        self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
+        self._heartbeat.start()
+        lock.check()
+        # Set first: a call that fails may have taken effect all the same.
+        self._pending = Instant(self.instant, "commit", State.REQUESTED, None, "")
+        try:
+            self._pending = create_requested(handle.storage, snapshot.timeline.path, self.instant, "commit")
+        except CommitConflictError:
+            self._pending = None  # It is somebody else's, who does not take our lock.
+            raise
+
+    def _withdraw(self) -> None:
+        """Take a failed announcement back; nothing was written for it yet."""
+        if self._pending is not None:
+            with contextlib.suppress(LakedexError, OSError):
+                remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)
+        self._stop_heartbeat()
+
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            with contextlib.suppress(OSError):  # What stays of it is removed by a later writer.
+                self._heartbeat.stop()
 
     def _next_time(self, snapshot: Snapshot) -> str:
         return self._clock.next(max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time))
@@ -137,30 +160,52 @@ class Transaction:
         Raises:
             CommitConflictError: another writer committed to what this write read.
         """
-        handle = self.handle
         self._remove_unaccepted(results)
-        with table_lock(handle, self.options) as lock:
-            now = handle.snapshot()
-            require_writable(now.config)
-            self._check_conflicts(now, results, tagged_partitions)
-            updates = build_updates(now, results, self.instant, indexed, handle.engine.run)
-            lock.check()
-            self._update_definitions(now, schema, indexed)
-            logs = self._write_metadata(now, updates)
-            lock.check()
-            body = encode_commit_metadata(
-                CommitMetadata(
-                    operation=self.operation.value,
-                    write_stats=_write_stats(results),
-                    extra={
-                        "schema": json.dumps(arrow_to_avro(schema, now.config.name)),
-                        "lakedex.version": __version__,
-                        **(extra or {}),
-                    },
-                )
+        logs: list[LogWritten] = []
+        try:
+            with table_lock(self.handle, self.options) as lock:
+                logs = self._commit_locked(lock, results, schema, indexed, tagged_partitions, extra or {})
+            self._remove_unaccepted(results)  # A late attempt may have found the write still in flight.
+            self._finish()
+        except Exception as error:
+            if not self._completed:
+                raise
+            self._stop_heartbeat()
+            self.notes.append(f"committed, but not all temporary files could be removed ({error})")
+        return logs
+
+    def _commit_locked(
+        self,
+        lock: TableLock,
+        results: Sequence[GroupResult],
+        schema: pa.Schema,
+        indexed: Mapping[str, pa.DataType],
+        tagged_partitions: frozenset[str],
+        extra: Mapping[str, str],
+    ) -> list[LogWritten]:
+        handle = self.handle
+        assert self._pending is not None
+        now = handle.snapshot()
+        require_writable(now.config)
+        self._check_conflicts(now, results, schema, tagged_partitions)
+        updates = build_updates(now, results, self.instant, indexed, handle.engine.run)
+        lock.check()
+        self._update_definitions(now, results, indexed)
+        logs = self._write_metadata(now, updates)
+        lock.check()
+        body = encode_commit_metadata(
+            CommitMetadata(
+                operation=self.operation.value,
+                write_stats=_write_stats(results),
+                extra={
+                    "schema": json.dumps(arrow_to_avro(schema, now.config.name)),
+                    "lakedex.version": __version__,
+                    **extra,
+                },
             )
-            complete(handle.storage, now.timeline.path, self._pending, self._next_time(handle.snapshot()), body)
-        self._finish()
+        )
+        complete(handle.storage, now.timeline.path, self._pending, self._next_time(handle.snapshot()), body)
+        self._completed = True
         return logs
 
     def _write_metadata(self, now: Snapshot, updates: Updates) -> list[LogWritten]:
@@ -176,35 +221,67 @@ class Transaction:
             self.handle.engine.run,
         )
 
-    def _update_definitions(self, now: Snapshot, schema: pa.Schema, indexed: Mapping[str, pa.DataType]) -> None:
-        """Say which columns the index covers, before a record of a new column becomes visible."""
+    def _update_definitions(
+        self, now: Snapshot, results: Sequence[GroupResult], indexed: Mapping[str, pa.DataType]
+    ) -> None:
+        """Say which columns Java may prune by, before a record of this commit becomes visible.
+
+        A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
+        so does one that holds NaN, which no bound says to Java's reader. Narrowing is always safe; lakedex itself plans
+        by the records, whatever the list says.
+        """
         if not now.metadata.has("column_stats"):
             return
         path = definitions_path(self.handle.base_path)
         document = read_definitions(self.handle.storage, path)
-        if source_fields(document) and source_fields(document) != list(indexed):
-            self.handle.storage.write(path, encode_definitions(with_column_stats(document, list(indexed))))
+        listed = source_fields(document)
+        if not listed:
+            return
+        nan = {stat.column for result in results for stat in result.stats if stat.has_nan}
+        before = set(self.snapshot.schema.names)
+        wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]
+        if wanted != listed:
+            self.handle.storage.write(path, encode_definitions(with_column_stats(document, wanted)))
 
     def _check_conflicts(
-        self, now: Snapshot, results: Sequence[GroupResult], tagged_partitions: frozenset[str]
+        self, now: Snapshot, results: Sequence[GroupResult], schema: pa.Schema, tagged_partitions: frozenset[str]
     ) -> None:
         """``SimpleConcurrentFileWritesConflictResolutionStrategy``, and by partition where new keys were looked up."""
         if self._lost(now):
             raise self._conflict("was rolled back by another writer that took it for dead", "", frozenset())
         ours = {(result.partition, result.file_id) for result in results if result.previous is not None}
-        for instant in now.timeline.completed({"commit", "deltacommit", "replacecommit"}):
+        for instant in now.timeline.completed(WRITE_ACTIONS):
             if self.snapshot.timeline.is_completed(instant.requested):
                 continue
-            theirs = now.timeline.commit_metadata(instant)
-            both = frozenset(ours & theirs.touched_file_groups())
+            theirs = now.timeline.commit_metadata(instant).touched_file_groups()
+            both = frozenset(ours & theirs)
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
-            shared = tagged_partitions & {partition for partition, _ in theirs.touched_file_groups()}
+            shared = tagged_partitions & {partition for partition, _ in theirs}
             if shared:
-                names = ", ".join(sorted(path or "(the table)" for path in shared)[:3])
-                raise self._conflict(f"wrote to {names}, whose keys this write had looked up, before", instant.requested, frozenset())
+                what = f"wrote to {_some(shared)}, whose keys this write had looked up, before"
+                raise self._conflict(what, instant.requested, frozenset())
             if not now.schema.equals(self.snapshot.schema):
                 raise self._conflict("changed the table's schema before", instant.requested, frozenset())
+            if instant.requested > self.instant and not schema.equals(now.schema):
+                # The table's schema is that of the largest instant, which need not be the last one to complete.
+                what = "has a later instant and completed without the schema change of"
+                raise self._conflict(what, instant.requested, frozenset())
+            self._check_partition_stats(now, results, instant, theirs)
+
+    def _check_partition_stats(
+        self, now: Snapshot, results: Sequence[GroupResult], other: Instant, theirs: frozenset[tuple[str, str]]
+    ) -> None:
+        """A later instant that completed first has the last word on a partition's stats, and does not know our files.
+
+        Every reader takes the log files of the metadata table in the order of their instants.
+        """
+        if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name):
+            return
+        shared = {result.partition for result in results} & {partition for partition, _ in theirs}
+        if shared:
+            what = f"has a later instant and already wrote the partition stats of {_some(shared)} before"
+            raise self._conflict(what, other.requested, frozenset())
 
     def _lost(self, now: Snapshot) -> bool:
         mine = [i for i in now.timeline.pending({"commit"}) if i.requested == self.instant]
@@ -228,19 +305,22 @@ class Transaction:
                 self.handle.storage.delete(f"{self.handle.base_path}/{join_path(partition, name)}")
 
     def _finish(self) -> None:
-        self._heartbeat.stop()
         self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.instant))
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
 
     def cancel(self) -> None:
-        """End a write that has nothing to write: its pending files go, nothing else was made."""
+        """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""
         self._remove_unaccepted([])
-        remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)
+        self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.instant))
+        if self._pending is not None:
+            remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)
         self._finish()
 
     def abort(self, error: BaseException) -> None:
         """Undo the write after ``error``. What cannot be undone now is undone by the next writer."""
         if isinstance(error, CommitStateUnknownError):
-            self._heartbeat.stop()
+            self._stop_heartbeat()
             return
         with contextlib.suppress(LakedexError, OSError):
             with table_lock(self.handle, self.options):
@@ -254,7 +334,11 @@ class Transaction:
                     # Rolled back by another writer, who may have come before our last files.
                     self._remove_unaccepted([])
                     self._finish()
-        self._heartbeat.stop()
+        self._stop_heartbeat()
+
+
+def _some(partitions: Iterable[str]) -> str:
+    return ", ".join(sorted(path or "(the table)" for path in partitions)[:3])
 
 
 def _write_stats(results: Sequence[GroupResult]) -> dict[str, tuple[WriteStat, ...]]:
