@@ -108,6 +108,11 @@ class CommitError(LakedexError):
 class CommitConflictError(CommitError):
     """Another writer committed to what this write read. Fields: ``ours``, ``theirs``, ``file_groups``, ``retryable``."""
 
+    ours: str | None
+    theirs: str | None
+    file_groups: frozenset[tuple[str, str]]
+    retryable: bool
+
 
 class CommitStateUnknownError(CommitError):
     """The completing call failed so that nobody can say whether it took effect. Never retried. Fields: ``instant``."""

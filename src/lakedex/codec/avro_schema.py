@@ -241,7 +241,7 @@ class _FromAvro:
         if kind == "map":
             values, nullable = self.convert(node["values"], namespace, depth + 1)
             value = pa.field("value", values, nullable)
-            return pa.map_(pa.string(), value), False  # type: ignore[call-overload]  # the stub knows no field here
+            return pa.map_(pa.string(), value), False
         if kind == "enum":
             return self._remember(node, namespace, pa.string()), False
         if kind == "fixed":

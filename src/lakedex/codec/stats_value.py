@@ -64,7 +64,7 @@ def wrap_stat(value: Any, arrow_type: pa.DataType) -> Wrapped | None:
 
     Args:
         value: Physical value: an int for dates (days) and timestamps (in the column's unit), a Decimal for decimals.
-            A date may also be a ``datetime.date``. None is no bound; NaN is one, the largest of all.
+            A date may also be a ``datetime.date``. None and NaN are no bounds.
         arrow_type: Type of the column; :func:`stats_supported` must hold.
 
     Raises:
@@ -73,7 +73,7 @@ def wrap_stat(value: Any, arrow_type: pa.DataType) -> Wrapped | None:
     found = _wrapper_of(arrow_type)
     if found is None or not stats_supported(arrow_type):
         raise InvalidInputError(f"no column statistics for type {arrow_type}")
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     name, convert = found
     try:

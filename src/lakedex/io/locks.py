@@ -137,12 +137,21 @@ class TableLock:
                 "locked and are read only",
                 feature="write without put-if-absent",
             )
-        deadline = time.monotonic() + self._timeout_s
         token = uuid.uuid4().hex
+        _HELD[token] = threading.get_ident()  # before the file is there, so that ours without an entry is a leftover
+        try:
+            self._wait_for(token)
+        except BaseException:
+            _HELD.pop(token, None)
+            raise
+        self._pid, self._token = os.getpid(), token
+
+    def _wait_for(self, token: str) -> None:
+        deadline = time.monotonic() + self._timeout_s
         while True:
             holder = self._try_create(token)
             if holder is not None and holder.token == token:
-                break
+                return
             if holder is not None:
                 if _HELD.get(holder.token) == threading.get_ident() and holder.process == ProcessIdentity.current():
                     raise CommitError(f"{self.path}: this thread already holds the table lock; it is not re-entrant")
@@ -151,8 +160,6 @@ class TableLock:
             if time.monotonic() >= deadline:
                 raise self._timeout(holder)
             time.sleep(min(self._poll_s * random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0.0)))
-        _HELD[token] = threading.get_ident()
-        self._pid, self._token = os.getpid(), token
 
     def _try_create(self, token: str) -> _Holder | None:
         """Create the lock file; whoever holds the lock afterwards, or ``None`` if that one has just let go."""
@@ -169,6 +176,8 @@ class TableLock:
     def _may_break(self, holder: _Holder) -> bool:
         if holder.is_dead():
             return True
+        if holder.token not in _HELD and holder.process == ProcessIdentity.current():
+            return True  # this process gave it back, but the file could not be deleted
         if self._expire_minutes <= 0 or holder.is_alive_here():
             return False
         return time.time() * 1000 - holder.modified > self._expire_minutes * 60_000
@@ -236,5 +245,8 @@ class TableLock:
         assert token is not None
         try:
             self._delete_if(token)
+        except OSError:
+            time.sleep(self._poll_s)
+            self._delete_if(token)  # others wait for this file as long as this process lives
         finally:
             _HELD.pop(token, None)

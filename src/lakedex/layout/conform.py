@@ -19,7 +19,7 @@ def can_widen(source: pa.DataType, target: pa.DataType) -> bool:
     if source == target:
         return True
     if source in _INTEGERS and target in _INTEGERS:
-        return _INTEGERS.index(source) <= _INTEGERS.index(target)
+        return bool(_INTEGERS.index(source) <= _INTEGERS.index(target))
     if source in _INTEGERS[:3] and pa.types.is_float64(target):
         return True
     if source in _INTEGERS[:2] and pa.types.is_float32(target):
@@ -27,10 +27,10 @@ def can_widen(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_float32(source) and pa.types.is_float64(target):
         return True
     if pa.types.is_decimal(source) and pa.types.is_decimal(target):
-        return target.scale >= source.scale and target.precision - target.scale >= source.precision - source.scale
+        return bool(target.scale >= source.scale and target.precision - target.scale >= source.precision - source.scale)
     if source in _INTEGERS and pa.types.is_decimal(target):
         digits = (3, 5, 10, 19)[_INTEGERS.index(source)]
-        return target.precision - target.scale >= digits
+        return bool(target.precision - target.scale >= digits)
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         units = ("s", "ms", "us", "ns")
         return (source.tz is None) == (target.tz is None) and units.index(source.unit) <= units.index(target.unit)
@@ -42,11 +42,11 @@ def can_widen(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _can_widen_nested(source: pa.DataType, target: pa.DataType) -> bool:
@@ -63,7 +63,7 @@ def _can_widen_nested(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:

@@ -28,7 +28,7 @@ __all__ = [
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
 _BASE = re.compile(r"^([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)$")
-_LOG = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
+_LOG = re.compile(r"^\.([^._]+)_([^.]*)\.log\.(\d+)(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
 _MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
 
 
@@ -76,7 +76,7 @@ def parse_log_file_name(name: str) -> LogFileName | None:
     match = _LOG.match(name)
     if match is None:
         return None
-    file_id, instant, _, version, token, _, _, _, cdc = match.groups()
+    file_id, instant, version, token, _, _, _, cdc = match.groups()
     return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The engine without Spark: threads of this process, rows as Arrow tables."""

@@ -52,10 +52,7 @@ class Snapshot:
         if not storage.exists(f"{base_path}/.hoodie"):
             raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
         config = read_table_config(storage, base_path)
-        data = Timeline.load(storage, base_path, config.timeline_path, zone=config.timezone)
-        # The metadata timeline is read after the data timeline: an instant that completes in between is on both, or on
-        # neither as far as this snapshot goes.
-        own = Timeline.load(storage, metadata_path(base_path), config.timeline_path, zone=config.timezone)
+        data, own = _timelines(storage, base_path, config)
         store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache or MetadataCache())
         return cls(storage, base_path, config, data, store, as_of)
 
@@ -66,6 +63,13 @@ class Snapshot:
             return self.as_of
         last = self.timeline.last_completed
         return None if last is None else last.requested
+
+    @property
+    def last_change(self) -> str | None:
+        """When the newest of its commits completed. Every commit moves it; :attr:`instant` stays where it is when one
+        completes that was requested before the newest."""
+        last = self.timeline.last_changed
+        return None if last is None else last.completed or last.requested
 
     @property
     def uses_metadata(self) -> bool:
@@ -152,3 +156,21 @@ class Snapshot:
         except ValueError as error:
             raise CorruptFileError(f"{self.base_path}/.hoodie/{source}", 0, "an Avro schema", text[:40]) from error
         return pa.schema([column for column in avro_to_arrow(parsed) if column.name not in META_COLUMNS])
+
+
+def _timelines(storage: Storage, base_path: str, config: TableConfig) -> tuple[Timeline, Timeline]:
+    """Both timelines, as of one moment.
+
+    The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there
+    counts on neither. A commit that began and completed its metadata between the two listings is on the second only;
+    then both are read again, until such an instant turns out to be the metadata table's own (a compaction).
+    """
+    seen: set[str] = set()
+    while True:
+        data = Timeline.load(storage, base_path, config.timeline_path, zone=config.timezone)
+        own = Timeline.load(storage, metadata_path(base_path), config.timeline_path, zone=config.timezone)
+        last = data.last_time
+        ahead = {i.requested for i in own.completed() if i.requested > last and not data.contains(i.requested)}
+        if ahead <= seen:
+            return data, own
+        seen |= ahead

@@ -186,8 +186,8 @@ class MetadataStore:
         merge = MERGE_RULES[partition]
         for layer in self._layers(group):
             if isinstance(layer, frozenset):
-                for key in layer if wanted is None else layer.intersection(wanted):
-                    found.pop(key.decode(), None)
+                for gone in layer if wanted is None else layer.intersection(wanted):
+                    found.pop(gone.decode(), None)
                 continue
             schema_json = layer.info["schema"].decode()
             for raw_key, value in read(layer):

@@ -72,7 +72,7 @@ class Scan:
             return name
         near = [known for known in schema.names if known.lower() == name.lower()]
         if near and not self.case_sensitive:
-            return near[0]
+            return str(near[0])
         raise InvalidInputError(
             f"table {self.snapshot.config.name} has no column {name!r}: {', '.join(schema.names)}", column=name
         )

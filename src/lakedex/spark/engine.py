@@ -34,6 +34,8 @@ _GROWING = re.compile(
     r"\b(Generate|Expand|MapIn\w+|FlatMap\w+|MapPartitions\w*|MapElements|PythonMap\w*|ScriptTrans\w+)\b"
 )
 _DRIVER_TASKS = 2
+# A driver-held table goes to the executors in pieces of at least this size.
+_PAYLOAD_BYTES = 1 << 20
 # Tasks that say of themselves that they do little: a look into a file's key column, say.
 _LIGHT_TASKS = 32
 _PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
@@ -200,7 +202,7 @@ class SparkEngine(Engine):
         """A DataFrame of ``table``: as Arrow bytes, which keeps nested values and nulls exact on every PySpark."""
         schema = arrow_frames.normal_schema(table.schema)
         table = conform(table, schema)
-        by_size = -(-table.nbytes // self._driver_bytes)
+        by_size = -(-table.nbytes // max(self._driver_bytes, _PAYLOAD_BYTES))
         parts = max(1, self.parallelism if table.num_rows > arrow_frames.ROWS_PER_PARTITION else 1, by_size)
         payloads = [(_pack(part),) for part in arrow_frames.split(table, parts)]
         packed = self.spark.createDataFrame(payloads, _PAYLOAD)

@@ -175,7 +175,7 @@ class Table:
             return self._written(actions.delete_keys(self._handle, data_or_where, self._parsed(options)))
         snapshot = self._snapshot()
         rows = self._session.matching(snapshot, data_or_where, (RECORD_KEY, PARTITION_PATH))
-        return self._written(actions.delete_stored(self._handle, rows, self._parsed(options), snapshot.instant))
+        return self._written(actions.delete_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
 
     def update(self, set: Mapping[str, Any], where: Any = None, *, options: Mapping[str, Any] | None = None) -> WriteResult:  # noqa: A002
         """Set columns of the rows under a condition (of all rows without one). Values are SQL expressions.
@@ -185,7 +185,7 @@ class Table:
         """
         snapshot = self._snapshot()
         rows = self._session.changed(snapshot, where, actions.check_assignments(snapshot, set))
-        return self._written(actions.update_stored(self._handle, rows, self._parsed(options), snapshot.instant))
+        return self._written(actions.update_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
 
     # ------------------------------------------------------------------------------------------------------ reading
 

@@ -40,6 +40,40 @@ def _check_fields(kind: str, fields: Sequence[str]) -> None:
         raise InvalidInputError(f"a {kind} field is named twice: {', '.join(fields)}")
 
 
+_VERSION_8 = {
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.version": "8",
+    "hoodie.table.initial.version": "8",
+    "hoodie.timeline.layout.version": "2",
+    "hoodie.timeline.path": "timeline",
+    "hoodie.timeline.history.path": "history",
+    "hoodie.archivelog.folder": "history",
+}
+
+
+def _checked_mode(
+    name: str,
+    record_key_fields: Sequence[str],
+    partition_fields: Sequence[str],
+    ordering_fields: Sequence[str],
+    merge_mode: str | None,
+) -> str:
+    """The merge mode of a table whose fields can be used."""
+    if not name.strip():
+        raise InvalidInputError("a table needs a name")
+    if not record_key_fields:
+        raise InvalidInputError("a table needs at least one record key field")
+    for kind, fields in (("record key", record_key_fields), ("partition", partition_fields)):
+        _check_fields(kind, fields)
+    _check_fields("ordering", ordering_fields)
+    mode = merge_mode or ("EVENT_TIME_ORDERING" if ordering_fields else "COMMIT_TIME_ORDERING")
+    if mode not in _MERGING:
+        raise OptionError(f"merge mode '{mode}' is not one of {', '.join(_MERGING)}", option="merge_mode")
+    if mode == "EVENT_TIME_ORDERING" and not ordering_fields:
+        raise OptionError("merge mode EVENT_TIME_ORDERING needs an ordering field", option="merge_mode")
+    return mode
+
+
 def new_table_properties(
     name: str,
     record_key_fields: Sequence[str],
@@ -74,28 +108,11 @@ def new_table_properties(
         InvalidInputError: A name that Hudi cannot keep, or no record key.
         OptionError: An unknown merge mode, or event time without ordering fields.
     """
-    if not name.strip():
-        raise InvalidInputError("a table needs a name")
-    if not record_key_fields:
-        raise InvalidInputError("a table needs at least one record key field")
-    for kind, fields in (("record key", record_key_fields), ("partition", partition_fields)):
-        _check_fields(kind, fields)
-    _check_fields("ordering", ordering_fields)
-    mode = merge_mode or ("EVENT_TIME_ORDERING" if ordering_fields else "COMMIT_TIME_ORDERING")
-    if mode not in _MERGING:
-        raise OptionError(f"merge mode '{mode}' is not one of {', '.join(_MERGING)}", option="merge_mode")
-    if mode == "EVENT_TIME_ORDERING" and not ordering_fields:
-        raise OptionError("merge mode EVENT_TIME_ORDERING needs an ordering field", option="merge_mode")
+    mode = _checked_mode(name, record_key_fields, partition_fields, ordering_fields, merge_mode)
     strategy, payload = _MERGING[mode]
     properties = {
         NAME: name,
-        "hoodie.table.type": "COPY_ON_WRITE",
-        "hoodie.table.version": "8",
-        "hoodie.table.initial.version": "8",
-        "hoodie.timeline.layout.version": "2",
-        "hoodie.timeline.path": "timeline",
-        "hoodie.timeline.history.path": "history",
-        "hoodie.archivelog.folder": "history",
+        **_VERSION_8,
         "hoodie.table.timeline.timezone": timezone,
         "hoodie.table.recordkey.fields": ",".join(record_key_fields),
         "hoodie.table.keygenerator.type": key_generator_type(record_key_fields, partition_fields),

@@ -102,6 +102,11 @@ class Timeline:
         return commits[-1] if commits else None
 
     @property
+    def last_changed(self) -> Instant | None:
+        """The commit, delta commit or replace commit that completed last; another one may have been requested later."""
+        return max(self.completed(WRITE_ACTIONS), key=lambda instant: instant.completed or instant.requested, default=None)
+
+    @property
     def last_time(self) -> str:
         """The largest requested or completion time of all; new ones must be larger. Empty without instants."""
         return max((max(i.requested, i.completed or "") for i in self.instants), default="")

@@ -103,7 +103,7 @@ def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteR
 
 
 def delete_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
-    """Delete rows that were read from the table as of ``read_at`` (a frame with its meta columns)."""
+    """Delete rows that were read from the table when ``read_at`` was its last change (a frame with its meta columns)."""
     started = time.perf_counter()
     prepare = PrepareKeys(StoredKeys(), True)
     return _delete(handle, data, prepare, _writable(handle), options, started, read_at=read_at)
@@ -161,7 +161,7 @@ def check_assignments(snapshot: Snapshot, assignments: Mapping[str, Any]) -> dic
 
 
 def update_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
-    """Replace rows that were read from the table as of ``read_at`` by their changed form."""
+    """Replace rows that were read from the table when ``read_at`` was its last change by their changed form."""
     started = time.perf_counter()
     snapshot = _writable(handle)
     schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)

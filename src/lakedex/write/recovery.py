@@ -100,12 +100,12 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
     """Undo one pending write. Call under the table lock; may be repeated after a crash."""
     storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
     started = time.time()
-    action = "commit" if failed.action == "commit" else failed.action
     files = marked_files(snapshot, failed.requested)
     rollback = timeline.pending_rollback_of(failed.requested)
     if rollback is None:
         when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.last_time, failed.requested))
-        plan = RollbackPlan(failed.requested, action, tuple(_requests(base, failed.requested, files)))
+        requests = tuple(_requests(base, failed.requested, files))
+        plan = RollbackPlan(instant=failed.requested, action=failed.action, requests=requests)
         rollback = create_requested(storage, timeline.path, when, "rollback", encode_rollback_plan(plan))
     if rollback.state is State.REQUESTED:
         rollback = create_inflight(storage, timeline.path, rollback)
@@ -120,7 +120,7 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
         started=rollback.requested,
         millis=int((time.time() - started) * 1000),
         instant=failed.requested,
-        action=action,
+        action=failed.action,
         deleted=deleted,
     )
     completion = clock.next(max(timeline.last_time, rollback.requested))
@@ -135,7 +135,12 @@ def _requests(base: str, instant: str, files: Iterable[tuple[str, str]]) -> Iter
     for partition, name in files:
         parsed = parse_base_file_name(name)
         file_id = parsed.file_id if parsed is not None else ""
-        yield RollbackRequest(partition, file_id, (f"{base}/{join_path(partition, name)}",), instant)
+        yield RollbackRequest(
+            partition_path=partition,
+            file_id=file_id,
+            files=(f"{base}/{join_path(partition, name)}",),
+            latest_base_instant=instant,
+        )
 
 
 def marked_files(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:

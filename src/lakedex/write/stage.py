@@ -153,6 +153,7 @@ class WriteGroups:
                 self.storage.create(metafile, content.encode("ascii"))
             except FileExistsError:
                 pass  # Another task of this or another writer was first.
+        return marker
 
     def _still_wanted(self, path: str, marker: str, spill: str | None) -> None:
         """A late attempt must not leave a file behind once its commit is decided.

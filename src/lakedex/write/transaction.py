@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakedex import __version__
+from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError
 from lakedex.index.definitions import (
@@ -93,13 +93,13 @@ class Transaction:
         require_exclusive_create(self.handle)
         try:
             with table_lock(self.handle, self.options) as lock:
-                self._announce(lock)
-            self._pending = create_inflight(self.handle.storage, self.snapshot.timeline.path, self._pending)
+                requested = self._announce(lock)
+            self._pending = create_inflight(self.handle.storage, self.snapshot.timeline.path, requested)
         except BaseException:
             self._withdraw()
             raise
 
-    def _announce(self, lock: TableLock) -> None:
+    def _announce(self, lock: TableLock) -> Instant:
         handle = self.handle
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
@@ -118,7 +118,7 @@ class Transaction:
         # Set first: a call that fails may have taken effect all the same.
         self._pending = Instant(self.instant, "commit", State.REQUESTED, None, "")
         try:
-            self._pending = create_requested(handle.storage, snapshot.timeline.path, self.instant, "commit")
+            return create_requested(handle.storage, snapshot.timeline.path, self.instant, "commit")
         except CommitConflictError:
             self._pending = None  # It is somebody else's, who does not take our lock.
             raise
