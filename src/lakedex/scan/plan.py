@@ -38,7 +38,7 @@ class PruneStage:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScanPlan:
     """The files of a scan.
 
@@ -107,6 +107,9 @@ class ScanPlan:
         if self.unused:
             lines.append("not used: " + " · ".join(self.unused))
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for JSON."""

@@ -87,9 +87,9 @@ class Scan:
         """Which files are needed, and why."""
         return plan_scan(self.snapshot, self._predicate(), skipping=self.skipping)
 
-    def explain(self) -> str:
-        """The plan as text."""
-        return str(self.plan())
+    def explain(self) -> ScanPlan:
+        """The plan; it prints as a table of what each index did."""
+        return self.plan()
 
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table. Only needed columns of kept files are read, in threads.
@@ -138,7 +138,7 @@ class Scan:
         return pa.schema([column for column in whole if column.name in wanted])
 
     def __str__(self) -> str:
-        return self.explain()
+        return str(self.plan())
 
     def _repr_html_(self) -> str:
         return self.plan()._repr_html_()

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["TaggingReport", "WriteResult"]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class TaggingReport:
     """How the index found the files of the incoming keys.
 
@@ -55,12 +55,15 @@ class TaggingReport:
             f" {self.requests} requests, {_size(self.bytes_read)}{f' ({times})' if times else ''}"
         )
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
         return {**asdict(self), "false_positives": self.false_positives}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WriteResult:
     """What one write did.
 
@@ -99,6 +102,9 @@ class WriteResult:
             lines.append(f"  index: {self.tagging}")
         lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
