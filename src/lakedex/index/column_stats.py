@@ -147,7 +147,7 @@ def _physical(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind):
         return column.cast(pa.int32())
     if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        return column.cast(pa.int64())  # In the column's own unit, as Java takes it from the footer.
     return column
 
 
@@ -226,6 +226,8 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
         return None
     low = unwrap_stat(payload["minValue"], payload.get("valueType"))
     high = unwrap_stat(payload["maxValue"], payload.get("valueType"))
+    if pa.types.is_floating(kind) and isinstance(low, int) and isinstance(high, int):
+        low, high = float(low), float(high)
     if high == math.inf:
         high = math.nan
     if nulls == rows:

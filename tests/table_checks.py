@@ -1,0 +1,135 @@
+"""A small table for crash and concurrency tests, and what must be true of it whatever happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex import Table
+from lakedex.layout.names import parse_base_file_name, parse_log_file_name
+from lakedex.local.engine import LocalEngine
+from lakedex.metadata.handle import TableHandle
+from lakedex.table.engines import LocalSession
+from lakedex.timeline.instant import State
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+Rows = dict[str, tuple[str, int, int]]
+"""Record key → city, ts, v."""
+
+
+def frame(rows: Mapping[str, tuple[str, int, int]]) -> pa.Table:
+    """Rows as a frame."""
+    return pa.Table.from_pylist(
+        [{"id": key, "city": city, "ts": ts, "v": v} for key, (city, ts, v) in rows.items()], SCHEMA
+    )
+
+
+def rows_of(found: pa.Table) -> Rows:
+    """A frame as rows; a key that comes twice is an error."""
+    rows = {row["id"]: (row["city"], row["ts"], row["v"]) for row in found.to_pylist()}
+    keys = found.column("id").to_pylist()
+    assert len(rows) == len(keys), f"doubled keys: {sorted(key for key in rows if keys.count(key) > 1)}"
+    return rows
+
+
+def read(path: Path) -> Rows:
+    """All rows, read by somebody who knows nothing but the path."""
+    return rows_of(Table.open(path).to_df())
+
+
+def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str, str] | None = None) -> Table:
+    """A table on a given storage and engine."""
+    engine = engine or LocalEngine(2)
+    return Table(TableHandle(storage, str(path), engine), LocalSession(engine), options)
+
+
+def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, partitioned: bool = True) -> Table:
+    """A table with these rows."""
+    table = Table.create(
+        None, path, SCHEMA, record_key="id", partition_by=["city"] if partitioned else [], ordering_by="ts", options=options
+    )
+    if rows:
+        table.upsert(frame(rows))
+    return table
+
+
+def timeline_of(path: Path) -> list[tuple[str, str, State]]:
+    """(requested, action, state) of all instants of the data timeline."""
+    snapshot = Table.open(path)._snapshot()
+    return [(i.requested, i.action, i.state) for i in snapshot.timeline.instants]
+
+
+def commit_files(path: Path) -> set[str]:
+    """Names of completed commits."""
+    return {entry.name for entry in (path / ".hoodie/timeline").iterdir() if re.fullmatch(r"\d+_\d+\.commit", entry.name)}
+
+
+def pending_commits(path: Path) -> set[str]:
+    """Requested times of commits that have begun and not completed."""
+    return {requested for requested, action, state in timeline_of(path) if action == "commit" and state is not State.COMPLETED}
+
+
+def base_files(path: Path) -> set[str]:
+    """Relative paths of all Parquet files that are on disk."""
+    return {str(found.relative_to(path)) for found in path.rglob("*.parquet")}
+
+
+def _names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")} if folder.is_dir() else set()
+
+
+def check_table(path: Path, rows: Rows) -> None:
+    """The table holds these rows, by every way to read it, and nothing of any failed write is left."""
+    table = Table.open(path)
+    assert rows_of(table.to_df()) == rows
+    for where, wanted in _questions(rows):
+        assert rows_of(table.scan(where).to_arrow()) == wanted, where
+    snapshot = table._snapshot()
+    timeline = snapshot.timeline
+    assert timeline.pending() == ()
+    assert len(timeline.instants) == len(timeline.completed())
+    for rollback in timeline.completed({"rollback"}):
+        undone = timeline.rollback_metadata(rollback).instant
+        assert not timeline.contains(undone), f"{undone} was rolled back and is still there"
+    _check_data_files(path, snapshot)
+    _check_metadata_files(path, snapshot)
+    for folder in (".temp", ".heartbeat"):
+        assert _names(path / ".hoodie" / folder) == set()
+    assert not (path / ".hoodie/lock").exists()
+    assert not (path / ".hoodie/hoodie.properties.backup").exists()
+
+
+def _questions(rows: Rows) -> Iterable[tuple[str, Rows]]:
+    """Conditions that the indexes prune by, with their answers."""
+    some = next(iter(rows), "none")
+    yield f"id = '{some}'", {some: rows[some]} if rows else {}
+    middle = sorted(v for _, _, v in rows.values())[len(rows) // 2] if rows else 0
+    yield f"v >= {middle}", {key: row for key, row in rows.items() if row[2] >= middle}
+    yield f"v < {middle}", {key: row for key, row in rows.items() if row[2] < middle}
+
+
+def _check_data_files(path: Path, snapshot: Any) -> None:
+    listed = {f"{partition}/{name}".lstrip("/") for partition, files in snapshot.listing().items() for name in files}
+    on_disk = base_files(path)
+    assert on_disk == listed, f"not listed: {sorted(on_disk - listed)}; not there: {sorted(listed - on_disk)}"
+    for name in on_disk:
+        parsed = parse_base_file_name(name.rsplit("/", 1)[-1])
+        assert parsed is not None
+        assert snapshot.timeline.is_completed(parsed.instant)
+
+
+def _check_metadata_files(path: Path, snapshot: Any) -> None:
+    own = snapshot.metadata.timeline
+    assert own.pending() == ()
+    for instant in own.instants:
+        known = snapshot.timeline.is_completed(instant.requested)
+        assert known or instant.requested.startswith("00000000000000"), f"metadata commit {instant.requested} is an orphan"
+    for partition in snapshot.config.metadata_partitions:
+        for entry in (path / ".hoodie/metadata" / partition).iterdir():
+            log = parse_log_file_name(entry.name)
+            if log is not None:
+                assert own.is_completed(log.instant), f"metadata log file {entry.name} is an orphan"

@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from table_kit import ROWS, make, rows
+
+from lakedex.errors import CorruptFileError
+from lakedex.index.definitions import (
+    definitions_path,
+    encode_definitions,
+    read_definitions,
+    source_fields,
+    with_column_stats,
+)
+from lakedex.io.local import LocalStorage
+
+META = ["_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key"]
+
+
+def listed(path: Path) -> list[str]:
+    return source_fields(read_definitions(LocalStorage(), definitions_path(str(path))))
+
+
+def test_no_file_is_no_definition(tmp_path: Path) -> None:
+    document = read_definitions(LocalStorage(), str(tmp_path / "none"))
+    assert source_fields(document) == []
+
+
+def test_others_are_kept(tmp_path: Path) -> None:
+    other = {"indexName": "expr_index_x", "indexType": "column_stats", "sourceFields": ["x"], "indexOptions": {"a": "b"}}
+    document = with_column_stats({"indexDefinitions": {"expr_index_x": other}, "more": 1}, ["a", "b"])
+    path = tmp_path / "index.json"
+    path.write_bytes(encode_definitions(document))
+    assert read_definitions(LocalStorage(), str(path)) == document
+    assert source_fields(document) == ["a", "b"]
+    assert document["indexDefinitions"]["expr_index_x"] == other
+    assert document["more"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"indexDefinitions": []}'])
+def test_damage_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "index.json"
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError) as caught:
+        read_definitions(LocalStorage(), str(path))
+    assert caught.value.path == str(path)
+
+
+def test_a_new_table_lists_what_java_would(tmp_path: Path) -> None:
+    make(tmp_path, schema=pa.schema([*ROWS, ("l", pa.list_(pa.int32())), ("d", pa.decimal128(38, 0))]))
+    document = json.loads(Path(definitions_path(str(tmp_path))).read_text())
+    assert document == {
+        "indexDefinitions": {
+            "column_stats": {
+                "indexName": "column_stats",
+                "indexType": "column_stats",
+                "indexFunction": "column_stats",
+                "sourceFields": [*META, "id", "city", "ts", "n"],
+                "indexOptions": {},
+                "version": "V1",
+            }
+        }
+    }
+
+
+def test_the_first_frame_gives_the_list_and_an_added_column_joins_it(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    assert listed(tmp_path) == META
+    table.upsert(rows(("1", "a", 1, 1)))
+    assert listed(tmp_path) == [*META, "id", "city", "ts", "n"]
+    table.upsert(rows(("2", "a", 1, 1)).append_column("more", pa.array(["x"])))
+    assert listed(tmp_path) == [*META, "id", "city", "ts", "n", "more"]
+    assert table.scan("more is null").count() == 1
+    assert table.scan("more = 'x'").count() == 1
+
+
+def test_a_narrowed_list_stays_narrow(tmp_path: Path) -> None:
+    # What a foreign writer with its own column list leaves: old files have no record for the others.
+    table = make(tmp_path, rows(("1", "a", 1, 1)))
+    path = Path(definitions_path(str(tmp_path)))
+    document = json.loads(path.read_text())
+    path.write_bytes(encode_definitions(with_column_stats(document, [*META, "n"])))
+    table.upsert(rows(("2", "a", 1, 2)))
+    assert listed(tmp_path) == [*META, "n"]
+    assert table.scan("ts = 1 and n = 2").count() == 1
+
+
+def test_only_chosen_columns(tmp_path: Path) -> None:
+    options = {"hoodie.metadata.index.column.stats.column.list": "n, ts,absent"}
+    table = make(tmp_path, rows(("1", "a", 1, 1)), options=options)
+    assert listed(tmp_path) == [*META, "ts", "n"]
+    assert table.scan("n = 2").plan().files == ()
+    assert len(table.scan("city = 'b'").plan().files) == 1
+
+
+def test_a_column_with_nan_leaves_the_list_that_java_prunes_by(tmp_path: Path) -> None:
+    def frame(key: str, value: float) -> pa.Table:
+        return pa.table({"id": [key], "d": [value], "n": [1]})
+
+    table = make(tmp_path, frame("1", 1.5), options={"hoodie.parquet.small.file.limit": 0})
+    assert listed(tmp_path) == [*META, "id", "d", "n"]
+    table.upsert(frame("2", float("nan")))
+    assert listed(tmp_path) == [*META, "id", "n"]
+    # lakedex plans by the records.
+    assert len(table.scan("d < 1").plan().files) == 0
+    assert table.scan("d > 1e300").count() == 1
+    table.upsert(frame("3", 2.5))
+    assert listed(tmp_path) == [*META, "id", "n"]
+    assert table.scan("d = 2.5").count() == 1
+    assert len(table.scan("d = 2.5").plan().files) == 1
+
+
+def test_a_column_that_grows_out_of_the_encoding_leaves_the_list(tmp_path: Path) -> None:
+    def frame(precision: int, key: str) -> pa.Table:
+        return pa.table({"id": [key], "d": pa.array([1], pa.int32()).cast(pa.decimal128(precision, 2))})
+
+    table = make(tmp_path, frame(12, "1"))
+    assert listed(tmp_path) == [*META, "id", "d"]
+    table.upsert(frame(30, "2"))
+    assert listed(tmp_path) == [*META, "id"]
+    assert table.scan("d = 1").count() == 2

@@ -1,0 +1,134 @@
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from table_kit import ROWS, make, own, picture, properties, rows
+
+from lakedex import Table
+from lakedex.errors import (
+    InvalidInputError,
+    LakedexError,
+    OptionError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+
+
+def test_a_new_table(tmp_path: Path) -> None:
+    path = tmp_path / "trips"
+    table = make(path, schema=ROWS, partition_by="city", ordering_by="ts")
+    assert Table.is_table(path)
+    assert not Table.is_table(tmp_path)
+    assert (table.name, table.path) == ("trips", str(path))
+    assert table.schema == ROWS
+    assert own(table) == []
+    assert table.scan().to_arrow().schema.names[5:] == ROWS.names
+    assert table.scan("n = 1").count() == 0
+    assert table.history().num_rows == 0
+    found = properties(path)
+    assert found["hoodie.table.version"] == "8"
+    assert found["hoodie.table.type"] == "COPY_ON_WRITE"
+    assert found["hoodie.table.recordkey.fields"] == "id"
+    assert found["hoodie.table.partition.fields"] == "city"
+    assert found["hoodie.table.metadata.partitions"] == "bloom_filters,column_stats,files,partition_stats"
+    assert str(Table.open(path)) == str(table)
+
+
+@pytest.mark.parametrize(
+    "keys, partitions, generator",
+    [("id", (), "NON_PARTITION"), ("id", "city", "SIMPLE"), (["id", "n"], "city", "COMPLEX"), ("id", ["city", "n"], "COMPLEX")],
+)
+def test_key_generators(tmp_path: Path, keys: Any, partitions: Any, generator: str) -> None:
+    make(tmp_path, schema=ROWS, record_key=keys, partition_by=partitions)
+    assert properties(tmp_path)["hoodie.table.keygenerator.type"] == generator
+
+
+@pytest.mark.parametrize("ordering, mode", [(None, "COMMIT_TIME_ORDERING"), ("ts", "EVENT_TIME_ORDERING")])
+def test_merge_modes(tmp_path: Path, ordering: str | None, mode: str) -> None:
+    make(tmp_path, schema=ROWS, ordering_by=ordering)
+    assert properties(tmp_path)["hoodie.record.merge.mode"] == mode
+
+
+def test_there_already(tmp_path: Path) -> None:
+    table = make(tmp_path, rows(("1", "a", 1, 1)))
+    before = picture(tmp_path)
+    with pytest.raises(TableExistsError, match="is a Hudi table already") as caught:
+        make(tmp_path)
+    assert isinstance(caught.value, FileExistsError)
+    assert caught.value.path == str(tmp_path)
+    again = make(tmp_path, exist_ok=True)
+    assert own(again) == own(table)
+    assert picture(tmp_path) == before
+
+
+def test_no_table(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(TableNotFoundError, match="is no Hudi table") as caught:
+            Table.open(path)
+        assert isinstance(caught.value, FileNotFoundError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_settings_lost(tmp_path: Path) -> None:
+    make(tmp_path, rows(("1", "a", 1, 1)))
+    (tmp_path / ".hoodie" / "hoodie.properties").unlink()
+    with pytest.raises(LakedexError):
+        Table.open(tmp_path)
+    before = picture(tmp_path)
+    with pytest.raises(LakedexError, match=r"a timeline but no hoodie\.properties"):
+        make(tmp_path)
+    assert {k: v for k, v in picture(tmp_path).items() if not k.endswith("lock")} == before
+
+
+def test_what_a_dead_create_left_is_cleared(tmp_path: Path) -> None:
+    make(tmp_path, schema=ROWS)
+    (tmp_path / ".hoodie" / "hoodie.properties").unlink()
+    assert not Table.is_table(tmp_path)
+    table = make(tmp_path, rows(("1", "a", 1, 1)), partition_by="city")
+    assert own(table) == [("1", "a", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"table_type": "mor"}, UnsupportedFeatureError, "merge-on-read"),
+        ({"table_type": "heap"}, InvalidInputError, "not 'heap'"),
+        ({"record_key": ()}, InvalidInputError, "names no column"),
+        ({"record_key": ""}, InvalidInputError, "names no column"),
+        ({"name": "a b"}, InvalidInputError, "table name 'a b'"),
+        ({"name": "../x"}, InvalidInputError, "table name"),
+        ({"ordering_by": ["ts", "n"]}, UnsupportedFeatureError, "one ordering field"),
+        ({"record_key": "idd"}, InvalidInputError, "record key column 'idd' .* did you mean 'id'"),
+        ({"partition_by": "town"}, InvalidInputError, "partition column 'town'"),
+        ({"ordering_by": "tss"}, InvalidInputError, "ordering column 'tss'"),
+        ({"schema": pa.schema([("id", pa.string()), ("$c", pa.int32())])}, InvalidInputError, r"\$c"),
+        ({"schema": pa.schema([("id", pa.string()), ("360p", pa.int32())])}, InvalidInputError, "360p"),
+        ({"schema": pa.schema([("id", pa.string()), ("c", pa.uint64())])}, InvalidInputError, "column 'c' is uint64"),
+        ({"schema": pa.schema([("id", pa.string()), ("__lakedex_key", pa.int32())])}, InvalidInputError, "lakedex's own"),
+        ({"schema": pa.schema([("id", pa.string()), ("id", pa.int32())])}, InvalidInputError, "'id' is there twice"),
+        ({"options": {"hoodie.table.version": "6"}}, OptionError, "hoodie.table.version=8"),
+        ({"options": {"hoodie.table.version": "9"}}, OptionError, "hoodie.table.version=8"),
+        ({"options": {"hoodie.write.table.version": "9"}}, OptionError, "hoodie.write.table.version=8"),
+        ({"options": {"hoodie.metadata.record.index.enable": "true"}}, OptionError, "record.index"),
+    ],
+    ids=range(19),
+)
+def test_refused_before_a_file_is_written(tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(tmp_path / "t", **{"schema": ROWS, "name": "t", **arguments})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_argument_is_a_session() -> None:
+    with pytest.raises(InvalidInputError, match="is a SparkSession"):
+        Table.create("path", "x", record_key="id")
+
+
+def test_a_table_may_be_moved(tmp_path: Path) -> None:
+    make(tmp_path / "a", rows(("1", "x", 1, 1), ("2", "y", 1, 1)), partition_by="city")
+    (tmp_path / "a").rename(tmp_path / "b")
+    table = Table.open(tmp_path / "b")
+    table.upsert(rows(("1", "x", 2, 2)))
+    assert own(table) == [("1", "x", 2, 2), ("2", "y", 1, 1)]
