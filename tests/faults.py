@@ -24,7 +24,7 @@ from lakedex.io.local import LocalStorage
 from lakedex.io.storage import FileInfo
 from lakedex.types import IoCount
 
-LOCAL = LocalStorage()
+_HALVES = ("create", "write", "delete_tree")
 
 
 @dataclass
@@ -33,7 +33,8 @@ class Faults:
 
     Attributes:
         at: number of the change, the first is 1; 0 never.
-        when: ``before`` it takes effect, ``during`` (half of it done) or ``after``.
+        when: ``before`` it takes effect, ``after``, or ``during``: half of it done. Only writes of whole files and
+            deletions of folders have a half and are counted then.
         error: raised there; None kills the process as ``kill -9`` does.
         only: name of a call and part of a path, for faults by what is done instead of by number.
         repeat: go on failing from there on.
@@ -54,12 +55,15 @@ class Faults:
         """Count a change; whether the fault strikes at it."""
         with self._lock:
             self.seen.append((call, path))
+            if self.when == "during" and call not in _HALVES:
+                return False
             if self.only is not None:
                 if self.only[0] != call or self.only[1] not in path:
                     return False
                 self._hits += 1
                 return self._hits == max(self.at, 1) or (self.repeat and self._hits > self.at)
-            return self.at > 0 and (len(self.seen) == self.at or (self.repeat and len(self.seen) > self.at))
+            self._hits += 1
+            return self.at > 0 and (self._hits == self.at or (self.repeat and self._hits > self.at))
 
     def strike(self) -> None:
         """Kill, fail, or call the hook."""
@@ -131,8 +135,15 @@ class FaultyStorage:
             self.inner.make_dirs(path)
 
     def open_output(self, path: str) -> BinaryIO:
-        with self._change("open_output", path):
-            return _FaultyWriter(self.inner.open_output(path), self, path)  # type: ignore[return-value]
+        opened: BinaryIO | None = None
+        try:
+            with self._change("open_output", path):
+                opened = self.inner.open_output(path)
+        except BaseException:
+            if opened is not None:
+                opened.close()
+            raise
+        return _FaultyWriter(opened, self, path)  # type: ignore[return-value]
 
     @contextlib.contextmanager
     def _change(self, call: str, path: str, half: Callable[[], None] | None = None) -> Iterator[None]:
@@ -161,6 +172,25 @@ class FaultyStorage:
             if found.is_file():
                 found.unlink()
                 return
+
+
+class ReadHook:
+    """A local disk that calls ``hook`` right before its n-th call of any kind."""
+
+    def __init__(self, at: int, hook: Callable[[], object]) -> None:
+        self._inner, self._at, self._hook = LocalStorage(), at, hook
+        self._calls = 0
+        self.struck = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+        self._calls += 1
+        if self._calls == self._at:
+            self.struck = True
+            self._hook()
+        return found
 
 
 class _FaultyWriter:

@@ -65,12 +65,14 @@ def timeline_of(path: Path) -> list[tuple[str, str, State]]:
 
 def commit_files(path: Path) -> set[str]:
     """Names of completed commits."""
-    return {entry.name for entry in (path / ".hoodie/timeline").iterdir() if re.fullmatch(r"\d+_\d+\.commit", entry.name)}
+    names = (entry.name for entry in (path / ".hoodie/timeline").iterdir())
+    return {name for name in names if re.fullmatch(r"\d+_\d+\.commit", name)}
 
 
 def pending_commits(path: Path) -> set[str]:
     """Requested times of commits that have begun and not completed."""
-    return {requested for requested, action, state in timeline_of(path) if action == "commit" and state is not State.COMPLETED}
+    commits = ((requested, state) for requested, action, state in timeline_of(path) if action == "commit")
+    return {requested for requested, state in commits if state is not State.COMPLETED}
 
 
 def base_files(path: Path) -> set[str]:
@@ -127,7 +129,8 @@ def _check_metadata_files(path: Path, snapshot: Any) -> None:
     assert own.pending() == ()
     for instant in own.instants:
         known = snapshot.timeline.is_completed(instant.requested)
-        assert known or instant.requested.startswith("00000000000000"), f"metadata commit {instant.requested} is an orphan"
+        first = instant.requested.startswith("00000000000000")
+        assert known or first, f"metadata commit {instant.requested} is an orphan"
     for partition in snapshot.config.metadata_partitions:
         for entry in (path / ".hoodie/metadata" / partition).iterdir():
             log = parse_log_file_name(entry.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -72,6 +73,17 @@ class Judge:
 
     def read(self, request: dict[str, Any]) -> dict[str, Any]:
         self._save(self._frame(request), request["out"])
+        return {}
+
+    def matches(self, request: dict[str, Any]) -> dict[str, Any]:
+        from pyspark.sql.functions import lit
+
+        parts = [
+            # Each with a relation of its own, so that no filter profits from what another one loaded.
+            self._frame({**request, "where": where, "columns": request["columns"]}).withColumn("filter", lit(number))
+            for number, where in enumerate(request["wheres"])
+        ]
+        self._save(functools.reduce(lambda a, b: a.unionAll(b), parts), request["out"])
         return {}
 
     def files(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -189,6 +189,20 @@ class JavaJudge:
         self._request("read", {**_read_arguments(path, where, columns, options, meta), "out": str(exchange)})
         return _take(exchange)
 
+    def matches(
+        self,
+        path: str | os.PathLike[str],
+        wheres: Sequence[str],
+        key: str = "key",
+        options: Mapping[str, str] | None = None,
+    ) -> list[list[Any]]:
+        """The keys under each of several predicates, sorted: what as many calls of :meth:`read` give, in one job."""
+        exchange = self._exchange("matches")
+        request = {**_read_arguments(path, None, [key], options, True), "wheres": list(wheres), "out": str(exchange)}
+        self._request("matches", request)
+        rows = _take(exchange).to_pylist()
+        return [sorted(row[key] for row in rows if row["filter"] == number) for number in range(len(wheres))]
+
     def files_read(
         self,
         path: str | os.PathLike[str],

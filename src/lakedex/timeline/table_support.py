@@ -18,9 +18,12 @@ _VERSION_ADVICE: Final = {
     6: "upgrade it with Hudi 1.0.2 (hudi-cli: upgrade table --toVersion 8)",
     7: "version 7 is a half-way step of Hudi's upgrade; finish it with Hudi 1.0.2 (hudi-cli: upgrade table "
     "--toVersion 8)",
-    9: "downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), and have Hudi 1.1 writers set "
-    "hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays",
+    9: "a Hudi 1.1 writer made or upgraded it; downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), and "
+    "have Hudi 1.1 writers set hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays. "
+    "Reading works",
 }
+_READABLE_VERSIONS: Final = frozenset({8, 9})
+"""Version 9 differs from 8 in what a writer must keep up (index versions, payloads), not in what a reader meets."""
 _MAINTAINED: Final = frozenset({"files", "column_stats", "partition_stats", "bloom_filters"})
 _INDEX_NAMES: Final = {
     "record_index": "the record index",
@@ -41,20 +44,21 @@ def _is_true(config: TableConfig, key: str) -> bool:
     return config.raw.get(key, "").strip().lower() == "true"
 
 
-def _check_kind(config: TableConfig, verb: str) -> None:
-    if config.version != 8:
+def _check_kind(config: TableConfig, verb: str, versions: frozenset[int]) -> None:
+    if config.version not in versions:
         advice = _VERSION_ADVICE.get(config.version)
         known = "older" if config.version < 6 else "newer"
+        known_versions = " and ".join(map(str, sorted(versions)))
         tail = f"; {advice}" if advice else f", which is {known} than the versions that lakedex knows"
         raise _refuse(
             config,
-            f"its table version is {config.version or 'not given'}; lakedex {verb} version 8 only{tail}",
+            f"its table version is {config.version or 'not given'}; lakedex {verb} version {known_versions} only{tail}",
             f"table version {config.version}",
         )
     if config.layout_version != 2:
         raise _refuse(
             config,
-            f"its timeline layout is {config.layout_version}, not 2 as in every table of version 8",
+            f"its timeline layout is {config.layout_version}, not 2 as in every table of version {config.version}",
             f"timeline layout {config.layout_version}",
         )
     if config.table_type != "COPY_ON_WRITE":
@@ -68,7 +72,7 @@ def require_readable(config: TableConfig) -> None:
     Raises:
         UnsupportedFeatureError: It does not; the message names why.
     """
-    _check_kind(config, "reads")
+    _check_kind(config, "reads", _READABLE_VERSIONS)
     if config.base_file_format != "PARQUET" or _is_true(config, "hoodie.table.multiple.base.file.formats.enable"):
         raise _refuse(
             config,
@@ -97,7 +101,7 @@ def require_writable(config: TableConfig) -> None:
     Raises:
         UnsupportedFeatureError: It cannot; the message names why and, where there is one, the way out.
     """
-    _check_kind(config, "writes")
+    _check_kind(config, "writes", frozenset({8}))
     require_readable(config)
     _check_rows(config)
     _check_keys(config)

@@ -144,10 +144,14 @@ def _delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """An ordering column with NaN as the largest value, so that plain comparison is Java's."""
-    if pa.types.is_floating(column.type):
-        return pc.if_else(pc.is_nan(column), pa.scalar(float("inf"), column.type), column)
-    return column
+    """An ordering column as plain comparison takes it in Java's order: ``Double.compareTo`` has -0.0 before 0.0 and NaN
+    after infinity, so floats become the integers that sort alike."""
+    if not pa.types.is_floating(column.type):
+        return column
+    numbers = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+    bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
+    places = np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
+    return pa.array(places, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _ordering_of(rows: pa.RecordBatch, ordering: str | None) -> pa.Array | None:
@@ -163,14 +167,13 @@ def newest_per_key(rows: pa.RecordBatch, ordering: str | None) -> pa.RecordBatch
     codes = pc.dictionary_encode(keys).indices
     if pc.max(codes).as_py() + 1 == rows.num_rows:
         return rows
-    columns = {"code": codes, "position": rows.column(rows.schema.get_field_index(POSITION))}
-    order = [("code", "ascending"), ("position", "ascending")]
+    columns = {"code": codes}
     values = _ordering_of(rows, ordering)
     if values is not None:
-        columns["ordering"] = values
-        order.insert(1, ("ordering", "ascending"))
-    # A null ordering value is older than any: nulls go first.
-    places = pc.sort_indices(pa.table(columns), sort_keys=order, null_placement="at_start").to_numpy()
+        # A null ordering value is older than any.
+        columns |= {"known": values.is_valid(), "ordering": values}
+    columns["position"] = rows.column(rows.schema.get_field_index(POSITION))
+    places = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]).to_numpy()
     sorted_codes = codes.to_numpy()[places]
     last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
     return rows.take(pa.array(np.sort(places[last])))

@@ -24,7 +24,7 @@ from lakedex.timeline.table_config import TableConfig
 from lakedex.types import META_COLUMNS, RECORD_KEY, Operation
 from lakedex.write.merge import MergeRules
 from lakedex.write.options import WriteOptions
-from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys
+from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.route import GroupTarget, Route, Targets, plan_inserts
 from lakedex.write.stage import WriteGroups, decode_results
@@ -106,6 +106,8 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
     """Run a write, again after a conflict with another writer (``hoodie.write.num.retries.on.conflict.failures``)."""
     summary = _summary(handle.engine, plan)
     check_keys(handle.base_path, plan.keys, summary)
+    if plan.rules.insert_new:
+        check_paths(handle.base_path, plan.keys, summary)
     notes = list(options.notes)
     if not summary.num_rows:
         return WriteResult(instant=None, operation=plan.operation.value, notes=(*notes, "the frame has no rows"), seconds=time.perf_counter() - started)
@@ -116,11 +118,13 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
             notes.append(f"rolled back the failed write {', '.join(transaction.undone)}")
         try:
             result = _Attempt(handle, plan, options, transaction, summary).run()
-        except CommitConflictError as error:
-            transaction.abort(error)
-            if not error.retryable or attempt == options.conflict_retries:
+        except Exception as error:
+            conflict = transaction.abort(error)
+            if conflict is None:
                 raise
-            notes.append(f"conflict with {error.theirs or 'another writer'}: tagged and wrote again")
+            if not conflict.retryable or attempt == options.conflict_retries:
+                raise conflict from (None if conflict is error else error)
+            notes.append(f"conflict with {conflict.theirs or 'another writer'}: tagged and wrote again")
             continue
         except BaseException as error:
             transaction.abort(error)
@@ -209,7 +213,8 @@ class _Attempt:
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""
         if self.plan.read_at is not None and self._snapshot.last_change != self.plan.read_at:
-            theirs = self._snapshot.timeline.last_changed
+            last = self._snapshot.timeline.last_changed
+            theirs = None if last is None else last.requested
             raise CommitConflictError(
                 f"{self.handle.base_path}: commit {theirs} came after the rows were read at {self.plan.read_at}; nothing "
                 "was written, run the call again",

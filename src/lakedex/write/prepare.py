@@ -18,7 +18,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 
-__all__ = ["FILE", "GROUP", "KEY", "PARTITION", "POSITION", "Prepare", "PrepareKeys", "Summarise", "check_keys"]
+__all__ = ["FILE", "GROUP", "KEY", "PARTITION", "POSITION", "Prepare", "PrepareKeys", "Summarise", "check_keys", "check_paths"]
 
 KEY = "__lakedex_key"
 PARTITION = "__lakedex_partition"
@@ -157,3 +157,21 @@ def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Tab
             column=fields,
             count=bad,
         )
+
+
+def check_paths(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Table) -> None:
+    """Refuse rows whose folder would lie outside of the table, or in its ``.hoodie``.
+
+    Raises:
+        InvalidInputError: names the partition columns and the path.
+    """
+    for path in summary.column(PARTITION).to_pylist():
+        parts = path.split("/") if path else []
+        if parts and (parts[0] == ".hoodie" or not {"", ".", ".."}.isdisjoint(parts)):
+            fields = ", ".join(keys.partition_by)
+            raise InvalidInputError(
+                f"table {table_name}: a row's partition path would be {path!r} (partition column {fields}); change the "
+                "value, or create the table with hoodie.datasource.write.hive_style_partitioning=true and "
+                "hoodie.datasource.write.partitionpath.urlencode=true",
+                column=fields,
+            )

@@ -87,8 +87,10 @@ def plan_inserts(
     left = float(rows)
     for base, stored in small_files:
         room = math.floor((options.max_file_size - base.size) / row_bytes)
-        if left <= 0 or room <= 0:
+        if left <= 0:
             break
+        if room <= 0:
+            continue
         taken = min(left, room)
         numbers.append(targets.number(GroupTarget(partition, base.file_id, base, stored + int(taken))))
         weights.append(taken)

@@ -317,24 +317,37 @@ class Transaction:
             remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)
         self._finish()
 
-    def abort(self, error: BaseException) -> None:
-        """Undo the write after ``error``. What cannot be undone now is undone by the next writer."""
-        if isinstance(error, CommitStateUnknownError):
-            self._stop_heartbeat()
-            return
-        with contextlib.suppress(LakedexError, OSError):
-            with table_lock(self.handle, self.options):
-                now = self.handle.snapshot()
-                mine = [i for i in now.timeline.pending({"commit"}) if i.requested == self.instant]
-                if mine and self._metadata_started:
-                    roll_back(now, mine[0], self._clock)
-                elif mine:
-                    self.cancel()
-                elif not now.timeline.is_completed(self.instant):
-                    # Rolled back by another writer, who may have come before our last files.
-                    self._remove_unaccepted([])
-                    self._finish()
+    def abort(self, error: BaseException) -> CommitConflictError | None:
+        """Undo the write after ``error``. What cannot be undone now is undone by the next writer.
+
+        Returns:
+            The conflict with another writer that was the reason: ``error``, or that the write was rolled back and its
+            files went away under it.
+        """
+        lost = False
+        if not isinstance(error, CommitStateUnknownError):
+            with contextlib.suppress(LakedexError, OSError), table_lock(self.handle, self.options):
+                lost = self._undo()
         self._stop_heartbeat()
+        if isinstance(error, CommitConflictError):
+            return error
+        what = "was rolled back by another writer that took it for dead"
+        return self._conflict(what, "", frozenset()) if lost else None
+
+    def _undo(self) -> bool:
+        """Remove what this write made; whether another writer did so already."""
+        now = self.handle.snapshot()
+        mine = [i for i in now.timeline.pending({"commit"}) if i.requested == self.instant]
+        if mine and self._metadata_started:
+            roll_back(now, mine[0], self._clock)
+        elif mine:
+            self.cancel()
+        elif not now.timeline.is_completed(self.instant):
+            # The other one may have come before our last files.
+            self._remove_unaccepted([])
+            self._finish()
+            return True
+        return False
 
 
 def _some(partitions: Iterable[str]) -> str:

@@ -1,0 +1,18 @@
+"""Tables that real Hudi wrote, from the test data of apache/hudi-rs (Apache License 2.0), unpacked for a test."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+TABLES = Path(__file__).parent / "golden" / "tables"
+VERSION_8 = sorted(path.stem for path in TABLES.glob("v8_*.zip"))
+VERSION_9 = sorted(path.stem for path in TABLES.glob("v9_*.zip"))
+
+
+def unpack(name: str, target: Path) -> Path:
+    """The table's folder."""
+    with zipfile.ZipFile(TABLES / f"{name}.zip") as archive:
+        archive.extractall(target)
+    (found,) = (path for path in target.iterdir() if not path.name.startswith("__"))
+    return found
