@@ -49,8 +49,9 @@ def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str
 
 def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, partitioned: bool = True) -> Table:
     """A table with these rows."""
+    partition_by = ["city"] if partitioned else []
     table = Table.create(
-        None, path, SCHEMA, record_key="id", partition_by=["city"] if partitioned else [], ordering_by="ts", options=options
+        None, path, SCHEMA, record_key="id", partition_by=partition_by, ordering_by="ts", options=options
     )
     if rows:
         table.upsert(frame(rows))

@@ -89,7 +89,10 @@ def fresh(template: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
 
 
 def deaths(
-    make: Callable[[], Path], run: Callable[[Path, FaultyStorage], object], whens: Sequence[str] = WHENS, sparse: int = 1
+    make: Callable[[], Path],
+    run: Callable[[Path, FaultyStorage], object],
+    whens: Sequence[str] = WHENS,
+    sparse: int = 1,
 ) -> Iterator[Path]:
     """Tables in which a child died, at each change that ``run`` makes.
 

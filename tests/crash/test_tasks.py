@@ -1,4 +1,4 @@
-"""Tasks that run twice, as Spark's do after a lost executor or by speculation: one result a group counts, one file stays."""
+"""Tasks that run twice, as Spark's do after a lost executor or by speculation: one result counts, one file stays."""
 
 from __future__ import annotations
 

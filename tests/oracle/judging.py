@@ -22,6 +22,12 @@ ONE_FIELD_COMPLEX = {"hoodie.write.complex.keygen.validation.enable": "false"}
 """Java 1.1.1 refuses COMPLEX tables with one key field, its own too, until it is told that the keys are known."""
 
 
+def create(path: Path, schema: pa.Schema, **arguments: Any) -> Table:
+    """A table called ``t`` as :meth:`JavaJudge.write` calls it: key ``key``, ordering ``ts``, a file for every insert."""
+    arguments = {"record_key": "key", "ordering_by": "ts", "options": OWN_FILE, **arguments}
+    return Table.create(None, path, schema, name="t", **arguments)
+
+
 def own_rows(table: Table | Path) -> pa.Table:
     """All rows as lakedex reads them, without meta columns; the table is opened anew."""
     path = table if isinstance(table, Path) else table.path

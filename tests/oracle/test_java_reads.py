@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from compare import assert_same_rows
 from java_judge import READ_PLAIN, READ_SKIPPING, WRITE_INDEXED, JavaError, JavaJudge
-from judging import OWN_FILE, assert_all_see, assert_same_answers, definitions, files_kept, own_rows, properties
+from judging import OWN_FILE, assert_all_see, assert_same_answers, create, definitions, files_kept, own_rows, properties
 from rust_judge import RustJudge
 from samples import all_types
 
@@ -134,8 +134,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("partition", [None, "part"])
 def test_every_kind_of_column(java: JavaJudge, tmp_path: Path, partition: str | None) -> None:
-    table = Table.create(
-        None, tmp_path, KINDS, record_key="key", ordering_by="ts", partition_by=partition or (), options=OWN_FILE
+    table = create(tmp_path, KINDS, partition_by=partition or ()
     )
     for rows in FILES:
         table.insert(pa.Table.from_pylist(rows, KINDS))
@@ -164,7 +163,7 @@ def test_java_loses_prefix_filters_on_its_own_tables_too(java: JavaJudge, tmp_pa
         if name == "java":
             java.write(path, rows, "insert", ordering="ts", options=WRITE_INDEXED)
         else:
-            Table.create(None, path, rows.schema, record_key="key", ordering_by="ts").insert(rows)
+            create(path, rows.schema).insert(rows)
         assert java.read(path, "s like 'pre%'", options=READ_SKIPPING).num_rows == 0
         assert java.read(path, "s like 'pre%'", options=READ_PLAIN).num_rows == 2
         assert Table.open(path).scan("s like 'pre%'").count() == 2
@@ -173,7 +172,7 @@ def test_java_loses_prefix_filters_on_its_own_tables_too(java: JavaJudge, tmp_pa
 def test_added_column_is_null_in_older_files(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
     old = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("a", pa.int32())])
     new = old.append(pa.field("c", pa.int32())).append(pa.field("e", pa.string()))
-    table = Table.create(None, tmp_path, old, record_key="key", ordering_by="ts", partition_by="part", options=OWN_FILE)
+    table = create(tmp_path, old, partition_by="part")
     table.insert(pa.table([["k1", "k2"], [1, 1], ["p", "q"], [1, 2]], schema=old))
     table.insert(pa.table([["k3", "k4"], [1, 1], ["p", "r"], [3, 1], [30, 40], ["x", None]], schema=new))
     table.upsert(pa.table([["k2"], [2], ["q"], [2], [20], ["x" * 3000]], schema=new))
@@ -205,7 +204,7 @@ def test_widened_column(java: JavaJudge, rust: RustJudge, tmp_path: Path, name: 
         return pa.table({"key": keys, "ts": [1] * len(keys), "a": [1] * len(keys), "v": pa.array(values, kind)})
 
     data = rows(["k1", "k2"], first, before)
-    table = Table.create(None, tmp_path, data.schema, record_key="key", ordering_by="ts", options=OWN_FILE)
+    table = create(tmp_path, data.schema)
     table.insert(data)
     table.insert(rows(["k3", "k4"], second, after))
 
@@ -221,7 +220,7 @@ def test_widened_floats_have_two_values_in_java(java: JavaJudge, tmp_path: Path)
     """Java's reader takes the decimal text of a float from an older file; its merge, Spark and hudi-rs the number."""
     single = pa.table({"key": ["k1"], "ts": [1], "v": pa.array([0.1], pa.float32())})
     double = pa.table({"key": ["k2"], "ts": [1], "v": pa.array([2.5], pa.float64())})
-    table = Table.create(None, tmp_path, single.schema, record_key="key", ordering_by="ts", options=OWN_FILE)
+    table = create(tmp_path, single.schema)
     table.insert(single)
     table.insert(double)
 
@@ -236,7 +235,7 @@ BEYOND = ["a😀", "aＡ", "b\ud7ff", "b\ue000", "Ａk", "😀k", "z\U0010ffff",
 
 def test_text_past_the_basic_plane(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
     schema = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("s", pa.string()), ("n", pa.int32())])
-    table = Table.create(None, tmp_path, schema, record_key="key", ordering_by="ts", options=OWN_FILE)
+    table = create(tmp_path, schema)
     for start in range(0, len(BEYOND), 2):
         pair = BEYOND[start : start + 2]
         table.insert(pa.table([pair, [1, 1], pair, [start, start + 1]], schema=schema))
@@ -256,7 +255,7 @@ def test_composite_keys(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> Non
             "key": ["k1", "k2", "k3", "k4"],
         }
     )
-    table = Table.create(None, tmp_path, rows.schema, record_key=["x", "y"], ordering_by="ts", options=OWN_FILE)
+    table = create(tmp_path, rows.schema, record_key=["x", "y"])
     table.insert(rows.slice(0, 2))
     table.upsert(rows.slice(1, 3))
 
@@ -283,7 +282,7 @@ def test_awkward_partition_values(
         }
     )
     options = {"hoodie.datasource.write.hive_style_partitioning": hive}
-    table = Table.create(None, tmp_path, rows.schema, record_key="key", partition_by=fields, ordering_by="ts", options=options)
+    table = create(tmp_path, rows.schema, partition_by=fields, options=options)
     table.upsert(rows)
 
     assert_all_see(tmp_path, java, None, rows)
@@ -296,7 +295,7 @@ def test_awkward_partition_values(
 def test_plain_partition_values(java: JavaJudge, rust: RustJudge, tmp_path: Path, encode: bool) -> None:
     rows = pa.table({"key": ["k1", "k2", "k3"], "ts": [1, 1, 1], "part": ["a", "b c", "a"], "n": pa.array([1, 2, 3], pa.int32())})
     options = {"hoodie.datasource.write.partitionpath.urlencode": encode}
-    table = Table.create(None, tmp_path, rows.schema, record_key="key", partition_by="part", ordering_by="ts", options=options)
+    table = create(tmp_path, rows.schema, partition_by="part", options=options)
     table.upsert(rows)
 
     assert_all_see(tmp_path, java, rust, rows)
@@ -306,7 +305,7 @@ def test_plain_partition_values(java: JavaJudge, rust: RustJudge, tmp_path: Path
 def test_null_and_empty_partition_values(java: JavaJudge, tmp_path: Path) -> None:
     """They share a folder. Java's reader takes partition values from folders, so it shows null for both."""
     rows = pa.table({"key": ["k1", "k2", "k3"], "ts": [1, 1, 1], "part": ["", None, "a"], "n": pa.array([1, 2, 3], pa.int32())})
-    table = Table.create(None, tmp_path, rows.schema, record_key="key", partition_by="part", ordering_by="ts")
+    table = create(tmp_path, rows.schema, partition_by="part")
     table.upsert(rows)
 
     assert_same_rows(own_rows(tmp_path), rows, "key")
@@ -321,7 +320,7 @@ def test_null_and_empty_partition_values(java: JavaJudge, tmp_path: Path) -> Non
 
 def test_nested_columns(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
     rows = all_types()
-    table = Table.create(None, tmp_path, rows.schema, record_key="key", partition_by="part", ordering_by="ts", options=OWN_FILE)
+    table = create(tmp_path, rows.schema, partition_by="part")
     table.insert(rows.slice(0, 2))
     table.upsert(rows.slice(1, 3))
 
@@ -357,7 +356,7 @@ def test_table_of_version_9(java: JavaJudge, tmp_path: Path) -> None:
 
 
 def test_default_java_writer_upgrades_our_table(java: JavaJudge, tmp_path: Path) -> None:
-    table = Table.create(None, tmp_path, KINDS, record_key="key", ordering_by="ts", partition_by="part", options=OWN_FILE)
+    table = create(tmp_path, KINDS, partition_by="part")
     for rows in FILES[:4]:
         table.insert(pa.Table.from_pylist(rows, KINDS))
     defaults = {"hoodie.write.table.version": "9", "hoodie.write.auto.upgrade": "true"}

@@ -199,7 +199,7 @@ def test_large_input_stays_on_the_executors(spark: SparkSession, tmp_path: Path)
     source = frame(spark, 500)
     table = Table.create(spark, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
     table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
-    table.bulk_insert(source, options={"hoodie.parquet.max.file.size": 8_000})
+    table.bulk_insert(source, options={"hoodie.parquet.max.file.size": 3_000})
     files = table.inspect.files().num_rows
     assert files > 3
     change = frame(spark, 550).where("id % 10 = 0").withColumn("n", F.lit(-1)).withColumn("ts", F.col("ts") + 1)

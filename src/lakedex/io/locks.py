@@ -241,8 +241,7 @@ class TableLock:
         """Give the lock back; nothing happens if it is not held, or was broken meanwhile."""
         if not self.held:
             return
-        token, self._token = self._token, None
-        assert token is not None
+        token, self._token = str(self._token), None
         try:
             self._delete_if(token)
         except OSError:

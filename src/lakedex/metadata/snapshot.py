@@ -66,8 +66,10 @@ class Snapshot:
 
     @property
     def last_change(self) -> str | None:
-        """When the newest of its commits completed. Every commit moves it; :attr:`instant` stays where it is when one
-        completes that was requested before the newest."""
+        """When the last of its commits completed.
+
+        Every commit moves it; :attr:`instant` stays where it is when one completes that was requested earlier.
+        """
         last = self.timeline.last_changed
         return None if last is None else last.completed or last.requested
 

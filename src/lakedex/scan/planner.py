@@ -138,12 +138,16 @@ class _Pruner:
     def by_column_stats(self, predicate: Predicate) -> None:
         """Prune by bounds and null counts of each column."""
         store = self.snapshot.metadata
-        columns = [column for column in columns_of(predicate) if column.name in {*self.snapshot.schema.names, *META_COLUMNS}]
-        if not columns or not self.files:
+        asked = columns_of(predicate)
+        if not asked or not self.files:
             return
         if not store.has(COLUMN_STATS.name):
             self.unused.append("column_stats: not in the table's metadata")
             return
+        columns = [column for column in asked if column.name in {*self.snapshot.schema.names, *META_COLUMNS}]
+        self.unused += [
+            f"column_stats({column.name}): nested columns are not indexed" for column in asked if column not in columns
+        ]
         schema = read_columns(self.snapshot.schema)
         supported = [column.name for column in columns if stats_supported(schema.field(column.name).type)]
         self.unused += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -150,10 +151,12 @@ def _text(wrapped: Any, value_type: Any, kind: pa.DataType | None) -> str | None
     value = unwrap_stat(wrapped, value_type)
     if value is None:
         return None
-    if kind is not None and pa.types.is_date32(kind):
-        return str(pa.scalar(value, pa.int32()).cast(kind).as_py())
-    if kind is not None and pa.types.is_timestamp(kind):
-        return str(pa.scalar(value, pa.int64()).cast(kind))
+    if kind is not None and (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+        # As text by Arrow: Python's own dates end with the year 9999.
+        physical = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        return str(pa.scalar(value, physical).cast(kind).cast(pa.string()).as_py())
+    if kind is not None and pa.types.is_decimal(kind) and isinstance(value, Decimal):
+        return format(value, f".{kind.scale}f")
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -104,7 +104,8 @@ class Timeline:
     @property
     def last_changed(self) -> Instant | None:
         """The commit, delta commit or replace commit that completed last; another one may have been requested later."""
-        return max(self.completed(WRITE_ACTIONS), key=lambda instant: instant.completed or instant.requested, default=None)
+        commits = self.completed(WRITE_ACTIONS)
+        return max(commits, key=lambda instant: instant.completed or instant.requested, default=None)
 
     @property
     def last_time(self) -> str:

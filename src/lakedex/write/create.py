@@ -25,6 +25,7 @@ from lakedex.write.transaction import require_exclusive_create, table_lock
 
 __all__ = ["create_table", "is_table"]
 
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 _NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
 
 
@@ -57,7 +58,7 @@ def create_table(
         OptionError: an option that is unknown or not done.
     """
     parsed = parse_options(options)
-    name = name or handle.base_path.rstrip("/").rsplit("/", 1)[-1]
+    name = name or _NOT_IN_NAMES.sub("_", handle.base_path.rstrip("/").rsplit("/", 1)[-1])
     _check(name, record_key, ordering_by, table_type)
     stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
     require_exclusive_create(handle)

@@ -6,7 +6,7 @@ shuffle, so that "the last of two equal keys" has a meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +50,7 @@ class Prepare:
             # Keys come from the batch as it is: a widened column must not change a key's text.
             keys, paths = self.keys.keys(batch), self.keys.partition_paths(batch)
             rows = conform(batch, self.table_schema)
-            _check_required(rows)
+            _check_required(rows, self.keys.record_key)
             numbers = pa.array(np.arange(position, position + rows.num_rows, dtype=np.int64))
             position += rows.num_rows
             columns = [keys, paths, numbers, *rows.columns]
@@ -82,9 +82,10 @@ class PrepareKeys:
             yield pa.RecordBatch.from_arrays([self.keys.keys(batch), paths, numbers], schema=self.schema)
 
 
-def _check_required(rows: pa.RecordBatch) -> None:
+def _check_required(rows: pa.RecordBatch, record_key: Sequence[str]) -> None:
+    """Refuse nulls where the table has none; null keys are counted over all tasks and refused afterwards."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        if not field.nullable and column.null_count:
+        if not field.nullable and column.null_count and field.name not in record_key:
             raise InvalidInputError(
                 f"column {field.name!r} has {column.null_count} nulls in one batch but the table requires values",
                 column=field.name,

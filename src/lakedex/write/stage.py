@@ -96,6 +96,10 @@ class WriteGroups:
         stats = ColumnStatsBuilder(self.indexed)
         try:
             inserted = self._merge_into(writer, stats, target, incoming)
+            if target.base is not None and not (inserted or incoming.updated or incoming.deleted):
+                # Every incoming row was older than the stored one: the file stays as it is.
+                writer.abort()
+                return None
             summary = writer.close()
         except BaseException:
             writer.abort()
@@ -168,7 +172,8 @@ class WriteGroups:
         for late in (path, spill, marker):
             if late is not None:
                 self.storage.delete(late)
-        raise CommitError(f"{path}: the write {self.instant} is no longer in flight; the file was removed", instant=self.instant)
+        what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"
+        raise CommitError(what, instant=self.instant)
 
 
 def decode_results(table: pa.Table) -> list[GroupResult]:

@@ -59,8 +59,8 @@ def require_exclusive_create(handle: TableHandle) -> None:
     """Refuse to write to a store on which two writers could both create one file."""
     if not handle.storage.can_create_exclusively:
         raise LakedexError(
-            f"{handle.base_path}: the store {handle.storage.scheme!r} has no put-if-absent, which the timeline and the lock "
-            "need; write to a local disk or to S3"
+            f"{handle.base_path}: the store {handle.storage.scheme!r} has no put-if-absent, which the timeline and the "
+            "lock need; write to a local disk or to S3"
         )
 
 
@@ -184,7 +184,6 @@ class Transaction:
         extra: Mapping[str, str],
     ) -> list[LogWritten]:
         handle = self.handle
-        assert self._pending is not None
         now = handle.snapshot()
         require_writable(now.config)
         self._check_conflicts(now, results, schema, tagged_partitions)
@@ -204,7 +203,8 @@ class Transaction:
                 },
             )
         )
-        complete(handle.storage, now.timeline.path, self._pending, self._next_time(handle.snapshot()), body)
+        inflight = Instant(self.instant, "commit", State.INFLIGHT, None, "")
+        complete(handle.storage, now.timeline.path, inflight, self._next_time(handle.snapshot()), body)
         self._completed = True
         return logs
 

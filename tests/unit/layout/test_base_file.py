@@ -141,14 +141,6 @@ def test_some_columns_and_row_groups(tmp_path: Path, sample: pa.Table) -> None:
     assert batch.column(0).to_pylist() == ["k3"]
 
 
-def test_lists_of_java_have_two_levels(tmp_path: Path) -> None:
-    # parquet-avro's old list structure, which Java's writer still makes: a repeated field without a list group.
-    table = pa.table({"l": pa.array([[1, 2], [], None], pa.list_(pa.field("array", pa.int32(), nullable=False)))})
-    pq.write_table(table, tmp_path / "f", use_compliant_nested_type=False, store_schema=False)
-    found = read_base_file(STORE, str(tmp_path / "f"))
-    assert found.column("l").to_pylist() == [[1, 2], [], None]
-
-
 @pytest.mark.parametrize("damage", ["truncated", "empty", "garbage"])
 def test_a_damaged_file_is_named(tmp_path: Path, sample: pa.Table, damage: str) -> None:
     path = tmp_path / "f"
