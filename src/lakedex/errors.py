@@ -106,7 +106,7 @@ class CommitError(LakedexError):
 
 
 class CommitConflictError(CommitError):
-    """Another writer committed to what this write read. Fields: ``ours``, ``theirs``, ``file_groups``, ``retryable``."""
+    """Another writer committed to what this write read."""
 
     ours: str | None
     theirs: str | None

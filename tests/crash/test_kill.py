@@ -184,6 +184,23 @@ def test_kill_inside_the_recovery(faults: Faults, fresh: Callable[[], Path]) -> 
         assert not any(requested in dead for requested, _, _ in timeline_of(found))
 
 
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+@pytest.mark.parametrize(
+    "only",
+    [("create", ".rollback"), ("delete", ".parquet"), ("delete_tree", ".temp"), ("delete", "t/.hoodie/timeline/")],
+    ids=["rollback", "files", "markers", "instant"],
+)
+def test_kill_at_a_step_of_the_recovery(when: str, only: tuple[str, str], fresh: Callable[[], Path]) -> None:
+    path = fresh()
+    die(path, WRITES["upsert"].run, Faults(3, "after", only=("create", ".deltacommit")))
+    if when == "during" and only[0] == "delete":
+        when = "after"
+    die(path, lambda t: t.upsert(frame(NEXT)), Faults(1, when, only=only))
+    assert read(path) == START
+    Table.open(path).upsert(frame(NEXT))
+    check_table(path, {**START, **NEXT})
+
+
 def test_several_recoveries_die_in_turn(fresh: Callable[[], Path]) -> None:
     path = fresh()
     die(path, WRITES["upsert"].run, Faults(2, "after", only=("create", ".log.1_")))

@@ -63,7 +63,9 @@ def assert_same_answers(path: Path, java: JavaJudge, filters: Sequence[str], key
         right = sorted(everything.filter(everything.column(f"f{number}")).column(key).to_pylist())
         ours = sorted(table.scan(where, [key]).to_arrow().column(key).to_pylist())
         answers = {"Java with data skipping": skipping[number], "lakedex": ours}
-        wrong += [f"{where}: {who} finds {found} instead of {right}" for who, found in answers.items() if found != right]
+        wrong += [
+            f"{where}: {who} finds {found} instead of {right}" for who, found in answers.items() if found != right
+        ]
     assert not wrong, "\n".join(wrong)
 
 

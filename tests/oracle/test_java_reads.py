@@ -84,7 +84,7 @@ FILES = [
     [row(9, d=-0.0, f=-0.0, exact=-0.0)],
     [row(10, d=0.0, f=0.0, exact=0.0)],
     [row(11, **dict.fromkeys(NULLABLE))],
-    [row(12, s="pre😀x", flag=True), row(13, s="preＡx", flag=True)],  # noqa: RUF001
+    [row(12, s="pre😀x", flag=True), row(13, s="preＡx", flag=True)],
     [row(14, d=INF), row(15, d=-INF)],
 ]
 
@@ -95,7 +95,7 @@ FILTERS = [
     "a = 9 and exact = 0",
     "s >= 'y'",
     "s = 'pre😀x'",
-    "s >= 'preＡ' and a > 1",  # noqa: RUF001
+    "s >= 'preＡ' and a > 1",
     # NaN, infinities, zeros of both signs
     "d = double('NaN')",
     "d >= double('NaN')",
@@ -134,8 +134,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("partition", [None, "part"])
 def test_every_kind_of_column(java: JavaJudge, tmp_path: Path, partition: str | None) -> None:
-    table = create(tmp_path, KINDS, partition_by=partition or ()
-    )
+    table = create(tmp_path, KINDS, partition_by=partition or ())
     for rows in FILES:
         table.insert(pa.Table.from_pylist(rows, KINDS))
 
@@ -179,7 +178,14 @@ def test_added_column_is_null_in_older_files(java: JavaJudge, rust: RustJudge, t
 
     assert definitions(tmp_path)["sourceFields"][-2:] == ["c", "e"]
     assert_all_see(tmp_path, java, rust)
-    filters = ["c is null and a = 1", "c is not null", "a >= 1 and c = 30", "c = 20 and e > 'x'", "e is null", "e = 'x'"]
+    filters = [
+        "c is null and a = 1",
+        "c is not null",
+        "a >= 1 and c = 30",
+        "c = 20 and e > 'x'",
+        "e is null",
+        "e = 'x'",
+    ]
     assert_same_answers(tmp_path, java, [*filters, "part = 'p' and c is null"])
 
 
@@ -208,7 +214,9 @@ def test_widened_column(java: JavaJudge, rust: RustJudge, tmp_path: Path, name: 
     table.insert(data)
     table.insert(rows(["k3", "k4"], second, after))
 
-    expected = pa.concat_tables([rows(["k1", "k2"], first, before), rows(["k3", "k4"], second, after)], promote_options="permissive")
+    expected = pa.concat_tables(
+        [rows(["k1", "k2"], first, before), rows(["k3", "k4"], second, after)], promote_options="permissive"
+    )
     assert_same_rows(own_rows(tmp_path), expected, "key")
     assert_all_see(tmp_path, java)
     filters = ["v = 1", "v > 1 and a = 1", "v >= 100", "v in (1, 100)", "v < 2", "v is null"]
@@ -224,13 +232,21 @@ def test_widened_floats_have_two_values_in_java(java: JavaJudge, tmp_path: Path)
     table.insert(single)
     table.insert(double)
 
-    assert table.scan("key = 'k1'", ["v"]).to_arrow().column(0)[0].as_py() == pc.cast(pa.scalar(0.1, pa.float32()), pa.float64()).as_py()
+    assert (
+        table.scan("key = 'k1'", ["v"]).to_arrow().column(0)[0].as_py()
+        == pc.cast(pa.scalar(0.1, pa.float32()), pa.float64()).as_py()
+    )
     assert java.read(tmp_path, "key = 'k1'", ["v"]).column(0)[0].as_py() == 0.1
-    java.write(tmp_path, double.set_column(0, "key", pa.array(["k1"])).set_column(1, "ts", pa.array([0])), ordering="ts", options=WRITE_INDEXED)
+    java.write(
+        tmp_path,
+        double.set_column(0, "key", pa.array(["k1"])).set_column(1, "ts", pa.array([0])),
+        ordering="ts",
+        options=WRITE_INDEXED,
+    )
     assert_all_see(tmp_path, java)
 
 
-BEYOND = ["a😀", "aＡ", "b\ud7ff", "b\ue000", "Ａk", "😀k", "z\U0010ffff", "zz"]  # noqa: RUF001
+BEYOND = ["a😀", "aＡ", "b\ud7ff", "b\ue000", "Ａk", "😀k", "z\U0010ffff", "zz"]
 
 
 def test_text_past_the_basic_plane(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
@@ -243,7 +259,7 @@ def test_text_past_the_basic_plane(java: JavaJudge, rust: RustJudge, tmp_path: P
     assert_all_see(tmp_path, java, rust)
     filters = [f"s = '{text}'" for text in BEYOND[:6]]
     filters += [f"key = '{text}'" for text in BEYOND[3:7]]
-    assert_same_answers(tmp_path, java, [*filters, "s > 'z'", "s >= 'Ａ' and n >= 0", "key > 'Ａ'"])  # noqa: RUF001
+    assert_same_answers(tmp_path, java, [*filters, "s > 'z'", "s >= 'Ａ' and n >= 0", "key > 'Ａ'"])
 
 
 def test_composite_keys(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
@@ -286,14 +302,23 @@ def test_awkward_partition_values(
     table.upsert(rows)
 
     assert_all_see(tmp_path, java, None, rows)
-    filters = ["part = 'a/b'", "part = '50%' and n = 1", "part in ('k=v', 'with space')", "part > 'p'", "n = 2", "key = 'k3'"]
+    filters = [
+        "part = 'a/b'",
+        "part = '50%' and n = 1",
+        "part in ('k=v', 'with space')",
+        "part > 'p'",
+        "n = 2",
+        "key = 'k3'",
+    ]
     assert_same_answers(tmp_path, java, filters)
     assert files_kept(tmp_path, "part = 'a/b'") == 1
 
 
 @pytest.mark.parametrize("encode", [True, False])
 def test_plain_partition_values(java: JavaJudge, rust: RustJudge, tmp_path: Path, encode: bool) -> None:
-    rows = pa.table({"key": ["k1", "k2", "k3"], "ts": [1, 1, 1], "part": ["a", "b c", "a"], "n": pa.array([1, 2, 3], pa.int32())})
+    rows = pa.table(
+        {"key": ["k1", "k2", "k3"], "ts": [1, 1, 1], "part": ["a", "b c", "a"], "n": pa.array([1, 2, 3], pa.int32())}
+    )
     options = {"hoodie.datasource.write.partitionpath.urlencode": encode}
     table = create(tmp_path, rows.schema, partition_by="part", options=options)
     table.upsert(rows)
@@ -304,7 +329,9 @@ def test_plain_partition_values(java: JavaJudge, rust: RustJudge, tmp_path: Path
 
 def test_null_and_empty_partition_values(java: JavaJudge, tmp_path: Path) -> None:
     """They share a folder. Java's reader takes partition values from folders, so it shows null for both."""
-    rows = pa.table({"key": ["k1", "k2", "k3"], "ts": [1, 1, 1], "part": ["", None, "a"], "n": pa.array([1, 2, 3], pa.int32())})
+    rows = pa.table(
+        {"key": ["k1", "k2", "k3"], "ts": [1, 1, 1], "part": ["", None, "a"], "n": pa.array([1, 2, 3], pa.int32())}
+    )
     table = create(tmp_path, rows.schema, partition_by="part")
     table.upsert(rows)
 
@@ -349,7 +376,13 @@ def test_table_of_version_9(java: JavaJudge, tmp_path: Path) -> None:
     for where in FILTERS:
         if "bin" not in where:
             assert table.scan(where).count() == table.scan(where, skipping=False).count(), where
-    for where in ("a = 3", "m = 3.00", "day = date'2020-01-04'", "tz = timestamp'2020-01-01 03:00:00'", "a = 3 and s = 'x'"):
+    for where in (
+        "a = 3",
+        "m = 3.00",
+        "day = date'2020-01-04'",
+        "tz = timestamp'2020-01-01 03:00:00'",
+        "a = 3 and s = 'x'",
+    ):
         assert files_kept(tmp_path, where) <= 1, where
     with pytest.raises(UnsupportedFeatureError, match=r"table version is 9.*hoodie\.write\.auto\.upgrade=false"):
         table.upsert(pa.Table.from_pylist(FILES[0], KINDS))
@@ -370,7 +403,9 @@ def test_default_java_writer_upgrades_our_table(java: JavaJudge, tmp_path: Path)
     fresh = Table.open(tmp_path)
     for where in FILTERS:
         assert fresh.scan(where).count() == fresh.scan(where, skipping=False).count(), where
-    with pytest.raises(UnsupportedFeatureError, match=r"Hudi 1\.1 writer made or upgraded it.*hoodie\.write\.auto\.upgrade=false"):
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"Hudi 1\.1 writer made or upgraded it.*hoodie\.write\.auto\.upgrade=false"
+    ):
         table.delete("a = 1")
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from compare import assert_same_rows
-from golden_tables import VERSION_8, VERSION_9, unpack
 from rust_judge import RustError, RustJudge
 from samples import all_types
-from table_kit import OWN_FILE, ROWS, make, rows
 
+from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.types import META_COLUMNS
+from table_kit import OWN_FILE, ROWS, make, rows
 
 
 def check(rust: RustJudge, table: Table) -> None:
@@ -61,7 +61,15 @@ def test_local_timestamps_are_not_read_by_hudi_rs(rust: RustJudge, tmp_path: Pat
         rust.read(table.path)
 
 
-@pytest.mark.parametrize("options", [{}, OWN_FILE, {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        OWN_FILE,
+        {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("partition_by", [(), "city", ["city", "n"]], ids=str)
 def test_a_life(rust: RustJudge, tmp_path: Path, options: dict[str, str], partition_by: Any) -> None:
     table = make(tmp_path, schema=ROWS, partition_by=partition_by, ordering_by="ts", options=options)
@@ -126,7 +134,11 @@ def test_many_files_and_filters(rust: RustJudge, tmp_path: Path) -> None:
         table.insert(rows((f"a{n}", "a", n, n), (f"b{n}", "b", n, n * 10)))
     check(rust, table)
     # hudi-rs prunes by the partition; column values it filters by rows.
-    for filters, where in (([("city", "=", "a")], "city = 'a'"), ([("n", ">", "5")], "n > 5"), ([("n", "=", "77")], "n = 77")):
+    for filters, where in (
+        ([("city", "=", "a")], "city = 'a'"),
+        ([("n", ">", "5")], "n > 5"),
+        ([("n", "=", "77")], "n = 77"),
+    ):
         read = rust.read(tmp_path, filters).select(ROWS.names) if table.scan(where).count() else None
         if read is not None:
             assert_same_rows(read, table.scan(where, columns=ROWS.names).to_arrow(), "id")

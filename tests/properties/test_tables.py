@@ -55,7 +55,11 @@ POOLS: dict[str, list[Any]] = {
     "b": [None, b"", b"\x00", b"\x7f", b"\x80", b"\xff" * 3],
     "m": [None, Decimal("-1.50"), Decimal("0.00"), Decimal("9.99"), Decimal("1234567.00")],
     "day": [None, dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2024, 2, 29)],
-    "at": [None, *(dt.datetime(2024, 1, 1, 0, 0, 0, n, dt.UTC) for n in (0, 1, 999_999)), dt.datetime(1960, 1, 1, tzinfo=dt.UTC)],
+    "at": [
+        None,
+        *(dt.datetime(2024, 1, 1, 0, 0, 0, n, dt.UTC) for n in (0, 1, 999_999)),
+        dt.datetime(1960, 1, 1, tzinfo=dt.UTC),
+    ],
     "l": [None, [], [1], [None, 2]],
     "t": [None, {"x": 1, "y": None}, {"x": None, "y": ["a", None]}],
     "k": [None, [], [("a", Decimal("1.5")), ("b", None)]],
@@ -170,7 +174,9 @@ CONDITIONS = st.recursive(
 
 # --------------------------------------------------------------------------------------------------------- steps
 ROWS = st.lists(
-    st.fixed_dictionaries({"id": st.sampled_from(KEYS), **{name: st.sampled_from(pool) for name, pool in POOLS.items()}}),
+    st.fixed_dictionaries(
+        {"id": st.sampled_from(KEYS), **{name: st.sampled_from(pool) for name, pool in POOLS.items()}}
+    ),
     min_size=1,
     max_size=8,
 )
@@ -280,7 +286,12 @@ def apply(table: Table, model: Model, step: tuple[str, Any]) -> None:
 
 
 def canonical(row: Row) -> str:
-    return repr([(name, "nan" if isinstance(row[name], float) and math.isnan(row[name]) else row[name]) for name in SCHEMA.names])
+    return repr(
+        [
+            (name, "nan" if isinstance(row[name], float) and math.isnan(row[name]) else row[name])
+            for name in SCHEMA.names
+        ]
+    )
 
 
 def read(scan: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """Run by test_faults.py as a program: a write whose tasks fail after their file is written, or run twice.
 
-    faulty_write.py <fail|twice> <table folder>
+faulty_write.py <fail|twice> <table folder>
 """
 
 from __future__ import annotations

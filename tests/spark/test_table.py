@@ -182,7 +182,9 @@ def test_a_column_that_does_not_fit_is_refused(spark: SparkSession, table: Table
         table.upsert(frame(spark).withColumn("n", F.lit("text")))
     assert caught.value.column == "n"
     with pytest.raises(InvalidInputError, match="2 of 3 rows have a null or empty record key"):
-        table.upsert(frame(spark, 3).withColumn("id", F.expr("case id when '0' then null when '1' then '' else id end")))
+        table.upsert(
+            frame(spark, 3).withColumn("id", F.expr("case id when '0' then null when '1' then '' else id end"))
+        )
     assert table.history().num_rows == 1
 
 

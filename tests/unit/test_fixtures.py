@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from compare import assert_same_rows
-from golden_tables import VERSION_8, VERSION_9, unpack
-from table_kit import base_files, own, picture
 
+from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.layout.base_file import read_base_file
+from table_kit import base_files, own, picture
 
 FOUR = [(1, "Alice", False), (2, "Bob", False), (3, "Carol", True), (4, "Diana", True)]
 WRITABLE = [name for name in VERSION_8 if name not in ("v8_empty", "v8_simplekeygen_hivestyle_no_metafields")]
@@ -52,7 +52,12 @@ def test_tables_of_version_9_are_read_but_not_written(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize(
-    "name, message", [("v6_nonpartitioned", "version is 6.*upgrade it"), ("mor_v6_nonpartitioned", "version is 6"), ("mor_v9_txns_nonpart_nometa", "merge-on-read")]
+    "name, message",
+    [
+        ("v6_nonpartitioned", "version is 6.*upgrade it"),
+        ("mor_v6_nonpartitioned", "version is 6"),
+        ("mor_v9_txns_nonpart_nometa", "merge-on-read"),
+    ],
 )
 def test_the_others_are_refused_by_name(tmp_path: Path, name: str, message: str) -> None:
     path = unpack(name, tmp_path)

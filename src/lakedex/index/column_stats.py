@@ -73,8 +73,8 @@ def indexable_columns(
 class ColumnStat:
     """Stats of one column over some rows.
 
-    ``minimum`` and ``maximum`` are Python values as :func:`lakedex.codec.stats_value.unwrap_stat` gives them (numbers of
-    days or microseconds for dates and timestamps), None when all values are null. Sizes in bytes.
+    ``minimum`` and ``maximum`` are Python values as :func:`lakedex.codec.stats_value.unwrap_stat` gives them (numbers
+    of days or microseconds for dates and timestamps), None when all values are null. Sizes in bytes.
     """
 
     column: str
@@ -208,8 +208,11 @@ def stat_record(stat: ColumnStat, subject: str, kind: pa.DataType, *, over_parti
 
 
 def _stored_float(value: Any) -> Any:
-    """NaN is stored as infinity: Java 1.1.1 compares the bounds in Spark, whose batch pruning loses a NaN bound and
-    with it the file. :func:`stat_of` reads an infinite maximum as "NaN may be there"."""
+    """Infinity in place of NaN.
+
+    Java 1.1.1 compares the bounds in Spark, whose batch pruning loses a NaN bound and with it the file.
+    :func:`stat_of` reads an infinite maximum as "NaN may be there".
+    """
     return math.inf if isinstance(value, float) and math.isnan(value) else value
 
 

@@ -32,7 +32,9 @@ def read_definitions(storage: Storage, path: str) -> dict[str, Any]:
         if not isinstance(document["indexDefinitions"], dict):
             raise TypeError
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(path, 0, "JSON with indexDefinitions", content[:40].decode("utf-8", "replace")) from error
+        raise CorruptFileError(
+            path, 0, "JSON with indexDefinitions", content[:40].decode("utf-8", "replace")
+        ) from error
     return dict(document)
 
 

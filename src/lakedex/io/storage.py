@@ -33,7 +33,7 @@ class Storage(Protocol):
 
     @property
     def scheme(self) -> str:
-        """``file``, ``s3``, ``memory`` …"""
+        """Name of the store: ``file``, ``s3``, ``memory``."""
 
     @property
     def can_create_exclusively(self) -> bool:
@@ -47,7 +47,7 @@ class Storage(Protocol):
         """Whole content. Raises ``FileNotFoundError``."""
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each half-open range ``[start, end)``, near ranges coalesced into one request; short at the end of the file."""
+        """Bytes of each range ``[start, end)``, near ones fetched by one request; short at the end of the file."""
 
     def size(self, path: str) -> int:
         """Size in bytes. Raises ``FileNotFoundError``."""
@@ -62,7 +62,7 @@ class Storage(Protocol):
         """Direct entries, sorted by name, ``.crc`` side files left out; empty for a missing folder."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a new file atomically and durably, folders made; raises ``FileExistsError`` and leaves the old bytes if there is one."""
+        """Write a new file atomically and durably, folders made. Raises ``FileExistsError`` if there is one."""
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace a file."""
@@ -80,4 +80,4 @@ class Storage(Protocol):
         """A seekable reader for pyarrow. Raises ``FileNotFoundError``."""
 
     def open_output(self, path: str) -> BinaryIO:
-        """A writer for a new file, folders made; durable once closed. Raises ``FileExistsError`` where the store can tell."""
+        """A writer for a new file, folders made; durable once closed. Raises ``FileExistsError`` if it can tell."""

@@ -29,7 +29,16 @@ from lakedex.io.storage import Storage
 from lakedex.layout.string_bounds import key_bounds
 from lakedex.types import RECORD_KEY
 
-__all__ = ["BaseFileSettings", "BaseFileSummary", "BaseFileWriter", "Footer", "iter_base_file", "read_base_file", "read_footer", "read_schema"]
+__all__ = [
+    "BaseFileSettings",
+    "BaseFileSummary",
+    "BaseFileWriter",
+    "Footer",
+    "iter_base_file",
+    "read_base_file",
+    "read_footer",
+    "read_schema",
+]
 
 BLOOM_FOOTER_KEY = b"org.apache.hudi.bloomfilter"
 OLD_BLOOM_FOOTER_KEY = b"com.uber.hoodie.bloomfilter"
@@ -89,7 +98,9 @@ class Footer:
 class BaseFileWriter:
     """Writes one base file as a stream of batches. The file exists only once :meth:`close` returned."""
 
-    def __init__(self, storage: Storage, path: str, schema: pa.Schema, settings: BaseFileSettings, *, expected_rows: int) -> None:
+    def __init__(
+        self, storage: Storage, path: str, schema: pa.Schema, settings: BaseFileSettings, *, expected_rows: int
+    ) -> None:
         self._settings = settings
         self._schema = schema.remove_metadata()
         self._storage = storage
@@ -97,7 +108,9 @@ class BaseFileWriter:
         entries = settings.bloom_entries or max(expected_rows, 1)
         # A filter that is sized for the rows must not be capped below them.
         maximum = max(settings.bloom_max_entries, entries)
-        self._bloom = BloomBuilder(num_entries=entries, fpp=settings.bloom_fpp, type_code=settings.bloom_type, max_entries=maximum)
+        self._bloom = BloomBuilder(
+            num_entries=entries, fpp=settings.bloom_fpp, type_code=settings.bloom_type, max_entries=maximum
+        )
         self._min: str | None = None
         self._max: str | None = None
         self._rows = 0

@@ -53,7 +53,8 @@ def _can_widen_nested(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         names = {field.name for field in target}
         return all(field.name in names for field in source) and all(
-            source.get_field_index(field.name) < 0 or can_widen(source.field(field.name).type, field.type) for field in target
+            source.get_field_index(field.name) < 0 or can_widen(source.field(field.name).type, field.type)
+            for field in target
         )
     if _is_list(source) and _is_list(target):
         return can_widen(source.value_type, target.value_type)
@@ -67,7 +68,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Rows of ``batch`` in schema ``target``; columns that ``batch`` lacks are null, others that it has are left out."""
+    """Rows of ``batch`` in schema ``target``; missing columns are null, columns too many are left out."""
     if batch.schema.equals(target):
         return batch
     columns = []
@@ -90,7 +91,7 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         return array
     if not can_widen(array.type, target):
         raise SchemaMismatchError(
-            f"column {name!r} is {array.type} but the table has {target}; cast the column, or widen the table's column first",
+            f"column {name!r} is {array.type} but the table has {target}; cast the column",
             column=name,
             expected=str(target),
             found=str(array.type),
@@ -101,7 +102,11 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
             if array.type.get_field_index(field.name) < 0:
                 children.append(pa.nulls(len(array), field.type))
             else:
-                child = array.field(field.name) if array.offset == 0 else array.flatten()[array.type.get_field_index(field.name)]
+                child = (
+                    array.field(field.name)
+                    if array.offset == 0
+                    else array.flatten()[array.type.get_field_index(field.name)]
+                )
                 children.append(conform_array(child, field.type, f"{name}.{field.name}"))
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if _is_list(target):
@@ -116,5 +121,3 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         items = conform_array(compact.items, target.item_type, f"{name}.value")
         return pa.MapArray.from_arrays(compact.offsets, keys, items, type=target, mask=compact.is_null())
     return array.cast(target)
-
-

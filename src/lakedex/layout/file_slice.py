@@ -66,7 +66,9 @@ def latest_slices(
         bases, logs = _group_files(partition, files, is_committed, as_of)
         for file_id in sorted(bases.keys() | logs.keys()):
             if (partition, file_id) not in gone:
-                slices.append(_newest_slice(partition, file_id, bases.get(file_id), logs.get(file_id, []), completion_time))
+                slices.append(
+                    _newest_slice(partition, file_id, bases.get(file_id), logs.get(file_id, []), completion_time)
+                )
     return slices
 
 
@@ -80,12 +82,16 @@ def _group_files(
             if (as_of is not None and base.instant > as_of) or not is_committed(base.instant):
                 continue
             known = bases.get(base.file_id)
-            # Of two attempts of one task only one is in the metadata; the later token wins where a plain listing shows both.
+            # Of two attempts of one task only one is in the metadata; a plain listing may show both.
             if known is None or (base.instant, name) > (known.instant, known.name):
                 bases[base.file_id] = BaseFile(partition, name, size, base.file_id, base.instant)
-        elif (log := parse_log_file_name(name)) is not None and not log.cdc:
-            if (as_of is None or log.instant <= as_of) and is_committed(log.instant):
-                logs.setdefault(log.file_id, []).append((name, log.instant))
+        elif (
+            (log := parse_log_file_name(name)) is not None
+            and not log.cdc
+            and (as_of is None or log.instant <= as_of)
+            and is_committed(log.instant)
+        ):
+            logs.setdefault(log.file_id, []).append((name, log.instant))
     return bases, logs
 
 

@@ -1,7 +1,7 @@
-"""Record keys and partition paths of rows: one builder for every operation (``SimpleKeyGenerator``,
-``ComplexKeyGenerator``, ``NonpartitionedKeyGenerator``).
+"""Record keys and partition paths of rows: one builder for every operation.
 
-A key is built, never parsed back: values may hold ``:`` and ``,``.
+In Hudi: ``SimpleKeyGenerator``, ``ComplexKeyGenerator``, ``NonpartitionedKeyGenerator``. A key is built, never parsed
+back: values may hold ``:`` and ``,``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def field_column(batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:
     else:
         head, *path = field.split(".")
         if head not in batch.schema.names or not path:
-            raise InvalidInputError(f"column {field!r} is not in the frame: {', '.join(batch.schema.names)}", column=field)
+            raise InvalidInputError(
+                f"column {field!r} is not in the frame: {', '.join(batch.schema.names)}", column=field
+            )
         column = pc.struct_field(batch.column(head), path)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 

@@ -97,8 +97,7 @@ def _part_value(parts: list[str], position: int, field: str, kind: pa.DataType, 
         return None, False
     text = parts[position]
     prefix = f"{field}="
-    if text.startswith(prefix):
-        text = text[len(prefix) :]
+    text = text.removeprefix(prefix)
     text = unescape(text)
     if text == DEFAULT_PARTITION:
         return None, False

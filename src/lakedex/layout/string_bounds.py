@@ -32,7 +32,7 @@ def upper_bound(value: str, limit: int = MAX_BOUND_LENGTH) -> str:
 
 
 def _successor(prefix: str, last: str) -> str:
-    """Smallest string above everything that starts with ``prefix`` (code points up to ``last``); empty if there is none."""
+    """Smallest string above all that start with ``prefix`` (code points up to ``last``); empty if there is none."""
     prefix = prefix.rstrip(last)
     if not prefix:
         return ""

@@ -27,7 +27,12 @@ def value_text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_string(kind):
         return column
-    if pa.types.is_large_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
+    if (
+        pa.types.is_large_string(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+    ):
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
         return column.cast(pa.int64()).cast(pa.string())

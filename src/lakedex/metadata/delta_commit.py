@@ -119,8 +119,8 @@ def _shards(store: MetadataStore, instant: str, updates: Updates) -> Iterator[_S
         groups = store.file_groups(partition)
         if not groups:
             raise IndexingError(
-                f"{metadata_path(store.base_path)}/{partition} has no file group although the table lists the partition; "
-                "its metadata table is damaged"
+                f"{metadata_path(store.base_path)}/{partition} has no file group although the table lists the "
+                "partition; its metadata table is damaged"
             )
         numbers = file_group_index_many([key for key, _ in records], len(groups))
         for number, group in enumerate(groups):

@@ -1,4 +1,4 @@
-"""Partitions of the metadata table and the keys of their records (``MetadataPartitionType``, ``HoodieMetadataPayload``).
+"""Partitions of the metadata table and the keys of their records (``MetadataPartitionType``).
 
 One function builds a key, for writing, deleting and reading alike.
 
@@ -59,9 +59,7 @@ class MetadataPartition:
 
 
 FILES = MetadataPartition("files", "files-", 1)
-COLUMN_STATS = MetadataPartition(
-    "column_stats", "col-stats-", 2, "hoodie.metadata.index.column.stats.file.group.count"
-)
+COLUMN_STATS = MetadataPartition("column_stats", "col-stats-", 2, "hoodie.metadata.index.column.stats.file.group.count")
 BLOOM_FILTERS = MetadataPartition(
     "bloom_filters", "bloom-filters-", 4, "hoodie.metadata.index.bloom.filter.file.group.count"
 )

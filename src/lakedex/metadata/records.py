@@ -129,4 +129,3 @@ MERGE_RULES: dict[str, Callable[[Record, Record], Record]] = {
     PARTITION_STATS.name: _merge_stats,
 }
 """Per partition, how the newer record of a key takes in the older one."""
-

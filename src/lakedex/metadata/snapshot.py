@@ -84,7 +84,11 @@ class Snapshot:
             return self.metadata.file_listing(partitions)
         paths = self._walk("") if partitions is None else list(partitions)
         return {
-            path: {entry.name: entry.size for entry in self.storage.list(join_path(self.base_path, path)) if not entry.is_dir}
+            path: {
+                entry.name: entry.size
+                for entry in self.storage.list(join_path(self.base_path, path))
+                if not entry.is_dir
+            }
             for path in paths
         }
 

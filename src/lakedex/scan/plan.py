@@ -101,7 +101,8 @@ class ScanPlan:
             read = f"{stage.requests} req {size_text(stage.bytes_read)}" if stage.requests else "–"
             used = ", ".join(stage.terms) + (f"  ({stage.note})" if stage.note else "")
             lines.append(
-                f"{stage.name:<15}{stage.before:>7}{stage.after:>7}{pruned:>9}  {read:<17}{stage.seconds * 1000:>5.0f} ms  {used}"
+                f"{stage.name:<15}{stage.before:>7}{stage.after:>7}{pruned:>9}  {read:<17}"
+                f"{stage.seconds * 1000:>5.0f} ms  {used}"
             )
         lines.append(f"{'result':<15}{self.summary}")
         if self.unused:
@@ -170,5 +171,3 @@ def size_text(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-

@@ -222,4 +222,6 @@ class _Pruner:
 
 
 def _terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for column, texts in terms_used(predicate).items() if wanted(column) for text in texts))
+    return tuple(
+        dict.fromkeys(text for column, texts in terms_used(predicate).items() if wanted(column) for text in texts)
+    )

@@ -6,7 +6,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -368,9 +368,7 @@ def _held(frame: Frame) -> ArrowFrame:
 
 
 def _struct(schema: pa.Schema) -> StructType:
-    struct = nullable(arrow_to_spark(schema))
-    assert isinstance(struct, StructType)
-    return struct
+    return cast("StructType", nullable(arrow_to_spark(schema)))
 
 
 def _all_nullable(schema: pa.Schema) -> pa.Schema:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
@@ -82,8 +82,7 @@ def file_index_frame(
         raise UnsupportedFeatureError(
             "Spark Connect cannot ask Python for files while it plans; use scan(where=…).to_spark()", feature="connect"
         )
-    wanted = nullable(table_schema)
-    assert isinstance(wanted, StructType)
+    wanted = cast("StructType", nullable(table_schema))
     if not generations:
         return spark.createDataFrame([], wanted)
     jvm = _Jvm(spark)
@@ -94,8 +93,7 @@ def file_index_frame(
 def _relation(
     jvm: _Jvm, identity: str, root: str, number: int, generation: Generation, wanted: StructType
 ) -> DataFrame:
-    found = nullable(generation.physical_schema)
-    assert isinstance(found, StructType)
+    found = cast("StructType", nullable(generation.physical_schema))
     index = _FileIndex(jvm, f"{identity}#{number}", root, generation)
     relation = jvm.view.org.apache.spark.sql.execution.datasources.HadoopFsRelation(
         index,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import reduce
+from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -32,8 +33,7 @@ def read_files(spark: SparkSession, files: Sequence[tuple[str, StructType]], tab
         files: Path and physical schema of each file; files of equal schema are read by one scan.
         table_schema: Columns that come out. A file's missing columns are null, its others are cast.
     """
-    wanted = nullable(table_schema)
-    assert isinstance(wanted, StructType)
+    wanted = cast("StructType", nullable(table_schema))
     groups: dict[str, tuple[StructType, list[str]]] = {}
     for path, physical in files:
         _, paths = groups.setdefault(physical.json(), (physical, []))
@@ -45,8 +45,7 @@ def read_files(spark: SparkSession, files: Sequence[tuple[str, StructType]], tab
 
 
 def _scan(spark: SparkSession, paths: list[str], physical: StructType, wanted: StructType) -> DataFrame:
-    found = nullable(physical)
-    assert isinstance(found, StructType)
+    found = cast("StructType", nullable(physical))
     # Partition values may hold the characters of a glob pattern. `basePath` is left out: with it Spark takes columns
     # from the folder names and guesses their types.
     plain = [_GLOB.sub(r"\\\g<0>", path) for path in paths]

@@ -23,7 +23,10 @@ def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
         ("indexes", ", ".join(sorted(config.metadata_partitions - {"files"})) or "none"),
         ("commits", f"{len(snapshot.timeline.completed())}, newest {snapshot.instant or '–'}"),
         ("files", f"{len(bases)}, {size_text(sum(base.size for base in bases))}"),
-        ("columns", f"{len(snapshot.schema)}: {', '.join(snapshot.schema.names[:8])}{' …' if len(snapshot.schema) > 8 else ''}"),
+        (
+            "columns",
+            f"{len(snapshot.schema)}: {', '.join(snapshot.schema.names[:8])}{' …' if len(snapshot.schema) > 8 else ''}",
+        ),
         ("engine", engine),
     ]
 

@@ -1,5 +1,7 @@
-"""Which engine works on a table: Spark with a session, threads without. The one place that imports an engine late, so
-that ``import lakedex`` needs no Spark."""
+"""Which engine works on a table: Spark with a session, threads without.
+
+The one place that imports an engine late, so that ``import lakedex`` needs no Spark.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def open_session(spark: Any) -> Session:
     if spark is None:
         return LocalSession()
     if not hasattr(spark, "createDataFrame"):
-        raise InvalidInputError(f"the first argument is a SparkSession (or None for the local engine), not {type(spark).__name__}")
+        raise InvalidInputError(
+            f"the first argument is a SparkSession (or None for the local engine), not {type(spark).__name__}"
+        )
     try:
         module = import_module("lakedex.spark.table_session")
     except ImportError as error:
@@ -118,7 +122,8 @@ class LocalSession:
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """See :class:`Session`."""
         raise UnsupportedFeatureError(
-            f"view {name!r}: the table was opened without Spark; open it with Table.for_path(spark, path)", feature="views"
+            f"view {name!r}: the table was opened without Spark; open it with Table.for_path(spark, path)",
+            feature="views",
         )
 
     def refresh_view(self, name: str, base_path: str) -> None:

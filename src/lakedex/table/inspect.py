@@ -33,7 +33,13 @@ class Inspect:
             for b in bases
         ]
         schema = pa.schema(
-            [("partition", pa.string()), ("file_name", pa.string()), ("file_id", pa.string()), ("instant", pa.string()), ("size", pa.int64())]
+            [
+                ("partition", pa.string()),
+                ("file_name", pa.string()),
+                ("file_id", pa.string()),
+                ("instant", pa.string()),
+                ("size", pa.int64()),
+            ]
         )
         return pa.Table.from_pylist(rows, schema)
 

@@ -152,7 +152,7 @@ class Table:
         return self._written(actions.bulk_insert(self._handle, data, self._parsed(options)))
 
     def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Add rows, small files first. Keys are looked up only for ``hoodie.datasource.insert.dup.policy`` drop or fail."""
+        """Add rows, small files first. Keys are looked up for ``hoodie.datasource.insert.dup.policy`` drop or fail."""
         return self._written(actions.insert(self._handle, data, self._parsed(options)))
 
     def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
@@ -177,7 +177,9 @@ class Table:
         rows = self._session.matching(snapshot, data_or_where, (RECORD_KEY, PARTITION_PATH))
         return self._written(actions.delete_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
 
-    def update(self, set: Mapping[str, Any], where: Any = None, *, options: Mapping[str, Any] | None = None) -> WriteResult:  # noqa: A002
+    def update(
+        self, set: Mapping[str, Any], where: Any = None, *, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Set columns of the rows under a condition (of all rows without one). Values are SQL expressions.
 
         Raises:
@@ -216,8 +218,10 @@ class Table:
         )
 
     def to_df(self, as_of: AsOf = None) -> Any:
-        """The rows, pinned to the newest commit (or to ``as_of``): a Spark DataFrame whose files are pruned by every
-        filter put on it; an Arrow table without Spark."""
+        """The rows, pinned to the newest commit or to ``as_of``.
+
+        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark.
+        """
         return self._session.frame(self._snapshot(as_of))
 
     def create_view(self, name: str) -> None:
@@ -247,5 +251,3 @@ class Table:
 
     def _repr_html_(self) -> str:
         return table_html(self._snapshot(), self._session.engine.name)
-
-

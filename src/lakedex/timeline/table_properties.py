@@ -41,6 +41,14 @@ def _check_fields(kind: str, fields: Sequence[str]) -> None:
 
 
 _VERSION_8 = {
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.table.multiple.base.file.formats.enable": "false",
+    "hoodie.partition.metafile.use.base.format": "false",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.table.metadata.partitions.inflight": "",
+    "hoodie.table.index.defs.path": ".hoodie/.index_defs/index.json",
     "hoodie.table.type": "COPY_ON_WRITE",
     "hoodie.table.version": "8",
     "hoodie.table.initial.version": "8",
@@ -118,18 +126,10 @@ def new_table_properties(
         "hoodie.table.keygenerator.type": key_generator_type(record_key_fields, partition_fields),
         "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(url_encode).lower(),
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.populate.meta.fields": "true",
-        "hoodie.table.base.file.format": "PARQUET",
-        "hoodie.table.multiple.base.file.formats.enable": "false",
-        "hoodie.partition.metafile.use.base.format": "false",
-        "hoodie.table.cdc.enabled": "false",
         "hoodie.record.merge.mode": mode,
         "hoodie.record.merge.strategy.id": strategy,
         "hoodie.compaction.payload.class": payload,
         "hoodie.table.metadata.partitions": ",".join(sorted(metadata_partitions)),
-        "hoodie.table.metadata.partitions.inflight": "",
-        "hoodie.table.index.defs.path": ".hoodie/.index_defs/index.json",
     }
     if database:
         properties["hoodie.database.name"] = database

@@ -18,8 +18,8 @@ _VERSION_ADVICE: Final = {
     6: "upgrade it with Hudi 1.0.2 (hudi-cli: upgrade table --toVersion 8)",
     7: "version 7 is a half-way step of Hudi's upgrade; finish it with Hudi 1.0.2 (hudi-cli: upgrade table "
     "--toVersion 8)",
-    9: "a Hudi 1.1 writer made or upgraded it; downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), and "
-    "have Hudi 1.1 writers set hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays. "
+    9: "a Hudi 1.1 writer made or upgraded it; downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), "
+    "and have Hudi 1.1 writers set hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays. "
     "Reading works",
 }
 _READABLE_VERSIONS: Final = frozenset({8, 9})

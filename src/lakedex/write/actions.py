@@ -99,11 +99,13 @@ def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteR
     if present and len(present) != len(keys.partition_by):
         require_columns(incoming, keys.partition_by, "partition", snapshot.config.name)
     with_partitions = len(present) == len(keys.partition_by)
-    return _delete(handle, data, PrepareKeys(keys, with_partitions), snapshot, options, started, any_partition=not with_partitions)
+    return _delete(
+        handle, data, PrepareKeys(keys, with_partitions), snapshot, options, started, any_partition=not with_partitions
+    )
 
 
 def delete_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
-    """Delete rows that were read from the table when ``read_at`` was its last change (a frame with its meta columns)."""
+    """Delete rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
     started = time.perf_counter()
     prepare = PrepareKeys(StoredKeys(), True)
     return _delete(handle, data, prepare, _writable(handle), options, started, read_at=read_at)
@@ -217,5 +219,3 @@ def _ordering(snapshot: Snapshot) -> str | None:
     if config.merge_mode != "EVENT_TIME_ORDERING" or not config.ordering_fields:
         return None
     return config.ordering_fields[0]
-
-

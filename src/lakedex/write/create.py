@@ -48,8 +48,9 @@ def create_table(
     exist_ok: bool,
     options: Mapping[str, Any] | None,
 ) -> None:
-    """Make an empty table. Everything is checked before the first file is written; the settings come last, so that a
-    crash leaves no table.
+    """Make an empty table.
+
+    Everything is checked before the first file is written; the settings come last, so that a crash leaves no table.
 
     Raises:
         TableExistsError: a table is there already and ``exist_ok`` is False.
@@ -114,7 +115,8 @@ def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], tab
     kind = table_type.lower()
     if kind in ("mor", "merge_on_read"):
         raise UnsupportedFeatureError(
-            f"table {name}: merge-on-read tables are not done yet; create it with table_type='cow'", feature="merge-on-read"
+            f"table {name}: merge-on-read tables are not done yet; create it with table_type='cow'",
+            feature="merge-on-read",
         )
     if kind not in ("cow", "copy_on_write"):
         raise InvalidInputError(f"table {name}: table_type is 'cow' or 'mor', not {table_type!r}")
@@ -124,7 +126,8 @@ def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], tab
         raise InvalidInputError(f"table name {name!r}: use letters, digits, '_', '-' and '.'")
     if len(ordering_by) > 1:
         raise UnsupportedFeatureError(
-            f"table {name}: version 8 has one ordering field, not {', '.join(ordering_by)}", feature="several ordering fields"
+            f"table {name}: version 8 has one ordering field, not {', '.join(ordering_by)}",
+            feature="several ordering fields",
         )
 
 

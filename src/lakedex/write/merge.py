@@ -18,7 +18,7 @@ from lakedex.layout.conform import conform
 from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 
-__all__ = ["IncomingRows", "MergeRules", "SOFT_DELETE"]
+__all__ = ["SOFT_DELETE", "IncomingRows", "MergeRules"]
 
 SOFT_DELETE = "_hoodie_is_deleted"
 """A boolean column of the table whose true rows are deletes (``HoodieRecord.HOODIE_IS_DELETED_FIELD``)."""
@@ -144,8 +144,10 @@ def _delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """An ordering column as plain comparison takes it in Java's order: ``Double.compareTo`` has -0.0 before 0.0 and NaN
-    after infinity, so floats become the integers that sort alike."""
+    """An ordering column whose plain comparison is Java's.
+
+    ``Double.compareTo`` has -0.0 before 0.0 and NaN after infinity, so floats become the integers that sort alike.
+    """
     if not pa.types.is_floating(column.type):
         return column
     numbers = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)

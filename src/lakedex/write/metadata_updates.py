@@ -173,5 +173,3 @@ def _known_stats(
         else:
             unknown.append(base)
     return known, unknown
-
-

@@ -257,7 +257,8 @@ def parse_options(options: Mapping[str, Any] | None) -> WriteOptions:
         elif name in _FIXED:
             if value.lower() != _FIXED[name].lower():
                 raise OptionError(
-                    f"option {name}={value} is not supported: lakedex writes tables with {name}={_FIXED[name]}", option=name
+                    f"option {name}={value} is not supported: lakedex writes tables with {name}={_FIXED[name]}",
+                    option=name,
                 )
         elif name in REFUSED:
             raise OptionError(f"option {name} is not taken here: {REFUSED[name]}", option=name)

@@ -110,7 +110,12 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
         check_paths(handle.base_path, plan.keys, summary)
     notes = list(options.notes)
     if not summary.num_rows:
-        return WriteResult(instant=None, operation=plan.operation.value, notes=(*notes, "the frame has no rows"), seconds=time.perf_counter() - started)
+        return WriteResult(
+            instant=None,
+            operation=plan.operation.value,
+            notes=(*notes, "the frame has no rows"),
+            seconds=time.perf_counter() - started,
+        )
     for attempt in range(options.conflict_retries + 1):
         transaction = Transaction(handle, options, plan.operation)
         transaction.begin()
@@ -140,7 +145,9 @@ def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
         return table
     totals: dict[str | None, dict[str, Any]] = {}
     for row in table.to_pylist():
-        total = totals.setdefault(row[PARTITION], {PARTITION: row[PARTITION], "rows": 0, "bad_keys": 0, "bytes": 0, "keys": []})
+        total = totals.setdefault(
+            row[PARTITION], {PARTITION: row[PARTITION], "rows": 0, "bad_keys": 0, "bytes": 0, "keys": []}
+        )
         for name in ("rows", "bad_keys", "bytes"):
             total[name] += row[name]
         total["keys"] += row["keys"]
@@ -216,8 +223,8 @@ class _Attempt:
             last = self._snapshot.timeline.last_changed
             theirs = None if last is None else last.requested
             raise CommitConflictError(
-                f"{self.handle.base_path}: commit {theirs} came after the rows were read at {self.plan.read_at}; nothing "
-                "was written, run the call again",
+                f"{self.handle.base_path}: commit {theirs} came after the rows were read at {self.plan.read_at}; "
+                "nothing was written, run the call again",
                 ours=self.transaction.instant,
                 theirs=theirs,
                 file_groups=frozenset(),
@@ -253,7 +260,9 @@ class _Attempt:
         engine, plan = self.handle.engine, self.plan
         if not plan.look_up or not files:
             return plan.frame, {}
-        tags = tag(engine, plan.frame, self._snapshot, files, self.options, self.report, any_partition=plan.any_partition)
+        tags = tag(
+            engine, plan.frame, self._snapshot, files, self.options, self.report, any_partition=plan.any_partition
+        )
         if plan.fail_known and self.report.matches:
             known = engine.collect(tags.frame).column(KEY)[0].as_py()
             raise InvalidInputError(
@@ -262,7 +271,11 @@ class _Attempt:
                 column=", ".join(plan.keys.record_key),
                 count=self.report.matches,
             )
-        frame = engine.join(_without(engine, plan.frame, PARTITION) if plan.any_partition else plan.frame, tags.frame, [KEY] if plan.any_partition else [PARTITION, KEY])
+        frame = engine.join(
+            _without(engine, plan.frame, PARTITION) if plan.any_partition else plan.frame,
+            tags.frame,
+            [KEY] if plan.any_partition else [PARTITION, KEY],
+        )
         return frame, tags.matched
 
     def _targets(self, files: Sequence[TagFile], matched: Mapping[str, int]) -> tuple[Targets, dict[int, int]]:
@@ -310,7 +323,15 @@ class _Attempt:
         return float(min(max(in_memory / PACKING, 1.0), self.options.record_size_estimate))
 
     def _routed_schema(self) -> pa.Schema:
-        return pa.schema([(GROUP, pa.int32()), (KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self._payload()])
+        return pa.schema(
+            [
+                (GROUP, pa.int32()),
+                (KEY, pa.string()),
+                (PARTITION, pa.string()),
+                (POSITION, pa.int64()),
+                *self._payload(),
+            ]
+        )
 
     def _payload(self) -> list[pa.Field]:
         return [] if self.plan.rules.delete_all else list(self.plan.schema)
@@ -354,5 +375,3 @@ class _Without:
 def _without(engine: Engine, frame: Frame, column: str) -> Frame:
     kept = pa.schema([field for field in frame.schema if field.name != column])
     return engine.map(frame, _Without(kept))
-
-

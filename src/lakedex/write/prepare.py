@@ -18,7 +18,18 @@ from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 
-__all__ = ["FILE", "GROUP", "KEY", "PARTITION", "POSITION", "Prepare", "PrepareKeys", "Summarise", "check_keys", "check_paths"]
+__all__ = [
+    "FILE",
+    "GROUP",
+    "KEY",
+    "PARTITION",
+    "POSITION",
+    "Prepare",
+    "PrepareKeys",
+    "Summarise",
+    "check_keys",
+    "check_paths",
+]
 
 KEY = "__lakedex_key"
 PARTITION = "__lakedex_partition"
@@ -153,8 +164,8 @@ def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Tab
     if bad:
         fields = ", ".join(keys.record_key)
         raise InvalidInputError(
-            f"table {table_name}: {bad} of {pc.sum(summary.column('rows')).as_py()} rows have a null or empty record key "
-            f"(column {fields}); filter them out or fill the column",
+            f"table {table_name}: {bad} of {pc.sum(summary.column('rows')).as_py()} rows have a null or empty record "
+            f"key (column {fields}); filter them out or fill the column",
             column=fields,
             count=bad,
         )

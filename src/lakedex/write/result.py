@@ -50,8 +50,9 @@ class TaggingReport:
     def __str__(self) -> str:
         times = ", ".join(f"{level} {seconds:.2f} s" for level, seconds in self.seconds.items())
         return (
-            f"files {self.files_listed} → {self.files_after_ranges} after ranges → {self.files_after_blooms} after blooms"
-            f" → {self.files_opened} opened; {self.keys_probed:,} keys, {self.false_positives} false positives;"
+            f"files {self.files_listed} → {self.files_after_ranges} after ranges"
+            f" → {self.files_after_blooms} after blooms → {self.files_opened} opened;"
+            f" {self.keys_probed:,} keys, {self.false_positives} false positives;"
             f" {self.requests} requests, {_size(self.bytes_read)}{f' ({times})' if times else ''}"
         )
 
@@ -95,7 +96,8 @@ class WriteResult:
         head = (
             f"{self.operation.lower()} {self.instant or '(nothing to write)'}: "
             f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted; "
-            f"{self.files_written} files, {_size(self.bytes_written)} (+{_size(self.metadata_bytes)} metadata), {self.seconds:.2f} s"
+            f"{self.files_written} files, {_size(self.bytes_written)} (+{_size(self.metadata_bytes)} metadata), "
+            f"{self.seconds:.2f} s"
         )
         lines = [head]
         if self.tagging.source != "none":
@@ -121,7 +123,10 @@ class WriteResult:
             ("index", str(report) if report.source != "none" else "–"),
             *(("note", note) for note in (*self.notes, *report.notes)),
         ]
-        body = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>" for k, v in rows)
+        body = "".join(
+            f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>"
+            for k, v in rows
+        )
         return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
 
 

@@ -36,7 +36,7 @@ class Bins:
 
     Attributes:
         groups: numbers of the groups.
-        edges: ascending numbers in the key space; a key goes to the bin that its number falls into. One fewer than groups.
+        edges: ascending numbers in the key space, one fewer than groups; a key goes to the bin of its number.
         skip: bytes that all keys share, left out of a key's number; -1 routes by hash instead of by range.
     """
 
@@ -124,7 +124,9 @@ def key_numbers(keys: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
         return np.empty(0, np.uint64)
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(1, np.uint8)
+    data = (
+        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(1, np.uint8)
+    )
     numbers = np.zeros(len(keys), np.uint64)
     for step in range(8):
         at = offsets[:-1] + skip + step
@@ -151,7 +153,10 @@ class Route:
         for batch in batches:
             groups = self._groups(batch)
             keep = groups >= 0
-            columns = [pa.array(groups, pa.int32()), *(batch.column(batch.schema.get_field_index(f.name)) for f in list(self.schema)[1:])]
+            columns = [
+                pa.array(groups, pa.int32()),
+                *(batch.column(batch.schema.get_field_index(f.name)) for f in list(self.schema)[1:]),
+            ]
             routed = pa.RecordBatch.from_arrays(columns, schema=self.schema)
             yield routed if keep.all() else routed.filter(pa.array(keep))
 
@@ -187,5 +192,3 @@ class Route:
             numbers = hash_keys(keys, 1).hashes[0].astype(np.uint64)
         edges = np.array(bins.edges, np.uint64)
         return np.array(bins.groups, np.int32)[np.searchsorted(edges, numbers, side="right")]
-
-

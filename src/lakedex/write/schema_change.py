@@ -36,7 +36,9 @@ def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
     check_names(schema)
     for name in schema.names:
         if name.startswith(_RESERVED):
-            raise InvalidInputError(f"column {name!r}: names that start with {_RESERVED} are lakedex's own", column=name)
+            raise InvalidInputError(
+                f"column {name!r}: names that start with {_RESERVED} are lakedex's own", column=name
+            )
     return avro_to_arrow(arrow_to_avro(schema, table_name))
 
 

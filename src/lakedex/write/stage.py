@@ -85,7 +85,12 @@ class WriteGroups:
         task = current_task()
         name = BaseFileName(target.file_id, str(task), self.instant)
         incoming = IncomingRows(
-            rows, self.rules, self.file_schema, self.instant, str(name), f"{self.instant}_{task.partition}_{target.file_id[:8]}-"
+            rows,
+            self.rules,
+            self.file_schema,
+            self.instant,
+            str(name),
+            f"{self.instant}_{task.partition}_{target.file_id[:8]}-",
         )
         if target.base is None and incoming.inserts().num_rows == 0:
             return None
@@ -152,7 +157,9 @@ class WriteGroups:
         self.storage.write(marker, b"")
         metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
         if target.base is None and not self.storage.exists(metafile):
-            content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(target.partition)}\n"
+            content = (
+                f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(target.partition)}\n"
+            )
             try:
                 self.storage.create(metafile, content.encode("ascii"))
             except FileExistsError:

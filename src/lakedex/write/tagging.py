@@ -65,7 +65,9 @@ class Tags:
     matched: dict[str, int] = field(default_factory=dict)
 
 
-def find_key_ranges(engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None) -> list[TagFile]:
+def find_key_ranges(
+    engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
+) -> list[TagFile]:
     """All base files of the partitions (of the table for None) with what is known of their keys."""
     bases = [item.base_file for item in snapshot.slices(partitions) if item.base_file is not None]
     report.files_listed = len(bases)
@@ -88,7 +90,9 @@ def nearest_first(files: Sequence[TagFile], keys: Sequence[str]) -> list[TagFile
 
     Files of unknown range come last, smallest first; without keys all do.
     """
-    ranged = sorted((file for file in files if file.low is not None and file.high is not None), key=lambda file: str(file.high))
+    ranged = sorted(
+        (file for file in files if file.low is not None and file.high is not None), key=lambda file: str(file.high)
+    )
     others = sorted((file for file in files if file.low is None or file.high is None), key=lambda file: file.base.size)
     if not keys:
         return sorted(files, key=lambda file: file.base.size)
@@ -212,7 +216,12 @@ class _Counts:
 
     def as_batch(self) -> pa.RecordBatch:
         """The figures as a row among candidates."""
-        columns = [pa.array([-1], pa.int32()), pa.nulls(1, pa.string()), pa.nulls(1, pa.string()), pa.array([pickle.dumps(self)])]
+        columns = [
+            pa.array([-1], pa.int32()),
+            pa.nulls(1, pa.string()),
+            pa.nulls(1, pa.string()),
+            pa.array([pickle.dumps(self)]),
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=_CANDIDATES)
 
 

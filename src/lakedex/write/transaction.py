@@ -374,5 +374,3 @@ def _write_stats(results: Sequence[GroupResult]) -> dict[str, tuple[WriteStat, .
         )
         stats[result.partition] = (*stats.get(result.partition, ()), stat)
     return stats
-
-

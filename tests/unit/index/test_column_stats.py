@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import all_types
-from table_kit import OWN_FILE, make, rows
 
-from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.codec.avro import metadata_schema_json
+from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.index.column_stats import (
     ALWAYS_INDEXED,
     ColumnStat,
@@ -34,6 +33,7 @@ from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.partitions import column_stats_key, partition_stats_key
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
+from table_kit import OWN_FILE, make, rows
 
 NAN, INF = math.nan, math.inf
 UTC = dt.UTC
@@ -69,7 +69,12 @@ BOUNDS: list[tuple[pa.DataType, list[Any], Any, Any]] = [
     (pa.float64(), [-INF, 1.0], -INF, 1.0),
     (pa.decimal128(10, 2), [Decimal("9.99"), Decimal("-1.50"), None], Decimal("-1.50"), Decimal("9.99")),
     (pa.date32(), [dt.date(1970, 1, 2), dt.date(1969, 12, 31), None], -1, 1),
-    (STAMP, [dt.datetime(1970, 1, 1, 0, 0, 0, 7, UTC), None, dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)], -1, 7),
+    (
+        STAMP,
+        [dt.datetime(1970, 1, 1, 0, 0, 0, 7, UTC), None, dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)],
+        -1,
+        7,
+    ),
     (pa.timestamp("us"), [dt.datetime(1970, 1, 1, 0, 0, 1)], 1_000_000, 1_000_000),
     (pa.timestamp("ms", "UTC"), [dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)], 1000, 1000),
     (pa.string(), ["b", None, "é", ""], "", "é"),
@@ -86,7 +91,12 @@ def test_bounds(kind: pa.DataType, values: list[Any], low: Any, high: Any, chunk
     assert not stat.all_null
     back = stored(stat, kind)
     assert back is not None
-    assert (back.minimum, back.maximum, back.value_count, back.null_count) == (low, high, stat.value_count, stat.null_count)
+    assert (back.minimum, back.maximum, back.value_count, back.null_count) == (
+        low,
+        high,
+        stat.value_count,
+        stat.null_count,
+    )
 
 
 @pytest.mark.parametrize("kind", sorted({str(kind): kind for kind, *_ in BOUNDS}.values(), key=str), ids=str)
@@ -236,7 +246,9 @@ def test_merged() -> None:
     assert merge_stats("c", [stat(None, None, 1, 1)]).all_null
 
 
-@pytest.mark.parametrize("others", [[stat(NAN, NAN), stat(1.0, 2.0)], [stat(1.0, 2.0), stat(1.5, NAN)], [stat(1.0, 2.0), stat(NAN, NAN)]])
+@pytest.mark.parametrize(
+    "others", [[stat(NAN, NAN), stat(1.0, 2.0)], [stat(1.0, 2.0), stat(1.5, NAN)], [stat(1.0, 2.0), stat(NAN, NAN)]]
+)
 def test_nan_survives_merging(others: list[ColumnStat]) -> None:
     merged = merge_stats("c", others)
     assert merged.minimum == 1.0

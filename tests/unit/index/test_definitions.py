@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from table_kit import ROWS, make, rows
 
 from lakedex.errors import CorruptFileError
 from lakedex.index.definitions import (
@@ -14,6 +13,7 @@ from lakedex.index.definitions import (
     with_column_stats,
 )
 from lakedex.io.local import LocalStorage
+from table_kit import ROWS, make, rows
 
 META = ["_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key"]
 
@@ -28,7 +28,12 @@ def test_no_file_is_no_definition(tmp_path: Path) -> None:
 
 
 def test_others_are_kept(tmp_path: Path) -> None:
-    other = {"indexName": "expr_index_x", "indexType": "column_stats", "sourceFields": ["x"], "indexOptions": {"a": "b"}}
+    other = {
+        "indexName": "expr_index_x",
+        "indexType": "column_stats",
+        "sourceFields": ["x"],
+        "indexOptions": {"a": "b"},
+    }
     document = with_column_stats({"indexDefinitions": {"expr_index_x": other}, "more": 1}, ["a", "b"])
     path = tmp_path / "index.json"
     path.write_bytes(encode_definitions(document))

@@ -26,7 +26,9 @@ STORE = LocalStorage()
 
 
 def with_meta(table: pa.Table, keys: list[str]) -> pa.Table:
-    meta = {name: pa.array(keys) if name == "_hoodie_record_key" else pa.array(["x"] * len(keys)) for name in META_COLUMNS}
+    meta = {
+        name: pa.array(keys) if name == "_hoodie_record_key" else pa.array(["x"] * len(keys)) for name in META_COLUMNS
+    }
     return pa.table({**meta, **dict(zip(table.schema.names, table.columns, strict=True))})
 
 

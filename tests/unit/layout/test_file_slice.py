@@ -9,7 +9,7 @@ def slices(files: Mapping[str, int], partition: str = "p", **more: object) -> li
     return latest_slices({partition: files}, lambda i: i in DONE, DONE.get, **more)  # type: ignore[arg-type]
 
 
-def base(file_id: str, instant: str, token: str = "0-0-0") -> str:  # noqa: S107
+def base(file_id: str, instant: str, token: str = "0-0-0") -> str:
     return f"{file_id}_{token}_{instant}.parquet"
 
 

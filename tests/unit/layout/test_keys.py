@@ -165,7 +165,9 @@ def test_value_text(column: pa.Array, texts: list[str | None]) -> None:
     assert found.to_pylist() == texts
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.int32()), pa.struct([("x", pa.int32())]), pa.map_(pa.string(), pa.int32())])
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.list_(pa.int32()), pa.struct([("x", pa.int32())]), pa.map_(pa.string(), pa.int32())]
+)
 def test_types_that_make_no_key_are_named(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedFeatureError, match="cannot be part of a record key") as caught:
         value_text(pa.nulls(1, kind))

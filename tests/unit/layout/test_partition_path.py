@@ -74,7 +74,10 @@ TYPED: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int64(), [0, -(2**63)]),
     (pa.bool_(), [True, False]),
     (pa.date32(), [dt.date(1970, 1, 1), dt.date(1899, 12, 31), dt.date(2999, 1, 2)]),
-    (pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, 2, 3, 4, 5, 678901, dt.UTC), dt.datetime(1960, 1, 1, tzinfo=dt.UTC)]),
+    (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(2024, 1, 2, 3, 4, 5, 678901, dt.UTC), dt.datetime(1960, 1, 1, tzinfo=dt.UTC)],
+    ),
     (pa.timestamp("us"), [dt.datetime(2024, 1, 2, 3, 4, 5, 678901)]),
     (pa.decimal128(10, 2), [Decimal("1.50"), Decimal("-0.01"), Decimal("0.00")]),
     (pa.float64(), [1.5, -2e10, 1e-5, float("inf"), 0.1]),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_kit import ROWS, base_files, make, rows
 
 from lakedex import Table
 from lakedex.codec.avro import metadata_schema_json
@@ -44,6 +43,7 @@ from lakedex.metadata.records import (
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataCache, MetadataStore
 from lakedex.timeline.transitions import create_inflight, create_requested, remove_pending
+from table_kit import ROWS, base_files, make, rows
 
 STORE = LocalStorage()
 
@@ -80,10 +80,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ------------------------------------------------------------------------------------------------------- bootstrap
 def test_a_new_table_has_all_file_groups(empty: Path) -> None:
     root = empty / ".hoodie" / "metadata"
-    found = {folder.name: sorted(p.name for p in folder.iterdir()) for folder in root.iterdir() if folder.name != ".hoodie"}
+    found = {
+        folder.name: sorted(p.name for p in folder.iterdir()) for folder in root.iterdir() if folder.name != ".hoodie"
+    }
     meta = ".hoodie_partition_metadata"
     wanted = {
-        "files": sorted([".files-0000-0_00000000000000000.log.1_0-0-0", "files-0000-0_0-0-0_00000000000000000.hfile", meta]),
+        "files": sorted(
+            [".files-0000-0_00000000000000000.log.1_0-0-0", "files-0000-0_0-0-0_00000000000000000.hfile", meta]
+        ),
         "column_stats": [*(f".col-stats-{n:04d}-0_00000000000000001.log.1_0-0-0" for n in range(2)), meta],
         "bloom_filters": [*(f".bloom-filters-{n:04d}-0_00000000000000002.log.1_0-0-0" for n in range(4)), meta],
         "partition_stats": [".partition-stats-0000-0_00000000000000003.log.1_0-0-0", meta],
@@ -110,7 +114,12 @@ def test_the_first_base_file_says_that_there_is_no_partition(empty: Path) -> Non
     store = load(empty)
     assert store.partition_paths() == []
     assert store.file_listing() == {}
-    assert [len(store.file_groups(name)) for name in ("files", "column_stats", "bloom_filters", "partition_stats")] == [1, 2, 4, 1]
+    assert [len(store.file_groups(name)) for name in ("files", "column_stats", "bloom_filters", "partition_stats")] == [
+        1,
+        2,
+        4,
+        1,
+    ]
 
 
 def test_group_counts_are_options(tmp_path: Path) -> None:
@@ -138,7 +147,9 @@ def test_options_choose_the_partitions(tmp_path: Path, options: dict[str, Any], 
     table.upsert(rows(("1", "a", 2, 2), ("2", "b", 2, 2)))
     table.delete("id = '2'")
     assert table.scan().count() == 1
-    assert {p.name for p in (tmp_path / ".hoodie" / "metadata").iterdir() if p.name != ".hoodie"} == set(wanted.split(","))
+    assert {p.name for p in (tmp_path / ".hoodie" / "metadata").iterdir() if p.name != ".hoodie"} == set(
+        wanted.split(",")
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- reading
@@ -165,7 +176,10 @@ def test_points_and_prefixes_agree(written: Path) -> None:
     part = store.scan("column_stats", [prefix, prefix])
     assert part == {key: record for key, record in everything.items() if key.startswith(prefix)}
     assert len(part) == 2
-    names = {record["ColumnStatsMetadata"]["columnName"] for record in store.scan("column_stats", [column_stats_prefix("n")]).values()}
+    names = {
+        record["ColumnStatsMetadata"]["columnName"]
+        for record in store.scan("column_stats", [column_stats_prefix("n")]).values()
+    }
     assert names == {"n"}
     blooms = store.scan("bloom_filters", [bloom_prefix("city=a")])
     assert len(blooms) == 2
@@ -213,12 +227,18 @@ def test_keys() -> None:
 
 # ------------------------------------------------------------------------------------------------------- merging
 def test_records_of_one_key_merge_over_commits(empty: Path) -> None:
-    commit(empty, t(1), {"files": [("p", files_record({"f1": 10, "f2": 20})), (ALL_PARTITIONS, all_partitions_record(["p"]))]})
+    commit(
+        empty,
+        t(1),
+        {"files": [("p", files_record({"f1": 10, "f2": 20})), (ALL_PARTITIONS, all_partitions_record(["p"]))]},
+    )
     commit(empty, t(2), {"files": [("p", files_record({"f3": 30, "f1": 5}, ["f2"])), ("q", files_record({"g": 1}))]})
     store = load(empty)
     assert store.file_listing(["p", "q"]) == {"p": {"f1": 10, "f3": 30}, "q": {"g": 1}}
     assert store.partition_paths() == ["p"]
-    commit(empty, t(3), {"files": [("p", files_record({"f2": 21})), (ALL_PARTITIONS, all_partitions_record(["q"], ["p"]))]})
+    commit(
+        empty, t(3), {"files": [("p", files_record({"f2": 21})), (ALL_PARTITIONS, all_partitions_record(["q"], ["p"]))]}
+    )
     store = load(empty)
     assert store.file_listing(["p"]) == {"p": {"f1": 10, "f3": 30, "f2": 21}}
     assert store.partition_paths() == ["q"]
@@ -226,7 +246,10 @@ def test_records_of_one_key_merge_over_commits(empty: Path) -> None:
 
 def test_more_than_64_partitions_are_read_in_one_pass(empty: Path) -> None:
     names = [f"p{n:03d}" for n in range(80)]
-    updates = [*((name, files_record({f"{name}-f": 1})) for name in names), (ALL_PARTITIONS, all_partitions_record(names))]
+    updates = [
+        *((name, files_record({f"{name}-f": 1})) for name in names),
+        (ALL_PARTITIONS, all_partitions_record(names)),
+    ]
     commit(empty, t(1), {"files": updates})
     assert load(empty).file_listing() == {name: {f"{name}-f": 1} for name in names}
 
@@ -236,7 +259,14 @@ def stat(low: int | None, high: int | None, *, tight: bool = False, deleted: boo
         return None if value is None else ("org.apache.hudi.avro.model.IntWrapper", {"value": value})
 
     record = stats_record(
-        "f", "c", minimum=wrap(low), maximum=wrap(high), value_count=rows, null_count=1, total_size=5, total_uncompressed_size=6
+        "f",
+        "c",
+        minimum=wrap(low),
+        maximum=wrap(high),
+        value_count=rows,
+        null_count=1,
+        total_size=5,
+        total_uncompressed_size=6,
     )
     record["ColumnStatsMetadata"]["isTightBound"] = tight
     record["ColumnStatsMetadata"]["isDeleted"] = deleted
@@ -261,9 +291,18 @@ def test_column_stats_widen_unless_they_are_tight(older: Record, newer: Record, 
 
 def test_a_deleted_record_is_deleted(empty: Path) -> None:
     key = column_stats_key("n", "p", "f")
-    commit(empty, t(1), {"column_stats": [(key, stat(1, 2))], "bloom_filters": [("b", bloom_record("SIMPLE", t(1), b"x"))]})
+    commit(
+        empty, t(1), {"column_stats": [(key, stat(1, 2))], "bloom_filters": [("b", bloom_record("SIMPLE", t(1), b"x"))]}
+    )
     assert not is_deleted(load(empty).get_many("column_stats", [key])[key])
-    commit(empty, t(2), {"column_stats": [(key, stat(None, None, deleted=True))], "bloom_filters": [("b", bloom_record("SIMPLE", t(2), b"", deleted=True))]})
+    commit(
+        empty,
+        t(2),
+        {
+            "column_stats": [(key, stat(None, None, deleted=True))],
+            "bloom_filters": [("b", bloom_record("SIMPLE", t(2), b"", deleted=True))],
+        },
+    )
     store = load(empty)
     assert is_deleted(store.get_many("column_stats", [key])[key])
     assert is_deleted(store.get_many("bloom_filters", ["b"])["b"])
@@ -283,7 +322,8 @@ def put_log(path: Path, instant: str, content: bytes, partition: str = "files", 
 def data_block(items: list[tuple[str, Record]], instant: str) -> bytes:
     schema = metadata_schema_json()
     content = write_hfile(
-        [(key.encode(), encode_metadata_record(record)) for key, record in sorted(items)], info={"schema": schema.encode()}
+        [(key.encode(), encode_metadata_record(record)) for key, record in sorted(items)],
+        info={"schema": schema.encode()},
     )
     return encode_log_block("HFILE_DATA", {"INSTANT_TIME": instant, "SCHEMA": schema}, content)
 
@@ -344,7 +384,8 @@ def test_a_newer_base_file_ends_the_logs_before_it(empty: Path) -> None:
     commit(empty, t(1), {"files": [("p", files_record({"f": 1}))]})
     commit(empty, t(3), {"files": [("p", files_record({"h": 1}))]})
     content = write_hfile(
-        [(b"p", encode_metadata_record(files_record({"f": 1, "g": 1})))], info={"schema": metadata_schema_json().encode()}
+        [(b"p", encode_metadata_record(files_record({"f": 1, "g": 1})))],
+        info={"schema": metadata_schema_json().encode()},
     )
     folder = empty / ".hoodie" / "metadata"
     (folder / "files" / f"files-0000-0_0-0-0_{t(2)}.hfile").write_bytes(content)
@@ -483,5 +524,3 @@ def test_a_store_is_read_by_many_threads(written: Path) -> None:
 def test_live_files_of_nothing() -> None:
     assert live_files(None) == {}
     assert live_files({"type": 2}) == {}
-
-

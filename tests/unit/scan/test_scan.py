@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from compare import assert_same_rows
 from samples import all_types
-from table_kit import OWN_FILE, ROWS, make, own, rows
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.scan.plan import PruneStage, ScanPlan, size_text
+from table_kit import OWN_FILE, ROWS, make, own, rows
 
 NAN = float("nan")
 
@@ -134,7 +134,10 @@ def test_a_plan_without_a_condition(table: Table) -> None:
 
 
 def test_why_an_index_was_not_used(tmp_path: Path) -> None:
-    options = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
+    options = {
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.index.bloom.filter.enable": "false",
+    }
     bare = make(tmp_path / "bare", rows(("1", "a", 1, 1)), options=options)
     assert bare.scan("id = '2'").plan().unused == (
         "column_stats: not in the table's metadata", "bloom_filters: not in the table's metadata",
@@ -158,7 +161,9 @@ def test_sizes_for_people() -> None:
     empty = ScanPlan(table="t", instant=None, where="x < 1", files_total=0, bytes_total=0, files=())
     assert "(no commit)" in str(empty)
     assert empty.summary == "0 of 0 files · 0 B of 0 B"
-    stage = PruneStage(name="p", before=0, after=0, bytes_before=0, bytes_after=0, requests=0, bytes_read=0, seconds=0, terms=())
+    stage = PruneStage(
+        name="p", before=0, after=0, bytes_before=0, bytes_after=0, requests=0, bytes_read=0, seconds=0, terms=()
+    )
     assert stage.note == ""
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from samples import all_types
-from table_kit import ROWS, base_files, make, rows
 
 from lakedex import Table
+from table_kit import ROWS, base_files, make, rows
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,13 @@ def test_card(path: Path) -> None:
     table = Table.open(path)
     assert repr(table) == f"Table({str(path)!r}, engine=local)"
     card = str(table)
-    for line in ("table         trips", "record key    id", "partition by  city", "ordering by   ts", "files         3,"):
+    for line in (
+        "table         trips",
+        "record key    id",
+        "partition by  city",
+        "ordering by   ts",
+        "files         3,",
+    ):
         assert line in card
     assert "commits       3, newest " in card
     assert "columns       4: id, city, ts, n" in card
@@ -84,7 +90,9 @@ def test_inspect_column_stats(path: Path) -> None:
 
 def test_inspect_shows_bounds_as_text(tmp_path: Path) -> None:
     table = make(tmp_path, all_types(local_timestamp=True).slice(0, 2), record_key="key")
-    found = {row["column_name"]: (row["min_value"], row["max_value"]) for row in table.inspect.column_stats().to_pylist()}
+    found = {
+        row["column_name"]: (row["min_value"], row["max_value"]) for row in table.inspect.column_stats().to_pylist()
+    }
     assert found["money"] == ("-99999999.99", "1.25")
     assert found["day"] == ("1899-12-31", "1970-01-01")
     assert found["moment"] == ("1950-01-01 00:00:00.000001Z", "2020-01-02 03:04:05.678901Z")
@@ -118,10 +126,15 @@ def test_inspect_timeline(path: Path) -> None:
 
 
 def test_inspect_without_indexes(tmp_path: Path) -> None:
-    options = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
+    options = {
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.index.bloom.filter.enable": "false",
+    }
     inspect = make(tmp_path, rows(("1", "a", 1, 1)), options=options).inspect
     assert inspect.column_stats().num_rows == 0
     assert inspect.bloom_filters().num_rows == 0
     assert inspect.files().num_rows == 1
     empty = make(tmp_path / "empty", schema=ROWS).inspect
-    assert [view().num_rows for view in (empty.files, empty.column_stats, empty.bloom_filters, empty.timeline)] == [0] * 4
+    assert [view().num_rows for view in (empty.files, empty.column_stats, empty.bloom_filters, empty.timeline)] == [
+        0
+    ] * 4

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from compare import assert_same_rows
 from samples import all_types
-from table_kit import OWN_FILE, ROWS, base_files, make, own, picture, rows
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
 from lakedex.types import META_COLUMNS
 from lakedex.write.result import TaggingReport, WriteResult
+from table_kit import ROWS, base_files, make, own, picture, rows
 
 TWO = rows(("1", "a", 1, 1), ("2", "b", 1, 2))
 ACTIONS = ("bulk_insert", "insert", "upsert")
@@ -166,7 +166,12 @@ def test_repeated_keys_of_an_insert(tmp_path: Path, action: str, combine: bool) 
 @pytest.mark.parametrize("partition_by", [(), "city"], ids=str)
 @pytest.mark.parametrize("columns", [["id"], ["id", "city"], ["id", "city", "ts", "n"], ["n", "id"]], ids=str)
 def test_delete_by_keys(tmp_path: Path, partition_by: Any, columns: list[str]) -> None:
-    table = make(tmp_path, rows(("1", "a", 5, 1), ("2", "b", 5, 2), ("3", "b", 5, 3)), partition_by=partition_by, ordering_by="ts")
+    table = make(
+        tmp_path,
+        rows(("1", "a", 5, 1), ("2", "b", 5, 2), ("3", "b", 5, 3)),
+        partition_by=partition_by,
+        ordering_by="ts",
+    )
     result = table.delete(rows(("1", "a", 1, 0), ("3", "b", 1, 0), ("9", "z", 1, 0)).select(columns))
     assert (result.inserted, result.updated, result.deleted) == (0, 0, 2)
     assert result.operation == "DELETE"
@@ -192,10 +197,18 @@ def test_delete_with_half_of_the_partition(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "where, left",
-    [("n = 1", ["2", "3"]), ("city = 'b' and n > 2", ["1", "2"]), ("n is null", ["1", "2", "3"]), ("true", []), ("id in ('1','3')", ["2"])],
+    [
+        ("n = 1", ["2", "3"]),
+        ("city = 'b' and n > 2", ["1", "2"]),
+        ("n is null", ["1", "2", "3"]),
+        ("true", []),
+        ("id in ('1','3')", ["2"]),
+    ],
 )
 def test_delete_where(tmp_path: Path, where: str, left: list[str]) -> None:
-    table = make(tmp_path, rows(("1", "a", 1, 1), ("2", "b", 1, 2), ("3", "b", 1, 3)), partition_by="city", ordering_by="ts")
+    table = make(
+        tmp_path, rows(("1", "a", 1, 1), ("2", "b", 1, 2), ("3", "b", 1, 3)), partition_by="city", ordering_by="ts"
+    )
     result = table.delete(where)
     assert result.deleted == 3 - len(left)
     assert [key for (key,) in own(table, "id")] == left
@@ -224,10 +237,16 @@ def test_delete_of_nothing_leaves_nothing(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------- update
 def test_update(tmp_path: Path) -> None:
-    table = make(tmp_path, rows(("1", "a", 5, 1), ("2", "b", 5, None), ("3", "b", 5, 3)), partition_by="city", ordering_by="ts")
+    table = make(
+        tmp_path, rows(("1", "a", 5, 1), ("2", "b", 5, None), ("3", "b", 5, 3)), partition_by="city", ordering_by="ts"
+    )
     result = table.update({"n": "n + 10", "ts": "1"}, "n >= 1")
     assert (result.inserted, result.updated, result.deleted) == (0, 2, 0)
-    assert own(table) == [("1", "a", 1, 11), ("2", "b", 5, None), ("3", "b", 1, 13)]  # Also to a smaller ordering value.
+    assert own(table) == [
+        ("1", "a", 1, 11),
+        ("2", "b", 5, None),
+        ("3", "b", 1, 13),
+    ]  # Also to a smaller ordering value.
     assert table.update({"N": "null"}).updated == 3
     assert own(table, "n") == [(None,)] * 3
     before = picture(tmp_path)
@@ -237,7 +256,12 @@ def test_update(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "assignments, message",
-    [({}, "needs set="), ({"id": "'x'"}, "part of the record key"), ({"city": "'x'"}, "part of the record key or partition"), ({"nn": "1"}, "update column 'nn' .* did you mean 'n'")],
+    [
+        ({}, "needs set="),
+        ({"id": "'x'"}, "part of the record key"),
+        ({"city": "'x'"}, "part of the record key or partition"),
+        ({"nn": "1"}, "update column 'nn' .* did you mean 'n'"),
+    ],
 )
 def test_update_refuses(tmp_path: Path, assignments: dict[str, str], message: str) -> None:
     table = make(tmp_path, TWO, partition_by="city")

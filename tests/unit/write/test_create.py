@@ -3,7 +3,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from table_kit import ROWS, make, own, picture, properties, rows
 
 from lakedex import Table
 from lakedex.errors import (
@@ -14,6 +13,7 @@ from lakedex.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from table_kit import ROWS, make, own, picture, properties, rows
 
 
 def test_a_new_table(tmp_path: Path) -> None:
@@ -38,7 +38,12 @@ def test_a_new_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "keys, partitions, generator",
-    [("id", (), "NON_PARTITION"), ("id", "city", "SIMPLE"), (["id", "n"], "city", "COMPLEX"), ("id", ["city", "n"], "COMPLEX")],
+    [
+        ("id", (), "NON_PARTITION"),
+        ("id", "city", "SIMPLE"),
+        (["id", "n"], "city", "COMPLEX"),
+        ("id", ["city", "n"], "COMPLEX"),
+    ],
 )
 def test_key_generators(tmp_path: Path, keys: Any, partitions: Any, generator: str) -> None:
     make(tmp_path, schema=ROWS, record_key=keys, partition_by=partitions)
@@ -106,7 +111,11 @@ def test_what_a_dead_create_left_is_cleared(tmp_path: Path) -> None:
         ({"schema": pa.schema([("id", pa.string()), ("$c", pa.int32())])}, InvalidInputError, r"\$c"),
         ({"schema": pa.schema([("id", pa.string()), ("360p", pa.int32())])}, InvalidInputError, "360p"),
         ({"schema": pa.schema([("id", pa.string()), ("c", pa.uint64())])}, InvalidInputError, "column 'c' is uint64"),
-        ({"schema": pa.schema([("id", pa.string()), ("__lakedex_key", pa.int32())])}, InvalidInputError, "lakedex's own"),
+        (
+            {"schema": pa.schema([("id", pa.string()), ("__lakedex_key", pa.int32())])},
+            InvalidInputError,
+            "lakedex's own",
+        ),
         ({"schema": pa.schema([("id", pa.string()), ("id", pa.int32())])}, InvalidInputError, "'id' is there twice"),
         ({"options": {"hoodie.table.version": "6"}}, OptionError, "hoodie.table.version=8"),
         ({"options": {"hoodie.table.version": "9"}}, OptionError, "hoodie.table.version=8"),
@@ -115,7 +124,9 @@ def test_what_a_dead_create_left_is_cleared(tmp_path: Path) -> None:
     ],
     ids=range(19),
 )
-def test_refused_before_a_file_is_written(tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_refused_before_a_file_is_written(
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         make(tmp_path / "t", **{"schema": ROWS, "name": "t", **arguments})
     assert list(tmp_path.iterdir()) == []

@@ -9,12 +9,30 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from table_kit import OWN_FILE, ROWS, base_files, make, own, picture, rows, set_properties
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from table_kit import OWN_FILE, ROWS, base_files, make, own, picture, rows, set_properties
 
-NAMES = ["a/b", "50%", "x=y", "k:v", "<tag>", "a b", "é", "北京", "", None, "it's", "tab\t", "#1", "+&", "😀", "a.b", "__HIVE_DEFAULT_PARTITION__"]
+NAMES = [
+    "a/b",
+    "50%",
+    "x=y",
+    "k:v",
+    "<tag>",
+    "a b",
+    "é",
+    "北京",
+    "",
+    None,
+    "it's",
+    "tab\t",
+    "#1",
+    "+&",
+    "😀",
+    "a.b",
+    "__HIVE_DEFAULT_PARTITION__",
+]
 HIVE = "hoodie.datasource.write.hive_style_partitioning"
 ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 
@@ -27,7 +45,23 @@ def folders(path: Path) -> set[str]:
 def test_strange_partition_values(tmp_path: Path, hive: bool) -> None:
     data = rows(*((str(n), name, 1, n) for n, name in enumerate(NAMES)))
     table = make(tmp_path, data, partition_by="city", options={HIVE: hive})
-    wanted = {"a%2Fb", "50%25", "x%3Dy", "k%3Av", "<tag>", "a b", "é", "北京", "__HIVE_DEFAULT_PARTITION__", "it%27s", "tab%09", "%231", "+&", "😀", "a.b"}
+    wanted = {
+        "a%2Fb",
+        "50%25",
+        "x%3Dy",
+        "k%3Av",
+        "<tag>",
+        "a b",
+        "é",
+        "北京",
+        "__HIVE_DEFAULT_PARTITION__",
+        "it%27s",
+        "tab%09",
+        "%231",
+        "+&",
+        "😀",
+        "a.b",
+    }
     assert folders(tmp_path) == {f"city={name}" if hive else name for name in wanted}
     assert own(table) == own(data)
     result = table.upsert(data)
@@ -45,7 +79,12 @@ def test_strange_partition_values(tmp_path: Path, hive: bool) -> None:
 
 
 def test_values_as_they_are(tmp_path: Path) -> None:
-    table = make(tmp_path, rows(("1", "a b", 1, 1), ("2", "x=y", 1, 1)), partition_by="city", options={HIVE: False, ENCODE: False})
+    table = make(
+        tmp_path,
+        rows(("1", "a b", 1, 1), ("2", "x=y", 1, 1)),
+        partition_by="city",
+        options={HIVE: False, ENCODE: False},
+    )
     assert folders(tmp_path) == {"a b", "x=y"}
     assert table.scan("city = 'x=y'").count() == 1
     assert table.upsert(rows(("2", "x=y", 1, 5))).updated == 1
@@ -76,18 +115,30 @@ PARTITIONS: list[tuple[pa.DataType, list[Any], list[str], str]] = [
     (pa.int64(), [2**60, 1], [str(2**60), "1"], str(2**60)),
     (pa.bool_(), [True, False], ["true", "false"], "true"),
     (pa.decimal128(6, 2), [Decimal("1.50"), Decimal(2)], ["1.50", "2.00"], "1.5"),
-    (pa.timestamp("us", "UTC"), [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), None], ["1577836800000000", "__HIVE_DEFAULT_PARTITION__"], "timestamp'2020-01-01 00:00:00'"),
+    (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), None],
+        ["1577836800000000", "__HIVE_DEFAULT_PARTITION__"],
+        "timestamp'2020-01-01 00:00:00'",
+    ),
     (pa.float64(), [1.5, -0.0], ["1.5", "-0.0"], "1.5"),
 ]
 
 
 @pytest.mark.parametrize("kind, values, names, literal", PARTITIONS, ids=[str(kind) for kind, *_ in PARTITIONS])
-def test_typed_partition_columns(tmp_path: Path, kind: pa.DataType, values: list[Any], names: list[str], literal: str) -> None:
+def test_typed_partition_columns(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], names: list[str], literal: str
+) -> None:
     data = pa.table({"id": ["1", "2"], "p": pa.array(values, kind)})
     table = make(tmp_path, data, partition_by="p")
     assert folders(tmp_path) == {f"p={name}" for name in names}
     assert own(table) == own(data)
-    for where, keys in ((f"p = {literal}", ["1"]), (f"p <=> {literal}", ["1"]), (f"not (p <=> {literal})", ["2"]), ("p is null", ["2"] if values[1] is None else [])):
+    for where, keys in (
+        (f"p = {literal}", ["1"]),
+        (f"p <=> {literal}", ["1"]),
+        (f"not (p <=> {literal})", ["2"]),
+        ("p is null", ["2"] if values[1] is None else []),
+    ):
         assert [key for (key,) in own(table.scan(where).to_arrow(), "id")] == keys, where
         assert len(table.scan(where).plan().files) <= 2
     assert len(table.scan(f"p = {literal}").plan().files) == 1
@@ -162,7 +213,9 @@ def make_bare(table: Table) -> None:
 def test_keys_that_are_null_or_empty(tmp_path: Path, action: str, keys: list[str | None], bad: int) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 1)), partition_by="city")
     before = picture(tmp_path)
-    with pytest.raises(InvalidInputError, match=rf"{bad} of {len(keys)} rows have a null or empty record key \(column id\)") as caught:
+    with pytest.raises(
+        InvalidInputError, match=rf"{bad} of {len(keys)} rows have a null or empty record key \(column id\)"
+    ) as caught:
         getattr(table, action)(rows(*((key, "a", 1, 1) for key in keys)))
     assert (caught.value.column, caught.value.count) == ("id", bad)
     assert picture(tmp_path) == before
@@ -205,8 +258,16 @@ def test_a_key_column_of_a_type_that_makes_no_key(tmp_path: Path) -> None:
         ({"hoodie.table.version": "9"}, False, "table version is 9.*downgrade"),
         ({"hoodie.table.version": "10"}, False, "table version is 10"),
         ({"hoodie.table.base.file.format": "ORC"}, False, "ORC"),
-        ({"hoodie.table.metadata.partitions": "files,record_index"}, True, "record index.*hoodie.metadata.index.drop=record_index"),
-        ({"hoodie.table.metadata.partitions": "files,secondary_index_x"}, True, "hoodie.metadata.index.drop=secondary_index_x"),
+        (
+            {"hoodie.table.metadata.partitions": "files,record_index"},
+            True,
+            "record index.*hoodie.metadata.index.drop=record_index",
+        ),
+        (
+            {"hoodie.table.metadata.partitions": "files,secondary_index_x"},
+            True,
+            "hoodie.metadata.index.drop=secondary_index_x",
+        ),
         ({"hoodie.table.metadata.partitions": "files,expr_index_x"}, True, "hoodie.metadata.index.drop=expr_index_x"),
         ({"hoodie.table.metadata.partitions": "files,what"}, True, "'what', which lakedex does not know"),
         ({"hoodie.table.metadata.partitions.inflight": "record_index"}, True, "record index"),

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from table_kit import ROWS, base_files, make, own, rows
 
 from lakedex import Table
 from lakedex.layout.file_slice import BaseFile
 from lakedex.write.options import WriteOptions
 from lakedex.write.route import Bins, Targets, key_numbers, plan_inserts
+from table_kit import ROWS, base_files, make, own, rows
 
 NAN = float("nan")
 
@@ -42,13 +42,19 @@ def winner(table: Table) -> Any:
         (pa.float64(), [-0.0, 0.0, -1.0], 1),
         (pa.string(), ["b", "a", "é"], 2),
         (pa.date32(), [dt.date(2020, 1, 2), dt.date(2020, 1, 1)], 0),
-        (pa.timestamp("us", "UTC"), [dt.datetime(2020, 1, 1, 0, 0, 0, 2, dt.UTC), dt.datetime(2020, 1, 1, 0, 0, 0, 1, dt.UTC)], 0),
+        (
+            pa.timestamp("us", "UTC"),
+            [dt.datetime(2020, 1, 1, 0, 0, 0, 2, dt.UTC), dt.datetime(2020, 1, 1, 0, 0, 0, 1, dt.UTC)],
+            0,
+        ),
         (pa.decimal128(10, 2), [Decimal("-1.00"), Decimal("0.10"), Decimal("0.01")], 1),
         (pa.bool_(), [True, False], 0),
     ],
     ids=str,
 )
-def test_of_equal_keys_the_larger_ordering_value(tmp_path: Path, kind: pa.DataType, values: list[Any], wins: int) -> None:
+def test_of_equal_keys_the_larger_ordering_value(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], wins: int
+) -> None:
     table = make(tmp_path, ordering_by="o")
     result = table.upsert(ordered(values, kind))
     assert winner(table) == wins
@@ -106,7 +112,9 @@ def test_infinity_and_nan_are_two_values(tmp_path: Path) -> None:
 
 
 def test_commit_time_mode(tmp_path: Path) -> None:
-    table = make(tmp_path, rows(("1", "a", 5, 0)), ordering_by="ts", options={"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
+    table = make(
+        tmp_path, rows(("1", "a", 5, 0)), ordering_by="ts", options={"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}
+    )
     table.upsert(rows(("1", "a", 1, 1)))
     assert own(table) == [("1", "a", 1, 1)]
     table.upsert(rows(("1", "a", 9, 2), ("1", "a", 0, 3)))
@@ -128,7 +136,9 @@ SOFT = pa.schema([*ROWS, ("_hoodie_is_deleted", pa.bool_())])
 def test_rows_marked_as_deleted(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 5, 1, False), ("2", "a", 5, 2, None), schema=SOFT), ordering_by="ts")
     result = table.upsert(
-        rows(("1", "a", 6, 1, True), ("2", "a", 4, 2, True), ("3", "a", 1, 3, True), ("4", "a", 1, 4, False), schema=SOFT)
+        rows(
+            ("1", "a", 6, 1, True), ("2", "a", 4, 2, True), ("3", "a", 1, 3, True), ("4", "a", 1, 4, False), schema=SOFT
+        )
     )
     # A late delete loses, one of an unknown key is nothing.
     assert (result.inserted, result.updated, result.deleted) == (1, 0, 1)
@@ -137,7 +147,15 @@ def test_rows_marked_as_deleted(tmp_path: Path) -> None:
 
 def test_the_newest_of_a_batch_may_be_a_delete(tmp_path: Path) -> None:
     table = make(tmp_path, schema=SOFT, ordering_by="ts")
-    table.upsert(rows(("1", "a", 1, 1, False), ("1", "a", 2, 1, True), ("2", "a", 2, 1, False), ("2", "a", 1, 1, True), schema=SOFT))
+    table.upsert(
+        rows(
+            ("1", "a", 1, 1, False),
+            ("1", "a", 2, 1, True),
+            ("2", "a", 2, 1, False),
+            ("2", "a", 1, 1, True),
+            schema=SOFT,
+        )
+    )
     assert own(table, "id") == [("2",)]
 
 

@@ -2,11 +2,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_kit import base_files, make, own, rows
 
 from lakedex import Table
 from lakedex.errors import OptionError
 from lakedex.write.options import _FIXED, DONE, HARMLESS, REFUSED, WriteOptions, parse_options
+from table_kit import base_files, make, own, rows
 
 
 def test_defaults_are_hudis() -> None:
@@ -84,7 +84,9 @@ def test_refused_with_the_way_out(name: str) -> None:
     assert caught.value.option == name
 
 
-@pytest.mark.parametrize("name", [*(n for n in HARMLESS if not n.endswith(".")), "hoodie.clean.automatic", "hoodie.metrics.on"])
+@pytest.mark.parametrize(
+    "name", [*(n for n in HARMLESS if not n.endswith(".")), "hoodie.clean.automatic", "hoodie.metrics.on"]
+)
 def test_harmless_ones_are_noted(name: str) -> None:
     assert parse_options({name: "x"}).notes == (f"option {name}=x changes nothing in lakedex",)
 
@@ -116,7 +118,11 @@ def test_no_option_is_in_two_classes() -> None:
 
 def test_options_of_the_table_and_of_the_call(tmp_path: Path) -> None:
     table = make(tmp_path, options={"hoodie.parquet.small.file.limit": "0"})
-    assert table.insert(rows(("1", "a", 1, 1)), options={"hoodie.clean.automatic": "true"}).notes[0].startswith("option hoodie.clean")
+    assert (
+        table.insert(rows(("1", "a", 1, 1)), options={"hoodie.clean.automatic": "true"})
+        .notes[0]
+        .startswith("option hoodie.clean")
+    )
     table.insert(rows(("2", "a", 1, 1)))
     assert len(base_files(tmp_path)) == 2
     table.insert(rows(("3", "a", 1, 1)), options={"hoodie.parquet.small.file.limit": "100000"})
@@ -159,5 +165,7 @@ def test_keys_are_found_by_every_way(tmp_path: Path, options: dict[str, str]) ->
     metadata = options.get("hoodie.bloom.index.use.metadata") != "false"
     stats = options.get("hoodie.metadata.index.column.stats.enable") != "false"
     assert result.tagging.source == ("metadata" if metadata and stats else "footers")
-    missing = [n for n in ("column.stats", "bloom.filter") if options.get(f"hoodie.metadata.index.{n}.enable") == "false"]
+    missing = [
+        n for n in ("column.stats", "bloom.filter") if options.get(f"hoodie.metadata.index.{n}.enable") == "false"
+    ]
     assert len(result.tagging.notes) == len(missing)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from table_kit import OWN_FILE, make, own, picture
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.write.schema_change import evolve, stored_schema
+from table_kit import OWN_FILE, make, own, picture
 
 POINT = pa.struct([("x", pa.int32())])
 WIDE = pa.struct([("x", pa.int32()), ("y", pa.string())])
@@ -24,13 +24,23 @@ GROWS: list[tuple[pa.DataType, Any, pa.DataType, Any, Any]] = [
     (pa.decimal128(6, 2), Decimal("1.25"), pa.decimal128(12, 2), Decimal("1234567890.01"), Decimal("1.25")),
     (POINT, {"x": 1}, WIDE, {"x": 2, "y": "a"}, {"x": 1, "y": None}),
     (pa.list_(POINT), [{"x": 1}], pa.list_(WIDE), [{"x": 2, "y": "a"}, None], [{"x": 1, "y": None}]),
-    (pa.map_(pa.string(), POINT), [("k", {"x": 1})], pa.map_(pa.string(), WIDE), [("k", None)], [("k", {"x": 1, "y": None})]),
+    (
+        pa.map_(pa.string(), POINT),
+        [("k", {"x": 1})],
+        pa.map_(pa.string(), WIDE),
+        [("k", None)],
+        [("k", {"x": 1, "y": None})],
+    ),
 ]
 
 
-@pytest.mark.parametrize("old, first, new, second, widened", GROWS, ids=[f"{old}->{new}" for old, _, new, _, _ in GROWS])
+@pytest.mark.parametrize(
+    "old, first, new, second, widened", GROWS, ids=[f"{old}->{new}" for old, _, new, _, _ in GROWS]
+)
 @pytest.mark.parametrize("same_file", [True, False])
-def test_a_column_grows(tmp_path: Path, old: pa.DataType, first: Any, new: pa.DataType, second: Any, widened: Any, same_file: bool) -> None:
+def test_a_column_grows(
+    tmp_path: Path, old: pa.DataType, first: Any, new: pa.DataType, second: Any, widened: Any, same_file: bool
+) -> None:
     table = make(tmp_path, frame("1", first, old), options={} if same_file else OWN_FILE)
     table.upsert(frame("2", second, new))
     assert table.schema.field("c").type == new
@@ -104,7 +114,13 @@ def test_an_added_column(tmp_path: Path) -> None:
     table.upsert(wide)
     assert table.schema.names == ["id", "c", "more"]
     assert own(table) == [("1", 1, None), ("2", 2, "x"), ("3", 3, None)]
-    for where, keys in (("more is null", ["1", "3"]), ("more <=> null", ["1", "3"]), ("more = 'x'", ["2"]), ("more is not null", ["2"]), ("more <> 'y'", ["2"])):
+    for where, keys in (
+        ("more is null", ["1", "3"]),
+        ("more <=> null", ["1", "3"]),
+        ("more = 'x'", ["2"]),
+        ("more is not null", ["2"]),
+        ("more <> 'y'", ["2"]),
+    ):
         found = table.scan(where).to_arrow().column("id").to_pylist()
         assert sorted(found) == keys, where
     with pytest.raises(SchemaMismatchError, match="the frame lacks column 'more'") as caught:
