@@ -65,10 +65,10 @@ def latest_slices(
     for partition, files in sorted(listing.items()):
         bases, logs = _group_files(partition, files, is_committed, as_of)
         for file_id in sorted(bases.keys() | logs.keys()):
-            if (partition, file_id) not in gone:
-                slices.append(
-                    _newest_slice(partition, file_id, bases.get(file_id), logs.get(file_id, []), completion_time)
-                )
+            if (partition, file_id) in gone:
+                continue
+            own_logs = logs.get(file_id, [])
+            slices.append(_newest_slice(partition, file_id, bases.get(file_id), own_logs, completion_time))
     return slices
 
 

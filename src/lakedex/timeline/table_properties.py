@@ -131,17 +131,15 @@ def new_table_properties(
         "hoodie.compaction.payload.class": payload,
         "hoodie.table.metadata.partitions": ",".join(sorted(metadata_partitions)),
     }
-    if database:
-        properties["hoodie.database.name"] = database
-    if partition_fields:
-        properties["hoodie.table.partition.fields"] = ",".join(partition_fields)
-    if ordering_fields:
-        properties["hoodie.table.ordering.fields"] = ",".join(ordering_fields)
-    if len(ordering_fields) == 1:
+    optional = {
+        "hoodie.database.name": database,
+        "hoodie.table.partition.fields": ",".join(partition_fields),
+        "hoodie.table.ordering.fields": ",".join(ordering_fields),
         # Hudi 1.0.2 knows this key only, and takes it for one column's name.
-        properties["hoodie.table.precombine.field"] = ordering_fields[0]
-    if create_schema:
-        properties["hoodie.table.create.schema"] = create_schema
+        "hoodie.table.precombine.field": ordering_fields[0] if len(ordering_fields) == 1 else "",
+        "hoodie.table.create.schema": create_schema,
+    }
+    properties.update((key, value) for key, value in optional.items() if value)
     properties[CHECKSUM] = str(table_checksum(database, name))
     return properties
 
