@@ -134,7 +134,7 @@ def main() -> int:
     spark = configure_spark(builder, java="auto").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     say(f"PySpark {spark.version}, table in {path}")
-    source = spark.read.parquet(str(flights(folder)))
+    source = spark.read.parquet(str(flights(folder))).cache()
     table = Table.create(
         spark,
         path,
@@ -144,7 +144,7 @@ def main() -> int:
         partition_by="origin",
         ordering_by="updated_at",
         # Small files, so that a year of flights is many of them and the index has something to leave out.
-        options={"hoodie.parquet.max.file.size": 640_000, "hoodie.parquet.small.file.limit": 480_000},
+        options={"hoodie.parquet.max.file.size": 1_000_000, "hoodie.parquet.small.file.limit": 800_000},
     )
     load(table, source)
     title("The table")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lakedex import Table
@@ -294,10 +294,8 @@ def read(scan: Any) -> list[str]:
     return sorted(map(canonical, scan.to_arrow().select(SCHEMA.names).to_pylist()))
 
 
-from hypothesis import Phase
-
-
-@settings(max_examples=12, phases=[Phase.generate])
+# A step takes tens of milliseconds: fewer examples than elsewhere, and no shrinking, which would take minutes.
+@settings(max_examples=max(settings.default.max_examples // 4, 1), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(tables(), st.lists(STEPS, min_size=1, max_size=5), st.lists(CONDITIONS, min_size=3, max_size=6))
 def test_a_table_is_its_model(arguments: dict[str, Any], steps: list[tuple[str, Any]], conditions: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

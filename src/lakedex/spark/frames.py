@@ -81,7 +81,7 @@ def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool
     ]
     if not generations:
         generations = [Generation(wanted, 0, _planner(snapshot, frames, frozenset()))]
-    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{snapshot.instant},case={case_sensitive}]"
+    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{snapshot.instant}+{snapshot.last_change},case={case_sensitive}]"
     return file_index_frame(
         spark, identity=identity, root=snapshot.base_path, table_schema=wanted, generations=generations
     )

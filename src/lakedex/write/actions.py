@@ -150,7 +150,7 @@ def check_assignments(snapshot: Snapshot, assignments: Mapping[str, Any]) -> dic
     for name, value in assignments.items():
         column = name if name in snapshot.schema.names else known.get(name.lower())
         if column is None:
-            require_columns(snapshot.schema, (name,), "update", config.name)
+            require_columns(snapshot.schema, (name,), "update", config.name, where="the table")
             continue
         if column in (*config.record_key_fields, *config.partition_fields):
             raise InvalidInputError(

@@ -141,9 +141,9 @@ def _checked_schema(
     if schema is None:
         return pa.schema([])
     stored = stored_schema(own_columns(schema), name)
-    require_columns(stored, tuple(record_key), "record key", name)
-    require_columns(stored, tuple(partition_by), "partition", name)
-    require_columns(stored, tuple(ordering_by), "ordering", name)
+    require_columns(stored, tuple(record_key), "record key", name, where="the schema")
+    require_columns(stored, tuple(partition_by), "partition", name, where="the schema")
+    require_columns(stored, tuple(ordering_by), "ordering", name, where="the schema")
     return stored
 
 

@@ -47,7 +47,7 @@ def build_updates(
     instant: str,
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
-) -> dict[str, Keyed]:
+) -> tuple[dict[str, Keyed], frozenset[str]]:
     """Records of one commit by metadata partition, for those partitions that the table has.
 
     Args:
@@ -56,11 +56,16 @@ def build_updates(
         instant: the commit's instant.
         indexed: columns of ``column_stats`` with their types.
         run: an engine's ``run``, for files whose stats have to be computed from the data.
+
+    Returns:
+        The records, and the columns that hold NaN as far as the commit looked: in its own files, and in all files of
+        the partitions that it touched where the table has ``partition_stats``.
     """
     store = snapshot.metadata
     updates: dict[str, Keyed] = {}
+    nan = {stat.column for result in results for stat in result.stats if stat.has_nan}
     if not store.has(FILES.name):
-        return updates
+        return updates, frozenset(nan)
     updates[FILES.name] = _files(results)
     if store.has(BLOOM_FILTERS.name):
         updates[BLOOM_FILTERS.name] = [(bloom_key(r.partition, r.file_name), _bloom(r, instant)) for r in results]
@@ -71,10 +76,15 @@ def build_updates(
         updates[COLUMN_STATS.name] = stats
     if store.has(PARTITION_STATS.name):
         healed, over_partitions = _partition_stats(snapshot, results, indexed, run)
-        updates[PARTITION_STATS.name] = over_partitions
+        updates[PARTITION_STATS.name] = [
+            (partition_stats_key(stat.column, path), stat_record(stat, path, indexed[stat.column], over_partition=True))
+            for path, found in over_partitions.items()
+            for stat in found
+        ]
+        nan.update(stat.column for found in over_partitions.values() for stat in found if stat.has_nan)
         if COLUMN_STATS.name in updates:
             updates[COLUMN_STATS.name].extend(healed)
-    return updates
+    return updates, frozenset(nan)
 
 
 def _files(results: Sequence[GroupResult]) -> Keyed:
@@ -113,8 +123,8 @@ def _partition_stats(
     results: Sequence[GroupResult],
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
-) -> tuple[Keyed, Keyed]:
-    """Stats of each touched partition over all of its files, and corrected stats of files that had none to trust.
+) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
+    """Corrected records of files that had none to trust, and stats of each touched partition over all of its files.
 
     Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
     record for every indexed column, computed anew.
@@ -135,14 +145,13 @@ def _partition_stats(
         for base, computed in zip(unknown, run(task, unknown), strict=True):
             stats[(base.partition, base.name)] = {stat.column: stat for stat in computed}
             healed.extend(stats_records(computed, base.partition, base.name, indexed))
-    records: Keyed = []
+    merged: dict[str, list[ColumnStat]] = {}
     for partition in touched:
         own = [columns for (path, _), columns in stats.items() if path == partition]
-        for column, kind in indexed.items():
-            merged = merge_stats(column, [columns[column] for columns in own if column in columns])
-            record = stat_record(merged, partition, kind, over_partition=True)
-            records.append((partition_stats_key(column, partition), record))
-    return healed, records
+        merged[partition] = [
+            merge_stats(name, [columns[name] for columns in own if name in columns]) for name in indexed
+        ]
+    return healed, merged
 
 
 def _known_stats(

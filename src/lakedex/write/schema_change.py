@@ -31,10 +31,15 @@ def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
     """The schema that comes back from disk: bytes and shorts are ints there, large strings plain ones.
 
     Raises:
-        InvalidInputError: a column name that Avro does not allow, or a type that no table can hold.
+        InvalidInputError: a column name that Avro does not allow, two that Spark cannot tell apart, or a type that no
+            table can hold.
     """
     check_names(schema)
+    spelled: dict[str, str] = {}
     for name in schema.names:
+        other = spelled.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidInputError(f"columns {other!r} and {name!r} differ by case only; rename one", column=name)
         if name.startswith(_RESERVED):
             raise InvalidInputError(
                 f"column {name!r}: names that start with {_RESERVED} are lakedex's own", column=name
@@ -42,7 +47,9 @@ def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
     return avro_to_arrow(arrow_to_avro(schema, table_name))
 
 
-def require_columns(schema: pa.Schema, columns: tuple[str, ...], what: str, table: str) -> None:
+def require_columns(
+    schema: pa.Schema, columns: tuple[str, ...], what: str, table: str, *, where: str = "the frame"
+) -> None:
     """Refuse a schema that lacks a key, partition or ordering column.
 
     Raises:
@@ -52,8 +59,8 @@ def require_columns(schema: pa.Schema, columns: tuple[str, ...], what: str, tabl
         head = column if column in schema.names else column.split(".")[0]
         if head not in schema.names:
             near = difflib.get_close_matches(column, schema.names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(schema.names)}"
-            raise InvalidInputError(f"table {table}: {what} column {column!r} is not in the frame{hint}", column=column)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(schema.names) or 'no columns'}"
+            raise InvalidInputError(f"table {table}: {what} column {column!r} is not in {where}{hint}", column=column)
 
 
 def evolve(table: pa.Schema, frame: pa.Schema, table_name: str, *, null_for_missing: bool = False) -> pa.Schema:

@@ -187,9 +187,9 @@ class Transaction:
         now = handle.snapshot()
         require_writable(now.config)
         self._check_conflicts(now, results, schema, tagged_partitions)
-        updates = build_updates(now, results, self.instant, indexed, handle.engine.run)
+        updates, nan = build_updates(now, results, self.instant, indexed, handle.engine.run)
         lock.check()
-        self._update_definitions(now, results, indexed)
+        self._update_definitions(now, indexed, nan)
         logs = self._write_metadata(now, updates)
         lock.check()
         body = encode_commit_metadata(
@@ -221,9 +221,7 @@ class Transaction:
             self.handle.engine.run,
         )
 
-    def _update_definitions(
-        self, now: Snapshot, results: Sequence[GroupResult], indexed: Mapping[str, pa.DataType]
-    ) -> None:
+    def _update_definitions(self, now: Snapshot, indexed: Mapping[str, pa.DataType], nan: frozenset[str]) -> None:
         """Say which columns Java may prune by, before a record of this commit becomes visible.
 
         A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
@@ -237,7 +235,6 @@ class Transaction:
         listed = source_fields(document)
         if not listed:
             return
-        nan = {stat.column for result in results for stat in result.stats if stat.has_nan}
         before = set(self.snapshot.schema.names)
         wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]
         if wanted != listed:

@@ -62,10 +62,11 @@ def test_widened(source: pa.DataType, target: pa.DataType, values: list[Any], wa
     if sliced:
         array, wanted = pa.concat_arrays([array, array]).slice(1, len(values)), (wanted + wanted)[1 : len(values) + 1]
     assert can_widen(source, target)
-    found = conform_array(array, target, "c")
-    found.validate(full=True)
-    assert found.type == target
-    assert found.to_pylist() == wanted
+    for length in (len(array), len(array) - 1):
+        found = conform_array(array.slice(0, length), target, "c")
+        found.validate(full=True)
+        assert found.type == target
+        assert found.to_pylist() == wanted[:length]
 
 
 @pytest.mark.parametrize(

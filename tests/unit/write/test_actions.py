@@ -291,6 +291,20 @@ def test_the_first_frame_may_be_empty(tmp_path: Path, action: str) -> None:
     assert own(table) == own(TWO)
 
 
+def test_a_table_without_a_schema(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    before = picture(tmp_path)
+    assert table.upsert(TWO.slice(0, 0)).notes == ("the frame has no rows",)
+    assert table.scan().to_arrow().schema.names == list(META_COLUMNS)
+    assert table.scan().count() == 0
+    assert table.delete("true").instant is None
+    with pytest.raises(InvalidInputError, match="update column 'n' is not in the table; it has no columns"):
+        table.update({"n": "1"})
+    with pytest.raises(InvalidInputError, match="no column 'id'"):
+        table.scan("id = '1'").count()
+    assert picture(tmp_path) == before
+
+
 # ---------------------------------------------------------------------------------------------------- the commit
 def test_what_a_commit_says(tmp_path: Path) -> None:
     table = make(tmp_path, TWO, partition_by="city")

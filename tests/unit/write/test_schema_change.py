@@ -134,8 +134,17 @@ def test_an_added_column(tmp_path: Path) -> None:
 
 def test_a_column_that_differs_by_case_only(tmp_path: Path) -> None:
     table = make(tmp_path, frame("1", 1, pa.int32()))
-    with pytest.raises(SchemaMismatchError, match="by case only"):
-        table.upsert(pa.table({"id": ["2"], "c": pa.array([1], pa.int32()), "C": [1]}))
+    with pytest.raises(SchemaMismatchError, match="column 'C' differs from 'c' by case only"):
+        table.upsert(pa.table({"id": ["2"], "C": [1]}), options={"hoodie.write.set.null.for.missing.columns": "true"})
+
+
+def test_two_new_columns_that_differ_by_case_only(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    before = picture(tmp_path)
+    with pytest.raises(InvalidInputError, match="columns 'c' and 'C' differ by case only") as caught:
+        table.upsert(pa.table({"id": ["1"], "c": [1], "C": [2]}))
+    assert caught.value.column == "C"
+    assert picture(tmp_path) == before
 
 
 def test_meta_columns_of_a_frame_are_left_out(tmp_path: Path) -> None:
