@@ -50,8 +50,9 @@ class Leg:
 PLAIN = Leg(
     "without a JVM",
     SPARK43,
-    ("tests/test_architecture.py", "tests/unit", "tests/golden", "tests/properties", "tests/pruning"),
+    ("tests/test_architecture.py", "tests/unit", "tests/golden", "tests/properties", "tests/pruning", "tests/crash"),
     ("-n", "auto", "--maxprocesses", "4"),
+    {"LAKEDEX_JUDGES_REQUIRED": "1"},
 )
 ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",))
 ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",))

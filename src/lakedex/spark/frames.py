@@ -81,7 +81,8 @@ def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool
     ]
     if not generations:
         generations = [Generation(wanted, 0, _planner(snapshot, frames, frozenset()))]
-    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{snapshot.instant}+{snapshot.last_change},case={case_sensitive}]"
+    when = f"{snapshot.instant}+{snapshot.last_change}"
+    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case_sensitive}]"
     return file_index_frame(
         spark, identity=identity, root=snapshot.base_path, table_schema=wanted, generations=generations
     )
