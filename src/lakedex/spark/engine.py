@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.cloudpickle import dumps as _dumps  # type: ignore[attr-defined]
+from pyspark.cloudpickle import dumps as _dumps
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -393,7 +393,7 @@ def _collect(df: DataFrame, schema: pa.Schema) -> pa.Table:
     if to_arrow is not None:
         table: pa.Table = to_arrow(df)
         return conform(table, schema)
-    batches = df._collect_as_arrow()
+    batches = cast("Any", df)._collect_as_arrow()
     if not batches:
         return schema.empty_table()
     return conform(pa.Table.from_batches(batches), schema)
