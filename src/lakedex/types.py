@@ -15,6 +15,7 @@ __all__ = [
     "IoCount",
     "Operation",
     "TableType",
+    "size_text",
 ]
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -61,3 +62,13 @@ class IoCount:
     def copy(self) -> IoCount:
         """A snapshot, to take a difference from later."""
         return IoCount(self.requests, self.bytes_read)
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.layout.file_slice import BaseFile
+from lakedex.types import size_text
 
-__all__ = ["PruneStage", "ScanPlan", "size_text"]
+__all__ = ["PruneStage", "ScanPlan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +162,3 @@ def _bar(name: str, files: int, total: int, terms: str) -> str:
     width = max(1, round(300 * files / total)) if total else 1
     bar = f"<div style='background:#4c78a8;height:12px;width:{width}px'></div>"
     return f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{files}</td><td>{escape(terms)}</td></tr>"
-
-
-def size_text(count: int) -> str:
-    """Bytes for people."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.plan import size_text
+from lakedex.types import size_text
 
 __all__ = ["table_card", "table_html"]
 

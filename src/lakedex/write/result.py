@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
 
+from lakedex.types import size_text
+
 __all__ = ["TaggingReport", "WriteResult"]
 
 
@@ -53,7 +55,7 @@ class TaggingReport:
             f"files {self.files_listed} → {self.files_after_ranges} after ranges"
             f" → {self.files_after_blooms} after blooms → {self.files_opened} opened;"
             f" {self.keys_probed:,} keys, {self.false_positives} false positives;"
-            f" {self.requests} requests, {_size(self.bytes_read)}{f' ({times})' if times else ''}"
+            f" {self.requests} requests, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
         )
 
     def __repr__(self) -> str:
@@ -96,7 +98,7 @@ class WriteResult:
         head = (
             f"{self.operation.lower()} {self.instant or '(nothing to write)'}: "
             f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted; "
-            f"{self.files_written} files, {_size(self.bytes_written)} (+{_size(self.metadata_bytes)} metadata), "
+            f"{self.files_written} files, {size_text(self.bytes_written)} (+{size_text(self.metadata_bytes)} metadata), "
             f"{self.seconds:.2f} s"
         )
         lines = [head]
@@ -118,7 +120,10 @@ class WriteResult:
         rows: Iterable[tuple[str, str]] = [
             ("instant", self.instant or "–"),
             ("rows", f"{self.inserted:,} inserted · {self.updated:,} updated · {self.deleted:,} deleted"),
-            ("files", f"{self.files_written} · {_size(self.bytes_written)} · metadata {_size(self.metadata_bytes)}"),
+            (
+                "files",
+                f"{self.files_written} · {size_text(self.bytes_written)} · metadata {size_text(self.metadata_bytes)}",
+            ),
             ("seconds", f"{self.seconds:.2f}"),
             ("index", str(report) if report.source != "none" else "–"),
             *(("note", note) for note in (*self.notes, *report.notes)),
@@ -128,12 +133,3 @@ class WriteResult:
             for k, v in rows
         )
         return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
