@@ -98,8 +98,8 @@ class WriteResult:
         head = (
             f"{self.operation.lower()} {self.instant or '(nothing to write)'}: "
             f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted; "
-            f"{self.files_written} files, {size_text(self.bytes_written)} (+{size_text(self.metadata_bytes)} metadata), "
-            f"{self.seconds:.2f} s"
+            f"{self.files_written} files, {size_text(self.bytes_written)} "
+            f"(+{size_text(self.metadata_bytes)} metadata), {self.seconds:.2f} s"
         )
         lines = [head]
         if self.tagging.source != "none":

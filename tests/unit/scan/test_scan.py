@@ -15,7 +15,8 @@ from samples import all_types
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.scan.plan import PruneStage, ScanPlan, size_text
+from lakedex.scan.plan import PruneStage, ScanPlan
+from lakedex.types import size_text
 from table_kit import OWN_FILE, ROWS, make, own, rows
 
 NAN = float("nan")
