@@ -296,7 +296,8 @@ class _Attempt:
         row_bytes = self._row_bytes(files)
         for row in self.summary.to_pylist():
             path = row[PARTITION]
-            fresh = max(row["rows"] - matched.get(path, 0), 0)
+            # A key that lies in two files counts twice, so that this says too little then: never plan for no new row.
+            fresh = max(row["rows"] - matched.get(path, 0), 1)
             own = [item for item in files if item.base.partition == path]
             small = [
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))

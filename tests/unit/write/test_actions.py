@@ -357,3 +357,18 @@ def test_results_show_themselves(tmp_path: Path) -> None:
     assert str(WriteResult(instant=None, operation="DELETE")).startswith("delete (nothing to write)")
     assert "0 keys" in str(TaggingReport())
     assert all(name not in own(table)[0] for name in META_COLUMNS)
+
+
+def test_a_new_key_beside_one_that_lies_in_two_files(tmp_path: Path) -> None:
+    """The doubled key must not use up the room that was planned for the new one."""
+    table = Table.create(None, tmp_path / "t", record_key="id", options={"hoodie.parquet.small.file.limit": 0})
+    for _ in range(2):
+        table.insert(pa.table({"id": ["a"], "n": [1]}))
+    result = table.upsert(pa.table({"id": ["a", "b"], "n": [2, 2]}))
+    assert (result.inserted, result.updated) == (1, 2)
+    assert sorted(table.scan(columns=["id", "n"]).to_arrow().to_pylist(), key=str) == [
+        {"id": "a", "n": 2},
+        {"id": "a", "n": 2},
+        {"id": "b", "n": 2},
+    ]
+    assert table.delete(pa.table({"id": ["a"]})).deleted == 2
