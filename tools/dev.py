@@ -113,17 +113,18 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def bench(arguments: Sequence[str]) -> int:
-    """Each ``benchmarks/bench_*.py``, or those named, as a program of its own."""
+    """Each ``benchmarks/bench_*.py``, or those named, as a program of its own, where Hudi's Java can run beside."""
     folder = ROOT / "benchmarks"
     scripts = [Path(name).resolve() for name in arguments if name.endswith(".py")] or sorted(folder.glob("bench_*.py"))
     if not scripts:
         raise DevError("there is no benchmarks/bench_*.py yet")
-    prepare(SPARK43)
+    prepare(SPARK35)
+    prepare_judge()
     options = [name for name in arguments if not name.endswith(".py")]
     codes = []
     for script in scripts:
         say(f"== {script.name}")
-        codes.append(shown([SPARK43.python, script, *options], cwd=ROOT, env=SPARK43.variables()))
+        codes.append(shown([SPARK35.python, script, *options], cwd=ROOT, env=SPARK35.variables()))
     return 1 if any(codes) else 0
 
 
