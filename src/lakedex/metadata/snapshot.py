@@ -12,7 +12,7 @@ from lakedex.codec.avro_schema import avro_to_arrow
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import read_schema
-from lakedex.layout.file_slice import FileSlice, latest_slices
+from lakedex.layout.file_slice import BaseFile, FileSlice, latest_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.metadata.partitions import FILES
 from lakedex.metadata.store import MetadataCache, MetadataStore, metadata_path
@@ -100,6 +100,10 @@ class Snapshot:
         inner = (join_path(path, entry.name) for entry in entries if entry.is_dir and entry.name != ".hoodie")
         return [found for folder in inner for found in self._walk(folder)]
 
+    def base_files(self, partitions: Iterable[str] | None = None) -> list[BaseFile]:
+        """Base files of the newest slices, of all partitions or of some."""
+        return [item.base_file for item in self.slices(partitions) if item.base_file is not None]
+
     def slices(self, partitions: Iterable[str] | None = None) -> list[FileSlice]:
         """Newest file slices, of all partitions or of some.
 
@@ -149,10 +153,9 @@ class Snapshot:
                 return self.parse_schema(commit.schema, instant.file_name)
         if self.config.create_schema:
             return self.parse_schema(self.config.create_schema, "hoodie.table.create.schema")
-        for item in self.slices():
-            if item.base_file is not None:
-                stored = read_schema(self.storage, f"{self.base_path}/{item.base_file.relative_path}")
-                return pa.schema([column for column in stored if column.name not in META_COLUMNS])
+        for base in self.base_files():
+            stored = read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
+            return pa.schema([column for column in stored if column.name not in META_COLUMNS])
         return pa.schema([])
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:

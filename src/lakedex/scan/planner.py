@@ -50,7 +50,7 @@ def plan_scan(snapshot: Snapshot, predicate: Predicate | None, *, skipping: bool
         skipping: False keeps all files.
     """
     started = time.perf_counter()
-    bases = [item.base_file for item in snapshot.slices() if item.base_file is not None]
+    bases = snapshot.base_files()
     pruner = _Pruner(snapshot, bases)
     if predicate is not None and skipping:
         pruner.by_partition(predicate)

@@ -85,7 +85,10 @@ class Scan:
 
     def plan(self) -> ScanPlan:
         """Which files are needed, and why."""
-        return plan_scan(self.snapshot, self._predicate(), skipping=self.skipping)
+        return self._planned(self._predicate())
+
+    def _planned(self, predicate: Predicate | None) -> ScanPlan:
+        return plan_scan(self.snapshot, predicate, skipping=self.skipping)
 
     def explain(self) -> ScanPlan:
         """The plan; it prints as a table of what each index did."""
@@ -97,9 +100,11 @@ class Scan:
         Raises:
             UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
         """
-        task = _ReadFile(self.snapshot.storage, self.snapshot.base_path, self.schema, self._predicate(), self._needed())
-        tables = run_threads(task, self.plan().files, self.threads)
-        return pa.concat_tables([self.schema.empty_table(), *tables])
+        predicate, schema = self._predicate(), self.schema
+        needed = self._needed(schema, predicate)
+        task = _ReadFile(self.snapshot.storage, self.snapshot.base_path, schema, predicate, needed)
+        tables = run_threads(task, self._planned(predicate).files, self.threads)
+        return pa.concat_tables([schema.empty_table(), *tables])
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a pandas frame."""
@@ -120,19 +125,19 @@ class Scan:
 
     def count(self) -> int:
         """Number of rows. Without a condition only footers are read."""
-        files, predicate = self.plan().files, self._predicate()
+        predicate = self._predicate()
+        files = self._planned(predicate).files
         if predicate is None:
             counts = run_threads(_CountRows(self.snapshot.storage, self.snapshot.base_path), files, self.threads)
             return sum(counts)
-        matching = replace(self, columns=())._needed()
-        task = _CountMatching(self.snapshot.storage, self.snapshot.base_path, predicate, matching)
+        needed = self._needed(pa.schema([]), predicate)
+        task = _CountMatching(self.snapshot.storage, self.snapshot.base_path, predicate, needed)
         return sum(run_threads(task, files, self.threads))
 
-    def _needed(self) -> pa.Schema:
+    def _needed(self, schema: pa.Schema, predicate: Predicate | None) -> pa.Schema:
         """Columns to read: those of the result and those of the condition."""
         whole = read_columns(self.snapshot.schema)
-        wanted = set(self.schema.names)
-        predicate = self._predicate()
+        wanted = set(schema.names)
         if predicate is not None:
             wanted |= {column.path[0] for column in columns_of(predicate)}
         return pa.schema([column for column in whole if column.name in wanted])

@@ -33,7 +33,6 @@ class TableFrames:
 
     snapshot: Snapshot
     case_sensitive: bool = False
-    last_plan: ScanPlan | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _plans: dict[tuple[str, ...], ScanPlan] = field(default_factory=dict)
 
@@ -45,8 +44,7 @@ class TableFrames:
                 while len(self._plans) >= KEPT_PLANS:
                     del self._plans[next(iter(self._plans))]
                 self._plans[key] = plan_scan(self.snapshot, self._predicate(key))
-            self.last_plan = self._plans[key]
-            return self.last_plan
+            return self._plans[key]
 
     def _predicate(self, filters: Sequence[str]) -> Predicate | None:
         schema = read_columns(self.snapshot.schema)
@@ -67,7 +65,7 @@ def _entry(snapshot: Snapshot, base: BaseFile) -> FileEntry:
 def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool = False) -> DataFrame:
     """A DataFrame of a snapshot; each filter put on it prunes files by the indexes."""
     frames = TableFrames(snapshot, case_sensitive)
-    bases = [item.base_file for item in snapshot.slices() if item.base_file is not None]
+    bases = snapshot.base_files()
     schemas = physical_schemas(snapshot, bases)
     wanted = arrow_to_spark(read_columns(snapshot.schema))
     groups: dict[str, tuple[pa.Schema, set[str], int]] = {}

@@ -12,7 +12,7 @@ __all__ = ["table_card", "table_html"]
 
 def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
     config = snapshot.config
-    bases = [item.base_file for item in snapshot.slices() if item.base_file is not None]
+    bases = snapshot.base_files()
     return [
         ("table", config.name),
         ("path", snapshot.base_path),

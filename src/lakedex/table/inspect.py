@@ -27,7 +27,7 @@ class Inspect:
 
     def files(self) -> pa.Table:
         """Base files of the snapshot: partition, file_name, file_id, instant, size (bytes)."""
-        bases = [item.base_file for item in self.snapshot.slices() if item.base_file is not None]
+        bases = self.snapshot.base_files()
         rows = [
             {"partition": b.partition, "file_name": b.name, "file_id": b.file_id, "instant": b.instant, "size": b.size}
             for b in bases
@@ -50,7 +50,7 @@ class Inspect:
         """
         rows = []
         if self.snapshot.metadata.has(COLUMN_STATS.name):
-            partitions = {b.base_file.name: b.partition for b in self.snapshot.slices() if b.base_file is not None}
+            partitions = {base.name: base.partition for base in self.snapshot.base_files()}
             types = {column.name: column.type for column in read_columns(self.snapshot.schema)}
             for record in self.snapshot.metadata.scan(COLUMN_STATS.name).values():
                 payload = record["ColumnStatsMetadata"]
@@ -63,7 +63,7 @@ class Inspect:
         """Entries of ``bloom_filters`` for the snapshot's files: type, hashes, bits, rows, size of the text (bytes)."""
         rows = []
         if self.snapshot.metadata.has(BLOOM_FILTERS.name):
-            bases = {bloom_key(b.partition, b.base_file.name): b for b in self.snapshot.slices() if b.base_file}
+            bases = {bloom_key(base.partition, base.name): base for base in self.snapshot.base_files()}
             for key, record in self.snapshot.metadata.get_many(BLOOM_FILTERS.name, list(bases)).items():
                 payload = record["BloomFilterMetadata"]
                 if is_deleted(record):
@@ -73,7 +73,7 @@ class Inspect:
                 rows.append(
                     {
                         "partition": base.partition,
-                        "file_name": base.base_file.name if base.base_file else "",
+                        "file_name": base.name,
                         "type": bloom.type_code,
                         "hashes": bloom.num_hashes,
                         "bits": bloom.bits,

@@ -131,11 +131,7 @@ def _partition_stats(
     """
     touched = sorted({result.partition for result in results})
     rewritten = {(result.partition, result.file_id) for result in results}
-    kept = [
-        item.base_file
-        for item in snapshot.slices(touched)
-        if item.base_file is not None and (item.partition, item.file_id) not in rewritten
-    ]
+    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in rewritten]
     stats = {(r.partition, r.file_name): {s.column: s for s in r.stats} for r in results}
     known, unknown = _known_stats(snapshot, kept, touched, indexed)
     stats.update(known)

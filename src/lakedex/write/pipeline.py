@@ -91,10 +91,8 @@ def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
 
 
 def _stored_keys_are_named(snapshot: Snapshot, key_field: str) -> bool:
-    for item in snapshot.slices():
-        if item.base_file is None:
-            continue
-        path = f"{snapshot.base_path}/{item.base_file.relative_path}"
+    for base in snapshot.base_files():
+        path = f"{snapshot.base_path}/{base.relative_path}"
         for batch in iter_base_file(snapshot.storage, path, [RECORD_KEY, key_field], batch_rows=64):
             if batch.num_rows:
                 built = KeyGenerator(record_key=(key_field,), named_parts=True).keys(batch)
@@ -178,10 +176,7 @@ class _Attempt:
         frame, matched = self._tagged(files)
         targets, by_file = self._targets(files, matched)
         if not targets.groups:
-            self.transaction.cancel()
-            return WriteResult(
-                instant=None, operation=plan.operation.value, tagging=self.report, notes=("no row had to be written",)
-            )
+            return self._nothing_to_write()
         routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
         busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
         tasks = max(1, min(busy, self.options.shuffle_tasks or 4 * engine.parallelism))
@@ -199,10 +194,7 @@ class _Attempt:
         )
         results = decode_results(engine.collect(engine.map(grouped, stage)))
         if not results:
-            self.transaction.cancel()
-            return WriteResult(
-                instant=None, operation=plan.operation.value, tagging=self.report, notes=("no row had to be written",)
-            )
+            return self._nothing_to_write()
         looked_up = frozenset(targets.inserts) if plan.look_up else frozenset()
         logs = self.transaction.commit(results, plan.schema, indexed, tagged_partitions=looked_up)
         return WriteResult(
@@ -216,6 +208,11 @@ class _Attempt:
             metadata_bytes=sum(log.size for log in logs),
             tagging=self.report,
         )
+
+    def _nothing_to_write(self) -> WriteResult:
+        self.transaction.cancel()
+        operation = self.plan.operation.value
+        return WriteResult(instant=None, operation=operation, tagging=self.report, notes=("no row had to be written",))
 
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""

@@ -69,7 +69,7 @@ def find_key_ranges(
     engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
 ) -> list[TagFile]:
     """All base files of the partitions (of the table for None) with what is known of their keys."""
-    bases = [item.base_file for item in snapshot.slices(partitions) if item.base_file is not None]
+    bases = snapshot.base_files(partitions)
     report.files_listed = len(bases)
     if not bases:
         return []
