@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,11 @@ from lakedex.timeline.instant import State
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Rows = dict[str, tuple[str, int, int]]
 """Record key → city, ts, v."""
+
+START: Rows = {f"k{i}": ("ab"[i % 2], 1, i) for i in range(8)}
+"""What the table of a test holds before."""
+THOROUGH = os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") == "deep"
+"""Fail or die at every change of every kind of write; else at some of them."""
 
 
 def frame(rows: Mapping[str, tuple[str, int, int]]) -> pa.Table:

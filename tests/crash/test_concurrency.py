@@ -22,6 +22,7 @@ from lakedex.errors import CommitConflictError, SchemaMismatchError
 from lakedex.table.engines import LocalSession
 from table_checks import (
     SCHEMA,
+    START,
     Rows,
     check_table,
     frame,
@@ -33,7 +34,6 @@ from table_checks import (
     timeline_of,
 )
 
-START: Rows = {f"k{i}": ("ab"[i % 2], 1, i) for i in range(8)}
 NO_RETRY = {"hoodie.write.num.retries.on.conflict.failures": "0"}
 NEW_FILES = {"hoodie.parquet.small.file.limit": "0"}
 IN_STAGE = ("close_output", ".parquet")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -18,6 +17,8 @@ from lakedex.errors import CommitStateUnknownError, LakedexError
 from lakedex.timeline.table_config import read_table_config
 from table_checks import (
     SCHEMA,
+    START,
+    THOROUGH,
     Rows,
     base_files,
     check_table,
@@ -29,15 +30,12 @@ from table_checks import (
     read,
 )
 
-START: Rows = {f"k{i}": ("ab"[i % 2], 1, i) for i in range(8)}
 CHANGE: Rows = {"k1": ("b", 5, 100), "n0": ("a", 5, 101), "n9": ("c", 5, 102)}
 NEXT: Rows = {"k0": ("a", 9, 900), "n1": ("b", 9, 901)}
 IMPATIENT = {"hoodie.client.heartbeat.interval_in_ms": "1", "hoodie.client.heartbeat.tolerable.misses": "1"}
 """A write that does not beat for two milliseconds counts as dead."""
 DATA_COMPLETION = ("create", "table/.hoodie/timeline/2")
 METADATA_COMPLETION = ("create", "/metadata/.hoodie/timeline/2")
-THOROUGH = os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") == "deep"
-"""Fail at every change; else at some of them."""
 THIRD = 3
 """Of an action's three files the completed one."""
 

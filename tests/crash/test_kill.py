@@ -6,7 +6,6 @@ nothing is lost or doubled.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,8 @@ from lakedex.timeline.table_config import read_table_config, update_table_config
 from lakedex.write.create import create_table
 from table_checks import (
     SCHEMA,
+    START,
+    THOROUGH,
     Rows,
     check_table,
     commit_files,
@@ -38,12 +39,9 @@ from table_checks import (
     timeline_of,
 )
 
-START: Rows = {f"k{i}": ("ab"[i % 2], 1, i) for i in range(8)}
 NEXT: Rows = {"k0": ("a", 9, 900), "n1": ("b", 9, 901)}
 KILLED = -signal.SIGKILL
 WHENS = ("before", "after", "during")
-THOROUGH = os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") == "deep"
-"""Die at every change of every kind of write; else at some of them, all of them for an upsert."""
 
 
 @dataclass(frozen=True)
