@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "latest_slices"]
+__all__ = ["BaseFile", "FileSlice", "LogFile", "latest_slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,39 @@ class BaseFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log file of a snapshot. ``size`` in bytes; ``instant`` is the one in its name."""
+
+    partition: str
+    name: str
+    size: int
+    instant: str
+
+    @property
+    def relative_path(self) -> str:
+        """Path below the table's folder."""
+        return join_path(self.partition, self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class FileSlice:
-    """The newest version of one file group: a base file and the log files written on top of it."""
+    """The newest version of one file group: a base file and the log files written on top of it, oldest first."""
 
     partition: str
     file_id: str
     base_instant: str
     base_file: BaseFile | None
-    log_files: tuple[str, ...] = field(default=())
+    log_files: tuple[LogFile, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """Name of the base file; of the first log file where there is none."""
+        return self.base_file.name if self.base_file is not None else self.log_files[0].name
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
 
 
 def latest_slices(
@@ -74,9 +99,9 @@ def latest_slices(
 
 def _group_files(
     partition: str, files: Mapping[str, int], is_committed: Callable[[str], bool], as_of: str | None
-) -> tuple[dict[str, BaseFile], dict[str, list[tuple[str, str]]]]:
+) -> tuple[dict[str, BaseFile], dict[str, list[LogFile]]]:
     bases: dict[str, BaseFile] = {}
-    logs: dict[str, list[tuple[str, str]]] = {}
+    logs: dict[str, list[LogFile]] = {}
     for name, size in files.items():
         if (base := parse_base_file_name(name)) is not None:
             if (as_of is not None and base.instant > as_of) or not is_committed(base.instant):
@@ -91,7 +116,7 @@ def _group_files(
             and (as_of is None or log.instant <= as_of)
             and is_committed(log.instant)
         ):
-            logs.setdefault(log.file_id, []).append((name, log.instant))
+            logs.setdefault(log.file_id, []).append(LogFile(partition, name, size, log.instant))
     return bases, logs
 
 
@@ -99,14 +124,14 @@ def _newest_slice(
     partition: str,
     file_id: str,
     base: BaseFile | None,
-    logs: list[tuple[str, str]],
+    logs: list[LogFile],
     completion_time: Callable[[str], str | None],
 ) -> FileSlice:
     if base is not None:
-        logs = [(name, instant) for name, instant in logs if (completion_time(instant) or instant) >= base.instant]
-    names = tuple(name for name, _ in sorted(logs, key=lambda item: _log_order(item[0])))
-    base_instant = base.instant if base is not None else min((instant for _, instant in logs), default="")
-    return FileSlice(partition, file_id, base_instant, base, names)
+        logs = [log for log in logs if (completion_time(log.instant) or log.instant) >= base.instant]
+    ordered = tuple(sorted(logs, key=lambda log: _log_order(log.name)))
+    base_instant = base.instant if base is not None else min((log.instant for log in logs), default="")
+    return FileSlice(partition, file_id, base_instant, base, ordered)
 
 
 def _log_order(name: str) -> tuple[str, int, str, bool]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.types import size_text
 
 __all__ = ["PruneStage", "ScanPlan"]
@@ -47,8 +47,8 @@ class ScanPlan:
         table: the table's name.
         instant: the commit that is read; None for a table without commits.
         where: the condition as SQL text, None for all rows.
-        files_total, bytes_total: the snapshot's base files.
-        files: those that are kept.
+        files_total, bytes_total: the snapshot's file slices; a slice is its base file, and log files of merge-on-read.
+        slices: those that are kept.
         stages: one per index that was asked.
         unused: per index or column that could not be used, why.
     """
@@ -58,20 +58,25 @@ class ScanPlan:
     where: str | None
     files_total: int
     bytes_total: int
-    files: tuple[BaseFile, ...]
+    slices: tuple[FileSlice, ...]
     stages: tuple[PruneStage, ...] = ()
     unused: tuple[str, ...] = ()
     seconds: float = field(default=0.0)
 
     @property
+    def files(self) -> tuple[BaseFile, ...]:
+        """Base files of the kept slices."""
+        return tuple(item.base_file for item in self.slices if item.base_file is not None)
+
+    @property
     def files_kept(self) -> tuple[str, ...]:
-        """Names of the kept base files."""
-        return tuple(base.name for base in self.files)
+        """Names of the kept slices' base files; of its first log file for a slice without one."""
+        return tuple(item.name for item in self.slices)
 
     @property
     def bytes_kept(self) -> int:
-        """Their size."""
-        return sum(base.size for base in self.files)
+        """Size of the kept slices."""
+        return sum(item.size for item in self.slices)
 
     def stage(self, name: str) -> PruneStage:
         """The stage of one index.
@@ -89,7 +94,7 @@ class ScanPlan:
         """One line: what was kept of how much."""
         share = f" ({100 * self.bytes_kept / self.bytes_total:.2f} %)" if self.bytes_total else ""
         return (
-            f"{len(self.files)} of {self.files_total} files · {size_text(self.bytes_kept)} of "
+            f"{len(self.slices)} of {self.files_total} files · {size_text(self.bytes_kept)} of "
             f"{size_text(self.bytes_total)}{share}"
         )
 

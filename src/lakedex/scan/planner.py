@@ -50,7 +50,8 @@ def plan_scan(snapshot: Snapshot, predicate: Predicate | None, *, skipping: bool
         skipping: False keeps all files.
     """
     started = time.perf_counter()
-    bases = snapshot.base_files()
+    slices = snapshot.slices()
+    bases = [item.base_file for item in slices if item.base_file is not None]
     pruner = _Pruner(snapshot, bases)
     if predicate is not None and skipping:
         pruner.by_partition(predicate)
@@ -58,13 +59,14 @@ def plan_scan(snapshot: Snapshot, predicate: Predicate | None, *, skipping: bool
         pruner.by_bloom_filters(predicate)
     elif predicate is not None:
         pruner.unused.append("all indexes: skipping is off")
+    kept = set(pruner.files)
     return ScanPlan(
         table=snapshot.config.name,
         instant=snapshot.instant,
         where=None if predicate is None else to_sql(predicate),
-        files_total=len(bases),
-        bytes_total=sum(base.size for base in bases),
-        files=tuple(pruner.files),
+        files_total=len(slices),
+        bytes_total=sum(item.size for item in slices),
+        slices=tuple(item for item in slices if item.base_file in kept),
         stages=tuple(pruner.stages),
         unused=tuple(pruner.unused),
         seconds=time.perf_counter() - started,

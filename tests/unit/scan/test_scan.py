@@ -159,7 +159,7 @@ def test_sizes_for_people() -> None:
     assert [size_text(n) for n in (0, 1023, 1024, 5 * 1024**2, 3 * 1024**3, 2 * 1024**4)] == [
         "0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3.0 GiB", "2.0 TiB",
     ]  # fmt: skip
-    empty = ScanPlan(table="t", instant=None, where="x < 1", files_total=0, bytes_total=0, files=())
+    empty = ScanPlan(table="t", instant=None, where="x < 1", files_total=0, bytes_total=0, slices=())
     assert "(no commit)" in str(empty)
     assert empty.summary == "0 of 0 files · 0 B of 0 B"
     stage = PruneStage(
