@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from lakedex.engine import Engine
 from lakedex.io.storage import Storage
+from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.metadata.store import MetadataCache
 
 __all__ = ["TableHandle"]
 

@@ -25,6 +25,7 @@ __all__ = [
     "BLOOM_FILTERS",
     "COLUMN_STATS",
     "FILES",
+    "NON_PARTITIONED",
     "PARTITION_STATS",
     "SUPPORTED",
     "MetadataPartition",

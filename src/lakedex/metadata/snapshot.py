@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,8 +14,10 @@ from lakedex.io.storage import Storage
 from lakedex.layout.base_file import read_schema
 from lakedex.layout.file_slice import BaseFile, FileSlice, latest_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
-from lakedex.metadata.partitions import FILES
-from lakedex.metadata.store import MetadataCache, MetadataStore, metadata_path
+from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.file_view import FileView, StateToken, group_slices
+from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, NON_PARTITIONED
+from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.timeline.table_config import TableConfig, read_table_config
 from lakedex.timeline.timeline import Timeline
 from lakedex.types import META_COLUMNS
@@ -37,7 +39,7 @@ class Snapshot:
     timeline: Timeline
     metadata: MetadataStore
     as_of: str | None = None
-    _slices: list[FileSlice] | None = field(default=None, repr=False)
+    _view: FileView | None = field(default=None, repr=False)
     _schema: pa.Schema | None = field(default=None, repr=False)
 
     @classmethod
@@ -52,8 +54,9 @@ class Snapshot:
         if not storage.exists(f"{base_path}/.hoodie"):
             raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
         config = read_table_config(storage, base_path)
-        data, own = _timelines(storage, base_path, config)
-        store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache or MetadataCache())
+        cache = cache or MetadataCache()
+        data, own = _timelines(storage, base_path, config, cache)
+        store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
         return cls(storage, base_path, config, data, store, as_of)
 
     @property
@@ -110,12 +113,50 @@ class Snapshot:
         Raises:
             UnsupportedFeatureError: log files on a slice, which only merge-on-read tables have.
         """
-        if self._slices is None and partitions is None:
-            self._slices = self._find_slices(None)
-        if self._slices is not None:
-            wanted = None if partitions is None else set(partitions)
-            return [item for item in self._slices if wanted is None or item.partition in wanted]
-        return self._find_slices(partitions)
+        if partitions is None:
+            return list(self.view().table.slices)
+        wanted = sorted(set(partitions))
+        if self._view is None:
+            return self._find_slices(wanted)
+        return [item for path in wanted for item in self._view.by_partition.get(path, ())]
+
+    def view(self) -> FileView:
+        """All slices, with what was worked out from them; of a state that was seen before, the very same object."""
+        if self._view is None:
+            cache = self.metadata.cache
+            token = StateToken(self.config, self.timeline.instants, self.metadata.timeline.instants)
+            known = cache.view(self.as_of)
+            if known is None or known.token != token:
+                known = (self._advanced(known, token) if known is not None else None) or self._anew(token)
+                cache.keep_view(self.as_of, known)
+            self._view = known
+        return self._view
+
+    def _anew(self, token: StateToken) -> FileView:
+        listed_from = self.metadata.files_of(FILES.name) if self.uses_metadata else None
+        replaced = self.timeline.replaced_file_groups(self.as_of)
+        return FileView.of(token, self._find_slices(None), listed_from, replaced)
+
+    def _advanced(self, older: FileView, token: StateToken) -> FileView | None:
+        """The view of this state from that of an earlier one; None where it has to be made anew.
+
+        A partition's slices change with its record in ``files`` or with a replace commit that names it. When instants
+        were archived, completion times of log files are no longer known, and everything is looked at again.
+        """
+        if self.as_of is not None or older.listed_from is None or not self.uses_metadata:
+            return None
+        if older.token.config != self.config or older.token.instants[:1] != self.timeline.instants[:1]:
+            return None
+        added = self.metadata.added_since(FILES.name, older.listed_from)
+        if added is None:
+            return None
+        replaced = self.timeline.replaced_file_groups()
+        keys = {key.decode() for layer in added for key, _ in layer.scan()} - {ALL_PARTITIONS}
+        changed = {"" if key == NON_PARTITIONED else key for key in keys}
+        changed |= {path for path, _ in replaced.keys() ^ older.replaced.keys()}
+        found: dict[str, Sequence[FileSlice]] = dict.fromkeys(changed, ())
+        found |= group_slices(self._find_slices(sorted(changed)) if changed else [])
+        return older.advanced(token, found, self.metadata.files_of(FILES.name), replaced, self.metadata)
 
     def _find_slices(self, partitions: Iterable[str] | None) -> list[FileSlice]:
         found = latest_slices(
@@ -167,7 +208,9 @@ class Snapshot:
         return pa.schema([column for column in avro_to_arrow(parsed) if column.name not in META_COLUMNS])
 
 
-def _timelines(storage: Storage, base_path: str, config: TableConfig) -> tuple[Timeline, Timeline]:
+def _timelines(
+    storage: Storage, base_path: str, config: TableConfig, cache: MetadataCache
+) -> tuple[Timeline, Timeline]:
     """Both timelines, as of one moment.
 
     The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there
@@ -176,8 +219,8 @@ def _timelines(storage: Storage, base_path: str, config: TableConfig) -> tuple[T
     """
     seen: set[str] = set()
     while True:
-        data = Timeline.load(storage, base_path, config.timeline_path, zone=config.timezone)
-        own = Timeline.load(storage, metadata_path(base_path), config.timeline_path, zone=config.timezone)
+        data = cache.timeline(storage, base_path, config.timeline_path, config.timezone)
+        own = cache.timeline(storage, metadata_path(base_path), config.timeline_path, config.timezone)
         last = data.last_time
         ahead = {i.requested for i in own.completed() if i.requested > last and not data.contains(i.requested)}
         if ahead <= seen:

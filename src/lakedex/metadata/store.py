@@ -16,12 +16,13 @@ from lakedex.codec.hfile import HFileReader
 from lakedex.codec.metadata_record import decode_metadata_record
 from lakedex.io.storage import Storage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
-from lakedex.metadata.log_file import MetadataLogFile, open_hfile
+from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.file_view import MetadataFiles
 from lakedex.metadata.partitions import ALL_PARTITIONS, FILES
 from lakedex.metadata.records import MERGE_RULES, Record, live_files
 from lakedex.timeline.timeline import Timeline
 
-__all__ = ["MetadataCache", "MetadataFileGroup", "MetadataStore", "metadata_path"]
+__all__ = ["MetadataFileGroup", "MetadataStore", "metadata_path"]
 
 Layer = HFileReader | frozenset[bytes]
 
@@ -29,39 +30,6 @@ Layer = HFileReader | frozenset[bytes]
 def metadata_path(base_path: str) -> str:
     """Folder of a table's metadata table."""
     return f"{base_path}/.hoodie/metadata"
-
-
-class MetadataCache:
-    """Opened metadata files of one table. Files never change, so an entry stays true; the oldest ones go first."""
-
-    def __init__(self, limit: int = 4096) -> None:
-        self._limit = limit
-        self._open: dict[str, HFileReader | MetadataLogFile] = {}
-
-    def hfile(self, storage: Storage, path: str, size: int) -> HFileReader:
-        """A base file, opened once."""
-        found = self._open.get(path)
-        if not isinstance(found, HFileReader):
-            found = open_hfile(storage, path, size)
-            self._keep(path, found)
-        return found
-
-    def log(self, storage: Storage, path: str, size: int) -> MetadataLogFile:
-        """A log file, opened once."""
-        found = self._open.get(path)
-        if not isinstance(found, MetadataLogFile):
-            found = MetadataLogFile(storage, path, size)
-            self._keep(path, found)
-        return found
-
-    def __reduce__(self) -> tuple[type[MetadataCache], tuple[int]]:
-        """Tasks start with an empty cache: what the driver has open stays there."""
-        return MetadataCache, (self._limit,)
-
-    def _keep(self, path: str, opened: HFileReader | MetadataLogFile) -> None:
-        while len(self._open) >= self._limit:
-            del self._open[next(iter(self._open))]
-        self._open[path] = opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +70,36 @@ class MetadataStore:
         if partition not in self._groups:
             self._groups[partition] = self._find_groups(partition)
         return self._groups[partition]
+
+    def files_of(self, partition: str) -> MetadataFiles:
+        """Files that records of a metadata partition are read from now."""
+        return {
+            group.file_id: ("" if group.base is None else group.base[0], frozenset(group.logs))
+            for group in self.file_groups(partition)
+        }
+
+    def added_since(self, partition: str, before: MetadataFiles) -> list[HFileReader] | None:
+        """What was written to a metadata partition after its files were ``before``.
+
+        Returns:
+            The added data blocks; None where files were replaced, or records taken back or deleted by key, so that what
+            was read before has to be read again.
+        """
+        now = self.files_of(partition)
+        if now.keys() != before.keys():
+            return None
+        added: list[HFileReader] = []
+        for file_id, (base, logs) in now.items():
+            old_base, old_logs = before[file_id]
+            if base != old_base or not old_logs <= logs:
+                return None
+            for path, size in sorted(logs - old_logs):
+                opened = self.cache.log(self.storage, path, size) if size else None
+                layers = [] if opened is None else opened.layers
+                if (opened is not None and opened.rolled_back) or any(isinstance(x, frozenset) for x in layers):
+                    return None
+                added += [layer for layer in layers if isinstance(layer, HFileReader)]
+        return added
 
     def _is_valid(self, instant: str) -> bool:
         return instant not in self._pending and self.timeline.is_committed(instant)

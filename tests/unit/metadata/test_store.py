@@ -20,6 +20,7 @@ from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
+from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.delta_commit import MAX_BLOCK_BYTES, SpilledBloom, write_delta_commit
 from lakedex.metadata.partitions import (
     ALL_PARTITIONS,
@@ -41,7 +42,7 @@ from lakedex.metadata.records import (
     stats_record,
 )
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.metadata.store import MetadataCache, MetadataStore
+from lakedex.metadata.store import MetadataStore
 from lakedex.timeline.transitions import create_inflight, create_requested, remove_pending
 from table_kit import ROWS, base_files, make, rows
 

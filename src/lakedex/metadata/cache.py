@@ -1,0 +1,74 @@
+"""What a process keeps of a table's metadata between two looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from lakedex.codec.hfile import HFileReader
+from lakedex.io.storage import Storage
+from lakedex.metadata.file_view import FileView
+from lakedex.metadata.log_file import MetadataLogFile, open_hfile
+from lakedex.timeline.timeline import Timeline
+
+__all__ = ["KEPT_VIEWS", "MetadataCache"]
+
+KEPT_VIEWS = 5
+"""Views remembered: the newest state and four points in time."""
+
+
+class MetadataCache:
+    """Opened metadata files of one table, and views of its last states.
+
+    Files never change, so an opened one stays true; the oldest ones go first. Views are kept for the newest state and
+    a few points in time.
+    """
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._open: dict[str, HFileReader | MetadataLogFile] = {}
+        self._views: dict[Hashable, FileView] = {}
+        self._timelines: dict[str, Timeline] = {}
+
+    def view(self, moment: Hashable) -> FileView | None:
+        """The last view of the newest state (None), or of a point in time."""
+        return self._views.get(moment)
+
+    def keep_view(self, moment: Hashable, view: FileView) -> None:
+        """Remember a view."""
+        self._views.pop(moment, None)
+        while len(self._views) >= KEPT_VIEWS:
+            del self._views[next(key for key in self._views if key is not None or len(self._views) == 1)]
+        self._views[moment] = view
+
+    def timeline(self, storage: Storage, base_path: str, subfolder: str, zone: str) -> Timeline:
+        """A timeline as it is now; commits that were read before are not read again."""
+        path = f"{base_path}/{subfolder}"
+        known = self._timelines.get(path)
+        now = Timeline.load(storage, base_path, subfolder, zone=zone) if known is None else known.reload()
+        self._timelines[path] = now
+        return now
+
+    def hfile(self, storage: Storage, path: str, size: int) -> HFileReader:
+        """A base file, opened once."""
+        found = self._open.get(path)
+        if not isinstance(found, HFileReader):
+            found = open_hfile(storage, path, size)
+            self._keep(path, found)
+        return found
+
+    def log(self, storage: Storage, path: str, size: int) -> MetadataLogFile:
+        """A log file, opened once."""
+        found = self._open.get(path)
+        if not isinstance(found, MetadataLogFile):
+            found = MetadataLogFile(storage, path, size)
+            self._keep(path, found)
+        return found
+
+    def __reduce__(self) -> tuple[type[MetadataCache], tuple[int]]:
+        """Tasks start with an empty cache: what the driver has open stays there."""
+        return MetadataCache, (self._limit,)
+
+    def _keep(self, path: str, opened: HFileReader | MetadataLogFile) -> None:
+        while len(self._open) >= self._limit:
+            del self._open[next(iter(self._open))]
+        self._open[path] = opened
