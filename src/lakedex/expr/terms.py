@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.expr.fold import fold_cast
-from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
+from lakedex.expr.kinds import Kind, NotJudgeable, is_harmless_cast, kind_of
 from lakedex.expr.literals import date_text, timestamp_text
 from lakedex.expr.names import quote_name
 from lakedex.expr.nodes import (
@@ -31,9 +31,19 @@ from lakedex.expr.nodes import (
     Predicate,
     Scalar,
     Unknown,
+    is_predicate,
 )
 
-__all__ = ["children_of", "columns_of", "equality_values", "terms_used", "to_sql", "unknown_texts"]
+__all__ = [
+    "children_of",
+    "columns_of",
+    "equality_values",
+    "is_judged",
+    "terms_of",
+    "terms_used",
+    "to_sql",
+    "unknown_texts",
+]
 
 _EXACT_DOUBLE = 2**53
 _SQL_TYPES = {
@@ -87,24 +97,57 @@ def unknown_texts(node: Predicate | Scalar) -> list[str]:
 
 
 def terms_used(predicate: Predicate) -> dict[Column, list[str]]:
-    """For each column the terms (conditions without AND, OR and NOT around them) that speak of it, as SQL text."""
+    """For each column the terms that speak of it and that its bounds can judge (:func:`is_judged`), as SQL text."""
     found: dict[Column, list[str]] = {}
-    for term in _terms(predicate):
-        for column in columns_of(term):
-            texts = found.setdefault(column, [])
-            if (text := to_sql(term)) not in texts:
-                texts.append(text)
+    for term in terms_of(predicate):
+        if is_judged(term):
+            for column in columns_of(term):
+                texts = found.setdefault(column, [])
+                if (text := to_sql(term)) not in texts:
+                    texts.append(text)
     return found
 
 
-def _terms(node: Predicate) -> Iterator[Predicate]:
+def terms_of(node: Predicate) -> Iterator[Predicate]:
+    """The conditions that AND, OR and NOT put together."""
     if isinstance(node, And | Or):
         for operand in node.operands:
-            yield from _terms(operand)
+            yield from terms_of(operand)
     elif isinstance(node, Not) and isinstance(node.operand, And | Or):
-        yield from _terms(node.operand)
+        yield from terms_of(node.operand)
     else:
         yield node
+
+
+def is_judged(term: Predicate) -> bool:
+    """Whether bounds of its columns can say anything about a term: no function of a column, no cast that may fail."""
+    if isinstance(term, Unknown):
+        return False
+    if isinstance(term, Not):
+        return is_judged(term.operand)
+    if isinstance(term, And | Or):
+        return all(is_judged(operand) for operand in term.operands)
+    if isinstance(term, Comparison):
+        return _is_plain(term.left) and _is_plain(term.right)
+    if isinstance(term, IsNull) and is_predicate(term.operand):
+        return is_judged(term.operand)  # type: ignore[arg-type]
+    return isinstance(term, Literal) or _is_plain(term.operand)  # type: ignore[arg-type]
+
+
+def _is_plain(scalar: Scalar) -> bool:
+    if isinstance(scalar, Cast) and isinstance(scalar.operand, Cast | Column):
+        return _is_plain(scalar.operand) and _keeps_bounds(scalar.operand.type, scalar.type)
+    return isinstance(scalar, Column) or not columns_of(scalar)
+
+
+_MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)
+
+
+def _keeps_bounds(source: pa.DataType, target: pa.DataType) -> bool:
+    try:
+        return is_harmless_cast(source, target) or (kind_of(source) in _MOMENTS and kind_of(target) in _MOMENTS)
+    except NotJudgeable:
+        return False
 
 
 def equality_values(predicate: Predicate, column_name: str) -> list[LiteralValue] | None:

@@ -7,13 +7,24 @@ files are a few range reads; each key is hashed once and probes them all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakedex.codec.bloom import BloomFilter, decode_bloom
+from lakedex.expr import equality_values
+from lakedex.expr.nodes import Predicate
+from lakedex.index.protocol import Rows, Unused, Verdict
+from lakedex.layout.value_text import value_text
 from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
 from lakedex.metadata.records import is_deleted
+from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.types import RECORD_KEY
 
-__all__ = ["LOAD_BATCH", "load_filters"]
+__all__ = ["LOAD_BATCH", "BloomFilters", "load_filters"]
 
 LOAD_BATCH = 64
 """Filters decoded at once: one of 60,000 entries is 320 KiB, so a batch is about 20 MiB."""
@@ -31,3 +42,55 @@ def load_filters(store: MetadataStore, partition: str, file_names: Sequence[str]
             if payload is None or is_deleted(record) or not payload["bloomFilter"]:
                 continue
             yield names[key], decode_bloom(payload["bloomFilter"], payload["type"], names[key])
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilters:
+    """Prunes files where the predicate ties the record key to some values. A slice with log files is kept."""
+
+    @property
+    def name(self) -> str:
+        """``bloom_filters``."""
+        return BLOOM_FILTERS.name
+
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+        """Probe the filters of the slices, partition by partition."""
+        tied = _key_values(snapshot, predicate)
+        if tied is None:
+            return Verdict()
+        if not snapshot.metadata.has(self.name):
+            return Verdict(unused=(Unused(index=self.name, reason="no index", detail="not in the table's metadata"),))
+        column, keys = tied
+        keep = np.ones(len(rows), bool)
+        by_partition: dict[str, dict[str, int]] = {}
+        for place, item in enumerate(snapshot.view().table.take(rows)):
+            if item.base_file is not None and not item.log_files:
+                by_partition.setdefault(item.partition, {})[item.base_file.name] = place
+        missing = len(rows)
+        for partition, places in by_partition.items():
+            for name, bloom in load_filters(snapshot.metadata, partition, list(places)):
+                missing -= 1
+                keep[places[name]] = bool(bloom.probe(keys).any()) if len(keys) else False
+        term = f"{column} = {keys[0].as_py()!r}" if len(keys) == 1 else f"{column} IN ({len(keys)} values)"
+        return Verdict(keep=keep, terms=(term,), note=f"no filter for {missing} files, kept" if missing else "")
+
+
+def _key_values(snapshot: Snapshot, predicate: Predicate) -> tuple[str, pa.Array] | None:
+    """The record-key texts that a matching row can have, and the column that says so."""
+    config, schema = snapshot.config, snapshot.schema
+    candidates = [RECORD_KEY]
+    single = len(config.record_key_fields) == 1 and not config.key_generator.startswith("COMPLEX")
+    if single and config.record_key_fields[0] in schema.names:
+        candidates.append(config.record_key_fields[0])
+    for name in candidates:
+        values = equality_values(predicate, name)
+        if values is None:
+            continue
+        kind = pa.string() if name == RECORD_KEY else schema.field(name).type
+        # Equal floats have several texts (0.0 and -0.0, a float that became a double).
+        if pa.types.is_floating(kind):
+            continue
+        physical = pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+        texts = value_text(pa.array(values, physical).cast(kind))
+        return name, texts.filter(pc.not_equal(texts, ""))
+    return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any
 
@@ -35,11 +35,14 @@ __all__ = [
     "ColumnStat",
     "ColumnStatsBuilder",
     "FileBounds",
+    "bound_array",
     "bounds_of_files",
     "indexable_columns",
     "merge_stats",
+    "partition_stat_of",
     "stat_of",
     "stat_record",
+    "stats_of_files",
     "stats_records",
 ]
 
@@ -248,6 +251,24 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
     )
 
 
+def partition_stat_of(record: Record | None, key_record: Record | None, kind: pa.DataType) -> ColumnStat | None:
+    """The stat over a partition that a ``partition_stats`` record holds as far as it may be believed.
+
+    ``isTightBound`` tells here whether the record replaces older ones, not whose it is, so the doubts about bounds of
+    others hold for all. Java leaves files that lack the column out of its counts; ``key_record``, the partition's
+    record of ``_hoodie_record_key``, counts all rows and shows it.
+    """
+    if record is None or key_record is None:
+        return None
+    payload = record["ColumnStatsMetadata"]
+    if payload["nullCount"] is None or payload["valueCount"] is None or not _trusted(payload, kind):
+        return None
+    stat = stat_of(record, kind)
+    if stat is None or stat.value_count == key_record["ColumnStatsMetadata"]["valueCount"]:
+        return stat
+    return replace(stat, null_count=-1) if not stat.all_null else None
+
+
 def _is_value_of(value: Any, kind: pa.DataType) -> bool:
     """Whether a bound can stand for values of the type. Other writers turn a number into a string column, for one."""
     for test, wanted in _VALUES:
@@ -311,31 +332,46 @@ def bounds_of_files(
     store: MetadataStore, files: Sequence[BaseFile], columns: Mapping[str, pa.DataType]
 ) -> dict[str, FileBounds]:
     """Bounds of columns in base files, as arrays in the order of ``files``."""
-    partitions = {base.partition for base in files}
+    found = stats_of_files(store, [(base.partition, base.name) for base in files], columns)
+    return {
+        name: FileBounds(
+            bound_array([None if stat is None else stat.minimum for stat in stats], columns[name]),
+            bound_array([None if stat is None else stat.maximum for stat in stats], columns[name]),
+            np.array([-1 if stat is None else stat.null_count for stat in stats], np.int64),
+            np.array([-1 if stat is None else stat.value_count for stat in stats], np.int64),
+        )
+        for name, stats in found.items()
+    }
+
+
+def stats_of_files(
+    store: MetadataStore, files: Sequence[tuple[str, str]], columns: Mapping[str, pa.DataType]
+) -> dict[str, list[ColumnStat | None]]:
+    """Per column the stats of each file, None where nothing is known.
+
+    Args:
+        store: the table's metadata.
+        files: partition path and name of base or log files.
+        columns: dotted name of each column, and the type that it has now.
+    """
+    partitions = {partition for partition, _ in files}
     if len(files) <= 4 * len(partitions):
-        keys = [column_stats_key(name, base.partition, base.name) for name in columns for base in files]
+        keys = [column_stats_key(name, *file) for name in columns for file in files]
         records = store.get_many(COLUMN_STATS.name, keys)
     elif len(partitions) <= 256:
         prefixes = [column_stats_prefix(name, partition) for name in columns for partition in partitions]
         records = store.scan(COLUMN_STATS.name, prefixes)
     else:
         records = store.scan(COLUMN_STATS.name, [column_stats_prefix(name) for name in columns])
-    found: dict[str, FileBounds] = {}
+    found: dict[str, list[ColumnStat | None]] = {}
     for name, kind in columns.items():
-        stats: list[ColumnStat | None] = []
-        for base in files:
-            record = records.get(column_stats_key(name, base.partition, base.name))
-            stats.append(None if record is None else stat_of(record, kind))
-        found[name] = FileBounds(
-            _bound_array([None if stat is None else stat.minimum for stat in stats], kind),
-            _bound_array([None if stat is None else stat.maximum for stat in stats], kind),
-            np.array([-1 if stat is None else stat.null_count for stat in stats], np.int64),
-            np.array([-1 if stat is None else stat.value_count for stat in stats], np.int64),
-        )
+        own = (records.get(column_stats_key(name, *file)) for file in files)
+        found[name] = [None if record is None else stat_of(record, kind) for record in own]
     return found
 
 
-def _bound_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def bound_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Bounds, as :class:`ColumnStat` has them, as an array of the column's type."""
     if pa.types.is_date32(kind):
         return pa.array(values, pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind):

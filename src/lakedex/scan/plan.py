@@ -6,9 +6,13 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from lakedex.index.protocol import Unused
 from lakedex.layout.file_slice import BaseFile, FileSlice
+from lakedex.layout.slice_table import SliceTable
 from lakedex.types import size_text
 
 __all__ = ["PruneStage", "ScanPlan"]
@@ -19,7 +23,7 @@ class PruneStage:
     """One index's turn.
 
     Attributes:
-        name: ``partition``, ``column_stats`` or ``bloom_filters``.
+        name: ``partition``, ``partition_stats``, ``column_stats`` or ``bloom_filters``.
         before, after: files that came in and files that were kept.
         bytes_before, bytes_after: their sizes.
         requests, bytes_read, seconds: what reading the index took.
@@ -51,6 +55,8 @@ class ScanPlan:
         slices: those that are kept.
         stages: one per index that was asked.
         unused: per index or column that could not be used, why.
+        seconds: what planning took.
+        candidates, dropped_by: all slices of the snapshot, and per slice the stage that dropped it (-1 for none).
     """
 
     table: str
@@ -60,8 +66,10 @@ class ScanPlan:
     bytes_total: int
     slices: tuple[FileSlice, ...]
     stages: tuple[PruneStage, ...] = ()
-    unused: tuple[str, ...] = ()
-    seconds: float = field(default=0.0)
+    unused: tuple[Unused, ...] = ()
+    seconds: float = 0.0
+    candidates: SliceTable | None = field(default=None, compare=False)
+    dropped_by: npt.NDArray[np.int8] | None = field(default=None, compare=False)
 
     @property
     def files(self) -> tuple[BaseFile, ...]:
@@ -77,6 +85,15 @@ class ScanPlan:
     def bytes_kept(self) -> int:
         """Size of the kept slices."""
         return sum(item.size for item in self.slices)
+
+    @property
+    def dropped(self) -> list[tuple[FileSlice, str]]:
+        """Slices that are not kept, each with the name of the stage that dropped it."""
+        if self.candidates is None or self.dropped_by is None:
+            return []
+        rows = np.flatnonzero(self.dropped_by >= 0)
+        by = self.dropped_by[rows].tolist()
+        return [(item, self.stages[at].name) for item, at in zip(self.candidates.take(rows), by, strict=True)]
 
     def stage(self, name: str) -> PruneStage:
         """The stage of one index.
@@ -112,7 +129,7 @@ class ScanPlan:
             )
         lines.append(f"{'result':<15}{self.summary}")
         if self.unused:
-            lines.append("not used: " + " · ".join(self.unused))
+            lines.append("not used: " + " · ".join(map(str, self.unused)))
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -129,7 +146,7 @@ class ScanPlan:
             "files_kept": list(self.files_kept),
             "bytes_kept": self.bytes_kept,
             "stages": [asdict(stage) for stage in self.stages],
-            "unused": list(self.unused),
+            "unused": [asdict(item) for item in self.unused],
             "seconds": self.seconds,
         }
 
@@ -140,7 +157,7 @@ class ScanPlan:
     def _repr_html_(self) -> str:
         bars = "".join(_bar(stage.name, stage.after, self.files_total, ", ".join(stage.terms)) for stage in self.stages)
         rows = _bar("snapshot", self.files_total, self.files_total, "") + bars
-        unused = f"<div>not used: {escape(' · '.join(self.unused))}</div>" if self.unused else ""
+        unused = f"<div>not used: {escape(' · '.join(map(str, self.unused)))}</div>" if self.unused else ""
         return (
             f"<div style='font-family:monospace'><b>{escape(self.table)}</b> {escape(self.instant or '')} · where "
             f"{escape(self.where or '(all rows)')}<table>{rows}</table>{escape(self.summary)}{unused}</div>"

@@ -1,0 +1,85 @@
+"""The values in partition paths, compared as values of their columns: what prunes without reading anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakedex.expr import ColumnBounds, prune
+from lakedex.expr.nodes import Predicate
+from lakedex.index.protocol import Rows, Unused, Verdict, terms_on
+from lakedex.layout.partition_path import partition_values
+from lakedex.layout.slice_table import SliceTable
+from lakedex.metadata.file_view import FileView
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.types import PARTITION_PATH
+
+__all__ = ["PartitionValues"]
+
+_TYPED_PATHS = frozenset({"SIMPLE", "COMPLEX"})
+"""Key generators whose partition folders hold the column's own value; others format it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionValues:
+    """Prunes by ``field=value`` folders."""
+
+    @property
+    def name(self) -> str:
+        """``partition``."""
+        return "partition"
+
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+        """Judge each partition once, and its slices with it."""
+        config = snapshot.config
+        fields = {*config.partition_fields, PARTITION_PATH}
+        used = terms_on(predicate, lambda column: column.name in fields)
+        if not used or not config.partition_fields:
+            return Verdict()
+        if config.key_generator.upper() not in _TYPED_PATHS:
+            detail = f"folders of the key generator {config.key_generator} are formatted text"
+            return Verdict(unused=(Unused(index=self.name, reason="key generator", detail=detail),))
+        view = snapshot.view()
+        columns = _columns(snapshot, view)
+        keep = prune(predicate, lambda column: columns.get(column.name), len(view.table.partitions))
+        return Verdict(keep=keep[view.table.partition_of[rows]], terms=used)
+
+
+@dataclass(slots=True, eq=False)
+class _Values:
+    """Typed values of all partitions of a view; derived again when partitions come or go."""
+
+    paths: tuple[str, ...]
+    columns: dict[str, ColumnBounds]
+
+    def carried(self, older: FileView, newer: FileView, store: object) -> _Values | None:
+        del older, store
+        return self if newer.table.partitions == self.paths else None
+
+
+def _columns(snapshot: Snapshot, view: FileView) -> dict[str, ColumnBounds]:
+    with view.lock:
+        held = view.derived.get("partition_values")
+        if not isinstance(held, _Values):
+            held = _Values(view.table.partitions, _typed(snapshot, view.table))
+            view.derived["partition_values"] = held
+        return held.columns
+
+
+def _typed(snapshot: Snapshot, table: SliceTable) -> dict[str, ColumnBounds]:
+    config, schema, paths = snapshot.config, snapshot.schema, table.partitions
+    # One folder per field: where a field is not known by name, no folder is sure to be whose it seems.
+    fields: Sequence[str] = config.partition_fields if set(config.partition_fields) <= set(schema.names) else ()
+    values, known = partition_values(paths, fields, [schema.field(name).type for name in fields])
+    found = {name: _exact(array, mask) for name, array, mask in zip(fields, values, known, strict=True)}
+    found[PARTITION_PATH] = _exact(pa.array(paths, pa.string()), np.ones(len(paths), bool))
+    return found
+
+
+def _exact(values: pa.Array, known: npt.NDArray[np.bool_]) -> ColumnBounds:
+    nulls = np.where(known, 0, -1).astype(np.int64)
+    return ColumnBounds(values, values, nulls, np.full(len(values), -1, np.int64))

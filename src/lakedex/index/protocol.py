@@ -1,0 +1,86 @@
+"""What an index is to a query: something that removes files which it proves to hold no matching row.
+
+Rules for whoever implements :class:`PruningIndex`: what is absent, stale, partial or not to be trusted keeps the file;
+nothing is said about a file that was not looked at; and what could not be used is said in :attr:`Verdict.unused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lakedex.expr import is_judged, terms_used
+from lakedex.expr.nodes import Column, Predicate
+from lakedex.metadata.snapshot import Snapshot
+
+__all__ = ["Mask", "PruningIndex", "Rows", "Unused", "Verdict", "terms_on", "unjudged"]
+
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+"""Rows of a snapshot's :class:`~lakedex.layout.slice_table.SliceTable`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unused:
+    """Why an index, or an index on one column, did not take part in a plan.
+
+    Attributes:
+        index: its name, or ``all indexes``.
+        reason: ``no index``, ``no entry``, ``type``, ``function``, ``key generator``, ``switched off``.
+        detail: the reason as a sentence.
+        column: the column concerned; empty for the index as a whole.
+    """
+
+    index: str
+    reason: str
+    detail: str
+    column: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.index}{f'({self.column})' if self.column else ''}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """An index's answer.
+
+    Attributes:
+        keep: per row asked about whether the file may hold a match; None when the index had no part in the query.
+        terms: conditions that it judged, as SQL text.
+        note: what else is worth knowing.
+        unused: what it could not use, and why.
+    """
+
+    keep: Mask | None = None
+    terms: tuple[str, ...] = ()
+    note: str = ""
+    unused: tuple[Unused, ...] = ()
+
+
+class PruningIndex(Protocol):
+    """An index that takes part in planning."""
+
+    @property
+    def name(self) -> str:
+        """The name that plans show."""
+
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+        """Judge the slices in ``rows`` of the snapshot's view."""
+
+
+def terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[str, ...]:
+    """Conditions that bounds can judge and that speak of a wanted column."""
+    found = (text for column, texts in terms_used(predicate).items() if wanted(column) for text in texts)
+    return tuple(dict.fromkeys(found))
+
+
+def unjudged(terms: Iterable[Predicate], text_of: Callable[[Predicate], str]) -> tuple[Unused, ...]:
+    """The conditions that no index judges, because of a function or a cast in them."""
+    texts = dict.fromkeys(text_of(term) for term in terms if not is_judged(term))
+    return tuple(
+        Unused(index="all indexes", reason="function", detail=f"{text} cannot be judged from bounds") for text in texts
+    )
