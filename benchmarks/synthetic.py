@@ -1,0 +1,125 @@
+"""Tables that consist of metadata only: timeline, file lists, column and partition stats of files that do not exist.
+
+Planning reads nothing else, so tables of 100,000 files cost seconds to make instead of hours. File ``i`` of ``count``
+holds the numbers ``1000 i`` to ``1000 i + 999`` in ``n``, and keys in the same order; ``r`` is spread over all files.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakedex import Table
+from lakedex.codec.avro_schema import arrow_to_avro
+from lakedex.index.column_stats import ColumnStat, merge_stats, stat_record, stats_records
+from lakedex.io.local import LocalStorage
+from lakedex.metadata.delta_commit import write_delta_commit
+from lakedex.metadata.partitions import (
+    ALL_PARTITIONS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    files_key,
+    partition_stats_key,
+)
+from lakedex.metadata.records import all_partitions_record, files_record
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.transitions import complete, create_inflight, create_requested
+from lakedex.types import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
+
+__all__ = ["FILE_BYTES", "add_files", "make_table"]
+
+ROWS = 1000
+FILE_BYTES = 120_000_000
+_SCHEMA = pa.schema([("key", pa.string()), ("day", pa.string()), ("n", pa.int64()), ("r", pa.int32())])
+_KINDS = {COMMIT_TIME: pa.string(), RECORD_KEY: pa.string(), PARTITION_PATH: pa.string()} | {
+    field.name: field.type for field in _SCHEMA
+}
+
+
+def make_table(path: Path, files: int, per_partition: int = 100, per_commit: int = 25_000) -> None:
+    """A table of version 8 with so many files, written by commits of ``per_commit``."""
+    Table.create(
+        None,
+        path,
+        _SCHEMA,
+        name="synthetic",
+        record_key="key",
+        partition_by="day",
+        options={"hoodie.metadata.index.bloom.filter.enable": "false"},
+    )
+    for start in range(0, files, per_commit):
+        add_files(path, range(start, min(start + per_commit, files)), per_partition)
+
+
+def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
+    """Commit files of these numbers. A partition's stats become those of its files in ``numbers``."""
+    storage, base = LocalStorage(), str(path)
+    snapshot = Snapshot.load(storage, base)
+    clock = InstantClock("UTC")
+    timeline = snapshot.timeline.path
+    requested = create_requested(storage, timeline, clock.next(), "commit")
+    inflight = create_inflight(storage, timeline, requested)
+    instant = requested.requested
+    listing: dict[str, dict[str, int]] = {}
+    stats, by_partition = [], {}
+    for number in numbers:
+        partition = f"day={number // per_partition:05d}"
+        name = f"{number:08d}-0000-0000-0000-000000000000-0_0-0-0_{instant}.parquet"
+        listing.setdefault(partition, {})[name] = FILE_BYTES
+        own = _stats(number, partition, instant)
+        stats += stats_records(own, partition, name, _KINDS)
+        by_partition.setdefault(partition, []).append(own)
+    over = [
+        (partition_stats_key(column, path), stat_record(merge_stats(column, list(of)), path, kind, over_partition=True))
+        for path, files in by_partition.items()
+        for (column, kind), of in zip(_KINDS.items(), zip(*files, strict=True), strict=True)
+    ]
+    updates = {
+        FILES.name: [
+            *((files_key(partition), files_record(files)) for partition, files in listing.items()),
+            (ALL_PARTITIONS, all_partitions_record(map(files_key, listing))),
+        ],
+        COLUMN_STATS.name: stats,
+        PARTITION_STATS.name: over,
+    }
+    write_delta_commit(snapshot.metadata, instant, updates, clock.next, lambda fn, items: [fn(item) for item in items])
+    commit = CommitMetadata(
+        operation="BULK_INSERT",
+        write_stats={path: tuple(_write_stat(path, name) for name in files) for path, files in listing.items()},
+        extra={"schema": json.dumps(arrow_to_avro(_SCHEMA, "synthetic"))},
+    )
+    complete(storage, timeline, inflight, clock.next(), encode_commit_metadata(commit))
+
+
+def _write_stat(partition: str, name: str) -> WriteStat:
+    return WriteStat(
+        file_id=name.split("_")[0],
+        path=f"{partition}/{name}",
+        partition_path=partition,
+        file_size=FILE_BYTES,
+        num_writes=ROWS,
+        num_inserts=ROWS,
+    )
+
+
+def _stats(number: int, partition: str, instant: str) -> list[ColumnStat]:
+    first, last = number * ROWS, number * ROWS + ROWS - 1
+    day = partition.removeprefix("day=")
+    bounds = {
+        COMMIT_TIME: (instant, instant),
+        RECORD_KEY: (f"key-{first:012d}", f"key-{last:012d}"),
+        PARTITION_PATH: (partition, partition),
+        "key": (f"key-{first:012d}", f"key-{last:012d}"),
+        "day": (day, day),
+        "n": (first, last),
+        "r": (0, 1_000_000),
+    }
+    return [
+        ColumnStat(column=name, minimum=low, maximum=high, value_count=ROWS, null_count=0)
+        for name, (low, high) in bounds.items()
+    ]
