@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -133,6 +133,14 @@ class Snapshot:
                     feature="log files",
                 )
         return [item for item in found if item.base_file is not None]
+
+    def at(self, as_of: str) -> Snapshot:
+        """The same table, its files and schema as of an instant."""
+        return replace(self, as_of=as_of, _slices=None, _schema=None)
+
+    def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
+        """The same table and schema with other slices than the newest: those of a range of commits, say."""
+        return replace(self, _slices=list(slices), _schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:
