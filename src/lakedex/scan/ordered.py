@@ -60,7 +60,7 @@ class _Work(Generic[T, R]):
                 for result in self._fn(self._items[index]):
                     if not self._put(index, result):
                         return
-            except BaseException as caught:  # noqa: BLE001 - raised again where the results are taken
+            except BaseException as caught:
                 error = caught
             with self._turn:
                 self._ended[index] = error

@@ -65,7 +65,7 @@ class Scan:
 
     def __post_init__(self) -> None:
         """Refuse arguments that mean nothing."""
-        if self.max_rows is not None and (not isinstance(self.max_rows, int) or self.max_rows < 0):
+        if self.max_rows is not None and self.max_rows < 0:
             raise InvalidInputError(f"limit is a number of rows from 0 on, not {self.max_rows!r}")
         if self.verify not in (None, "full"):
             raise InvalidInputError(f"verify is 'full' or None, not {self.verify!r}")
@@ -272,9 +272,7 @@ def _optional(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise MissingDependencyError(
-            f"{package} is needed: pip install 'lakedex[{package}]'", extra=package
-        ) from error
+        raise MissingDependencyError(f"{package} is needed: pip install 'lakedex[{package}]'", extra=package) from error
 
 
 @dataclass(frozen=True, slots=True)

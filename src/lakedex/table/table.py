@@ -236,6 +236,7 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         *,
+        format: str = "latest_state",
         fallback: Literal["full"] | None = None,
     ) -> Scan:
         """Rows that commits after ``since``, up to and with ``until``, inserted or updated: Hudi's incremental query.
@@ -249,6 +250,7 @@ class Table:
             until: an instant, its commit included, or a time; None for the newest commit.
             columns: columns of the result; None for all.
             where: a Spark SQL boolean expression.
+            format: ``latest_state``; Hudi's ``cdc`` is refused.
             fallback: ``full`` reads the newest files where older ones are needed that are gone: rows that were
                 changed again after ``until`` are missing then.
 
@@ -257,7 +259,7 @@ class Table:
                 the message has the earliest ``since``.
             UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
         """
-        found = changed_snapshot(self._snapshot(), since, until, fallback=fallback)
+        found = changed_snapshot(self._snapshot(), since, until, format=format, fallback=fallback)
         return self._scan(found.snapshot, found.condition(where), columns)
 
     def to_df(self, as_of: AsOf = None) -> Any:
