@@ -1,4 +1,4 @@
-"""Base files: Parquet with Hudi's meta columns and footer keys. The only module that opens Parquet.
+"""Base files: Parquet with Hudi's meta columns and footer keys. Only this package opens Parquet.
 
 Footer keys that Java's readers and its footer-based bloom index need (``HoodieAvroWriteSupport``):
 
@@ -35,6 +35,7 @@ __all__ = [
     "BaseFileWriter",
     "Footer",
     "iter_base_file",
+    "open_parquet",
     "read_base_file",
     "read_footer",
     "read_schema",
@@ -225,7 +226,8 @@ def _column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, 
 
 
 @contextmanager
-def _open(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+def open_parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    """An open Parquet file, for this package; what Arrow cannot read is a ``CorruptFileError``."""
     source = storage.open_input(path)
     try:
         with pq.ParquetFile(source) as parquet:
@@ -244,7 +246,7 @@ def iter_base_file(
     batch_rows: int = 65_536,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a base file, in row order; ``columns`` that the file lacks are left out."""
-    with _open(storage, path) as parquet:
+    with open_parquet(storage, path) as parquet:
         names = set(parquet.schema_arrow.names)
         wanted = None if columns is None else [name for name in columns if name in names]
         yield from parquet.iter_batches(batch_size=batch_rows, columns=wanted, row_groups=row_groups)
@@ -260,13 +262,13 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:
     """Arrow schema of a base file as it lies there, without footer metadata."""
-    with _open(storage, path) as parquet:
+    with open_parquet(storage, path) as parquet:
         return parquet.schema_arrow.remove_metadata()
 
 
 def read_footer(storage: Storage, path: str) -> Footer:
     """Key range and bloom filter that the footer carries."""
-    with _open(storage, path) as parquet:
+    with open_parquet(storage, path) as parquet:
         found = parquet.metadata.metadata or {}
         rows = parquet.metadata.num_rows
     bloom = found.get(BLOOM_FOOTER_KEY, found.get(OLD_BLOOM_FOOTER_KEY))

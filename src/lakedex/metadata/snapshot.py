@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -124,13 +124,16 @@ class Snapshot:
         """All slices, with what was worked out from them; of a state that was seen before, the very same object."""
         if self._view is None:
             cache = self.metadata.cache
-            token = StateToken(self.config, self.timeline.instants, self.metadata.timeline.instants)
+            token = self._token()
             known = cache.view(self.as_of)
             if known is None or known.token != token:
                 known = (self._advanced(known, token) if known is not None else None) or self._anew(token)
                 cache.keep_view(self.as_of, known)
             self._view = known
         return self._view
+
+    def _token(self) -> StateToken:
+        return StateToken(self.config, self.timeline.instants, self.metadata.timeline.instants)
 
     def _anew(self, token: StateToken) -> FileView:
         listed_from = self.metadata.files_of(FILES.name) if self.uses_metadata else None
@@ -174,6 +177,15 @@ class Snapshot:
                     feature="log files",
                 )
         return [item for item in found if item.base_file is not None]
+
+    def at(self, as_of: str) -> Snapshot:
+        """The same table, its files and schema as of an instant."""
+        return replace(self, as_of=as_of, _view=None, _schema=None)
+
+    def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
+        """The same table and schema with other slices than the newest: those of a range of commits, say."""
+        view = FileView.of(self._token(), list(slices), None, {})
+        return replace(self, _view=view, _schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:

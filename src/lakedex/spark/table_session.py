@@ -93,6 +93,7 @@ class SparkTableSession:
                 columns=None if columns is None else tuple(columns),
                 case_sensitive=self.case_sensitive,
                 timezone=self.timezone,
+                engine=self.engine,
                 to_frame=self.to_frame,
             )
             found: DataFrame = scan.to_spark()

@@ -11,6 +11,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.time_travel import require_versions
 from lakedex.timeline.instant import parse_as_of
 from lakedex.timeline.table_support import require_readable
 
@@ -42,7 +43,7 @@ def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime
     """The table now, or as of an instant or time.
 
     Raises:
-        InvalidInputError: a time before the first commit that is still there.
+        InvalidInputError: a time before the first commit that is still there, or one whose files were cleaned.
     """
     newest = handle.snapshot()
     require_readable(newest.config)
@@ -56,4 +57,7 @@ def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime
         raise InvalidInputError(
             f"{handle.base_path} has no commit at or before {as_of} (instant {wanted}); the first one is {first}"
         )
-    return handle.snapshot(earlier[-1])
+    # A savepoint holds its commit on the timeline while later ones are archived: a time among those is no commit's.
+    active = newest.timeline.first_active
+    in_gap = active is not None and earlier[-1] < active.requested
+    return require_versions(handle.snapshot(wanted if in_gap else earlier[-1]))
