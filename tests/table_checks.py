@@ -73,14 +73,15 @@ def timeline_of(path: Path) -> list[tuple[str, str, State]]:
 
 
 def commit_files(path: Path) -> set[str]:
-    """Names of completed commits."""
+    """Names of completed commits and replace commits."""
     names = (entry.name for entry in (path / ".hoodie/timeline").iterdir())
-    return {name for name in names if re.fullmatch(r"\d+_\d+\.commit", name)}
+    return {name for name in names if re.fullmatch(r"\d+_\d+\.(replace)?commit", name)}
 
 
 def pending_commits(path: Path) -> set[str]:
     """Requested times of commits that have begun and not completed."""
-    commits = ((requested, state) for requested, action, state in timeline_of(path) if action == "commit")
+    writes = ("commit", "replacecommit")
+    commits = ((requested, state) for requested, action, state in timeline_of(path) if action in writes)
     return {requested for requested, state in commits if state is not State.COMPLETED}
 
 

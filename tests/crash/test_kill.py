@@ -62,6 +62,11 @@ WRITES = {
         {**START, "n0": ("c", 5, 101)},
     ),
     "delete": Write(lambda t: t.delete("v < 3"), {key: row for key, row in START.items() if row[2] >= 3}),
+    "overwrite": Write(
+        lambda t: t.insert_overwrite(frame({"k1": ("b", 0, 100), "n9": ("c", 5, 102)})),
+        {**{k: row for k, row in START.items() if row[0] != "b"}, "k1": ("b", 0, 100), "n9": ("c", 5, 102)},
+    ),
+    "emptied": Write(lambda t: t.insert_overwrite(frame({}), scope="table"), {}),
 }
 
 
@@ -124,7 +129,9 @@ def seen_by_readers(path: Path, before: Rows, after: Rows, commits: set[str]) ->
     return rows
 
 
-@pytest.mark.parametrize(("name", "sparse"), [("upsert", 2), ("insert", 6), ("delete", 6)])
+@pytest.mark.parametrize(
+    ("name", "sparse"), [("upsert", 2), ("insert", 6), ("delete", 6), ("overwrite", 6), ("emptied", 6)]
+)
 def test_kill_at_every_change(name: str, sparse: int, fresh: Callable[[], Path]) -> None:
     write = WRITES[name]
     commits = commit_files(fresh())

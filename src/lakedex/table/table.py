@@ -19,7 +19,7 @@ from lakedex.table.engines import LocalSession, Session, open_session
 from lakedex.table.inspect import Inspect, history_table
 from lakedex.table.opening import check_readable, handle_for, names, resolve_as_of
 from lakedex.types import PARTITION_PATH, RECORD_KEY
-from lakedex.write import actions
+from lakedex.write import actions, overwrite
 from lakedex.write.create import create_table, is_table
 from lakedex.write.options import WriteOptions, parse_options
 from lakedex.write.result import WriteResult
@@ -166,6 +166,35 @@ class Table:
             CommitConflictError: another writer committed to the same files, again and again.
         """
         return self._written(actions.upsert(self._handle, data, self._parsed(options)))
+
+    def insert_overwrite(
+        self,
+        data: Any,
+        scope: str = "partitions",
+        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
+        """Replace partitions, or the whole table, by the rows of a frame, in one commit.
+
+        Equal keys in the frame are treated as :meth:`insert` treats them. Replaced files stay until a cleaner removes
+        them, so older instants can still be read.
+
+        Args:
+            data: the rows.
+            scope: ``partitions`` replaces the partitions that the rows go to; ``table`` replaces everything.
+            partitions: replace exactly these, as paths (``city=rome``) or as ``{column: value}``; rows that belong to
+                another partition are refused. A named partition without rows is emptied.
+            options: ``hoodie.*`` options of this call.
+
+        An empty frame empties the partitions named, or the table with ``scope="table"``; else it changes nothing.
+
+        Raises:
+            InvalidInputError: a wrong scope or partition, rows outside of the partitions named, a bad key.
+            CommitConflictError: another writer committed to the same partitions, again and again.
+        """
+        result = overwrite.insert_overwrite(self._handle, data, self._parsed(options), scope, partitions)
+        return self._written(result)
 
     def delete(self, data_or_where: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete the rows of the keys in a frame, or the rows under a condition (SQL text, or a Column on Spark).

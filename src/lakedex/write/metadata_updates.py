@@ -47,6 +47,7 @@ def build_updates(
     instant: str,
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
+    gone: frozenset[tuple[str, str]] = frozenset(),
 ) -> tuple[dict[str, Keyed], frozenset[str]]:
     """Records of one commit by metadata partition, for those partitions that the table has.
 
@@ -56,6 +57,8 @@ def build_updates(
         instant: the commit's instant.
         indexed: columns of ``column_stats`` with their types.
         run: an engine's ``run``, for files whose stats have to be computed from the data.
+        gone: (partition, file id) of groups whose present file does not count from this commit on. Replaced files
+            themselves stay listed, with all of their records, until a cleaner removes them.
 
     Returns:
         The records, and the columns that hold NaN as far as the commit looked: in its own files, and in all files of
@@ -75,7 +78,7 @@ def build_updates(
             stats.extend(stats_records(result.stats, result.partition, result.file_name, indexed))
         updates[COLUMN_STATS.name] = stats
     if store.has(PARTITION_STATS.name):
-        healed, over_partitions = _partition_stats(snapshot, results, indexed, run)
+        healed, over_partitions = _partition_stats(snapshot, results, indexed, run, gone)
         updates[PARTITION_STATS.name] = [
             (partition_stats_key(stat.column, path), stat_record(stat, path, indexed[stat.column], over_partition=True))
             for path, found in over_partitions.items()
@@ -123,6 +126,7 @@ def _partition_stats(
     results: Sequence[GroupResult],
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
+    gone: frozenset[tuple[str, str]],
 ) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
     """Corrected records of files that had none to trust, and stats of each touched partition over all of its files.
 
@@ -130,8 +134,7 @@ def _partition_stats(
     record for every indexed column, computed anew.
     """
     touched = sorted({result.partition for result in results})
-    rewritten = {(result.partition, result.file_id) for result in results}
-    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in rewritten]
+    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in gone]
     stats = {(r.partition, r.file_name): {s.column: s for s in r.stats} for r in results}
     known, unknown = _known_stats(snapshot, kept, touched, indexed)
     stats.update(known)

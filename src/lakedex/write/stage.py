@@ -174,7 +174,8 @@ class WriteGroups:
         """
         timeline = f"{self.base_path}/.hoodie/timeline"
         own = {entry.name for entry in self.storage.list(timeline) if entry.name.startswith(self.instant)}
-        if f"{self.instant}.inflight" in own and not any(name.startswith(f"{self.instant}_") for name in own):
+        inflight = any(name.endswith(".inflight") for name in own)
+        if inflight and not any(name.startswith(f"{self.instant}_") for name in own):
             return
         for late in (path, spill, marker):
             if late is not None:
