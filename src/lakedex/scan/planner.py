@@ -122,7 +122,10 @@ class _Pruner:
         paths = sorted({base.partition for base in self.files})
         if len(fields) != len(config.partition_fields):
             fields = []
-        values, known = partition_values(paths, fields, [schema.field(name).type for name in fields])
+        kinds = [schema.field(name).type for name in fields]
+        values, known = partition_values(
+            paths, fields, kinds, hive_style=config.hive_style, url_encode=config.url_encode
+        )
         columns = {name: (array, mask) for name, array, mask in zip(fields, values, known, strict=True)}
         columns[PARTITION_PATH] = (pa.array(paths, pa.string()), np.ones(len(paths), bool))
 
