@@ -104,9 +104,7 @@ def partition_values(
     return values, known
 
 
-def _part_value(
-    part: str, field: str, kind: pa.DataType, *, hive_style: bool, url_encode: bool
-) -> tuple[object, bool]:
+def _part_value(part: str, field: str, kind: pa.DataType, *, hive_style: bool, url_encode: bool) -> tuple[object, bool]:
     prefix = f"{field}="
     if part.startswith(prefix) != hive_style:
         return None, False

@@ -103,7 +103,9 @@ def test_what_is_no_value_is_unknown() -> None:
     odd = ["p=007", "p=x", f"p={DEFAULT_PARTITION}", "p=1/q=2", "", "p=+1", "p=1.0"]
     (_,), (known,) = partition_values(odd, ["p"], [pa.int32()], hive_style=True, url_encode=True)
     assert known.tolist() == [False] * len(odd)
-    (_,), (known,) = partition_values(["p=2024-5-6", "p=2018/09/23", "p=19415"], ["p"], [pa.date32()], hive_style=True, url_encode=True)
+    (_,), (known,) = partition_values(
+        ["p=2024-5-6", "p=2018/09/23", "p=19415"], ["p"], [pa.date32()], hive_style=True, url_encode=True
+    )
     assert not known.any()
 
 
