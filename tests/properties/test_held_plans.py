@@ -69,6 +69,7 @@ def test_plans_of_a_table_that_lives_on(steps: list[tuple[str, object]]) -> None
             None, path, frame([(0, "a", 1, "v", 1.0)]).schema, record_key="id", partition_by="city", options=options
         )
         lasting = Table.open(path, options=options)
+        before: list[str] = []
         for action, what in steps:
             writer = Table.open(path, options=options)
             if action == "lose":
@@ -77,7 +78,12 @@ def test_plans_of_a_table_that_lives_on(steps: list[tuple[str, object]]) -> None
                 writer.delete(f"n < {what}")
             else:
                 getattr(writer, action)(frame(what))  # type: ignore[arg-type]
+            instant = lasting.inspect.snapshot.instant
+            before += [instant] if instant is not None and instant not in before else []
             for where in WHERES:
+                for then in before:
+                    past = lasting.scan(where, as_of=then)
+                    assert past.count() == lasting.scan(where, as_of=then, skipping=False).count(), (then, where)
                 kept, fresh = lasting.scan(where).plan(), Table.open(path).scan(where).plan()
                 assert kept.files_kept == fresh.files_kept, where
                 assert [(s.name, s.before, s.after, s.note) for s in kept.stages] == [

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.spark.failures import surfacing
-from lakedex.spark.file_index import FileEntry, Generation, file_index_frame
+from lakedex.spark.file_index import Generation, file_index_frame
+from lakedex.spark.jvm import FileEntry, FileStatuses
 from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark
 
@@ -66,13 +68,27 @@ def trips(folder: Path, label: str = "t", cities: Sequence[str] = ("oslo", "rome
 TRIPS = arrow_to_spark(pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())]))
 
 
+Plan = Callable[[list[str]], list[FileEntry]]
+
+
+def generation(schema: StructType, plan: Plan, entries: Sequence[FileEntry] | None = None) -> Generation:
+    """Files ``entries``, those without filters by default, of which ``plan`` chooses."""
+    known = plan([]) if entries is None else list(entries)
+    places = {entry.path: place for place, entry in enumerate(known)}
+
+    def positions(filters: list[str]) -> np.ndarray:
+        return np.array(sorted(places[entry.path] for entry in plan(filters)), dtype=np.int64)
+
+    return Generation(physical_schema=schema, files=FileStatuses.of_entries(known), plan=positions)
+
+
 def frame_of(
-    spark: SparkSession, plan: Callable[[list[str]], list[FileEntry]], folder: Path,
-    schema: StructType = TRIPS, size: int = 10_000,
+    spark: SparkSession, plan: Plan, folder: Path, schema: StructType = TRIPS,
+    entries: Sequence[FileEntry] | None = None,
 ) -> DataFrame:  # fmt: skip
     return file_index_frame(
         spark, identity=f"lakedex {folder}@1", root=str(folder), table_schema=schema,
-        generations=[Generation(schema, size, plan)],
+        generations=[generation(schema, plan, entries)],
     )  # fmt: skip
 
 
@@ -122,18 +138,19 @@ def test_tables_of_one_schema_are_never_mixed_up(spark: SparkSession, tmp_path: 
     first.cache()
     assert first.count() == 12
     assert {r.id[0] for r in second.collect()} == {"b"}
-    calls = len(a.calls)
     again = frame_of(spark, a, tmp_path / "a")
+    calls = len(a.calls)
     assert {r.id[0] for r in again.collect()} == {"a"} and len(a.calls) == calls, "same identity: the cached rows"
     first.unpersist()
     other = file_index_frame(spark, identity="later", root=str(tmp_path / "a"), table_schema=TRIPS,
-                             generations=[Generation(TRIPS, 1, lambda _: b.entries)])  # fmt: skip
+                             generations=[generation(TRIPS, lambda _: b.entries)])  # fmt: skip
     assert {r.id[0] for r in first.union(other).collect()} == {"a", "b"}
 
 
 def test_size_decides_joins(spark: SparkSession, tmp_path: Path) -> None:
     entries = trips(tmp_path)
-    huge = frame_of(spark, Planner(entries), tmp_path, size=1 << 50)
+    large = [FileEntry(entry.path, 1 << 50, entry.modified_ms) for entry in entries]
+    huge = frame_of(spark, Planner(large), tmp_path)
     assert int(str(huge._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) >= 1 << 50
     assert "BroadcastHashJoin" not in huge.join(huge, "id")._jdf.queryExecution().executedPlan().toString()
 
@@ -224,7 +241,7 @@ def check_generations(df: DataFrame, schema: StructType) -> None:
 def test_generations(spark: SparkSession, tmp_path: Path) -> None:
     files, schema = old_and_new(tmp_path)
     planners = [Planner([entry]) for _, entry in files]
-    generations = [Generation(s, e.size, p) for (s, e), p in zip(files, planners, strict=True)]
+    generations = [generation(s, p) for (s, _), p in zip(files, planners, strict=True)]
     df = file_index_frame(spark, identity="g", root=str(tmp_path), table_schema=schema, generations=generations)
     check_generations(df, schema)
     planners[0].calls.clear()
@@ -283,7 +300,7 @@ def test_errors_of_the_planner_keep_their_message(spark: SparkSession, tmp_path:
         def plan(filters: list[str]) -> list[FileEntry]:
             raise error
 
-        return frame_of(spark, plan, tmp_path)
+        return frame_of(spark, plan, tmp_path, entries=[])
 
     with pytest.raises(Exception, match=f"^{re.escape(str(corrupt))}$"):
         failing(corrupt).collect()

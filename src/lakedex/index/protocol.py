@@ -30,7 +30,8 @@ class Unused:
 
     Attributes:
         index: its name, or ``all indexes``.
-        reason: ``no index``, ``no entry``, ``type``, ``function``, ``key generator``, ``switched off``.
+        reason: ``no index``, ``no entry``, ``type``, ``function``, ``key generator``, ``other instant``,
+            ``switched off``.
         detail: the reason as a sentence.
         column: the column concerned; empty for the index as a whole.
     """

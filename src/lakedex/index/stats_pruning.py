@@ -65,6 +65,9 @@ class PartitionStats:
         """Judge the partitions of the slices; nothing to gain within one partition, where files are judged next."""
         if not snapshot.metadata.has(self.name):
             return Verdict()
+        if not snapshot.is_newest:
+            detail = "they describe the newest commit only"
+            return Verdict(unused=(Unused(index=self.name, reason="other instant", detail=detail),))
         view = snapshot.view()
         partition_of = view.table.partition_of[rows]
         asked, place = np.unique(partition_of, return_inverse=True)

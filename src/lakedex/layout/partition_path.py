@@ -74,33 +74,44 @@ def _distinct_parts(column: pa.Array, prefix: str, url_encode: bool) -> pa.Array
 
 
 def partition_values(
-    paths: Sequence[str], fields: Sequence[str], types: Sequence[pa.DataType]
+    paths: Sequence[str], fields: Sequence[str], types: Sequence[pa.DataType], *, hive_style: bool, url_encode: bool
 ) -> tuple[list[pa.Array], list[npt.NDArray[np.bool_]]]:
     """Typed values of each path, one array per field, and per field where the value is known.
 
     A path that does not have one folder per field, or whose text is no value of the type, is unknown there:
     old tables and other encodings exist, and a wrong guess would lose rows. Null and the empty string share
     one folder, so that folder is unknown for strings too.
+
+    Args:
+        paths: partition paths.
+        fields: names of the partition fields.
+        types: their types.
+        hive_style: folders are ``field=value``.
+        url_encode: values are escaped. Text that looks like the other setting's is unknown.
     """
     split = [path.split("/") if path else [] for path in paths]
     values: list[pa.Array] = []
     known: list[npt.NDArray[np.bool_]] = []
     for position, (field, kind) in enumerate(zip(fields, types, strict=True)):
-        column = [_part_value(parts, position, field, kind, len(fields)) for parts in split]
+        column = [
+            _part_value(parts[position], field, kind, hive_style=hive_style, url_encode=url_encode)
+            if len(parts) == len(fields)
+            else (None, False)
+            for parts in split
+        ]
         values.append(pa.array([value for value, _ in column], kind))
         known.append(np.array([is_known for _, is_known in column], dtype=bool))
     return values, known
 
 
-def _part_value(parts: list[str], position: int, field: str, kind: pa.DataType, count: int) -> tuple[object, bool]:
-    if len(parts) != count:
-        return None, False
-    text = parts[position]
+def _part_value(part: str, field: str, kind: pa.DataType, *, hive_style: bool, url_encode: bool) -> tuple[object, bool]:
     prefix = f"{field}="
-    text = text.removeprefix(prefix)
-    text = unescape(text)
-    if text == DEFAULT_PARTITION:
+    if part.startswith(prefix) != hive_style:
         return None, False
+    text = part.removeprefix(prefix)
+    if text == DEFAULT_PARTITION or (not url_encode and _ESCAPED.search(text)):
+        return None, False
+    text = unescape(text)
     try:
         if pa.types.is_timestamp(kind):
             scalar = pa.scalar(int(text), pa.int64()).cast(kind)

@@ -40,6 +40,7 @@ class Snapshot:
     metadata: MetadataStore
     as_of: str | None = None
     _view: FileView | None = field(default=None, repr=False)
+    _chosen: bool = field(default=False, repr=False)
     _schema: pa.Schema | None = field(default=None, repr=False)
 
     @classmethod
@@ -75,6 +76,11 @@ class Snapshot:
         """
         last = self.timeline.last_changed
         return None if last is None else last.completed or last.requested
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether its slices are those of the last commit: what the metadata says of whole partitions is of them."""
+        return self.as_of is None and not self._chosen
 
     @property
     def uses_metadata(self) -> bool:
@@ -185,7 +191,7 @@ class Snapshot:
     def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
         """The same table and schema with other slices than the newest: those of a range of commits, say."""
         view = FileView.of(self._token(), list(slices), None, {})
-        return replace(self, _view=view, _schema=self.schema)
+        return replace(self, _view=view, _chosen=True, _schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:

@@ -4,8 +4,9 @@ Spark's ``FileIndex`` is a Java interface, and py4j can answer one from Python. 
 ``ParquetFileFormat`` gets its files from a planner here, while the scan stays native: every query on the frame, also
 through views, joins and subqueries, hands its filters over and reads only the files that are left.
 
-Spark does not apply *partition* filters again after the index has. So the index declares no partition columns (they
-are columns of the files), every filter arrives as a data filter, and a kept file too many costs time only.
+Filters on columns that the index declares as *partition columns* are not applied to rows again. They are judged here by
+Spark's own expressions over typed values, and Spark judges those of dynamic partition pruning by the same values. All
+other filters are applied again, and a kept file too many costs time only.
 """
 
 from __future__ import annotations
@@ -16,44 +17,59 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
-from pyspark.java_gateway import ensure_callback_server_started
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError, UnsupportedFeatureError
 from lakedex.spark.failures import remember
-from lakedex.spark.filters import filter_texts
-from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.filters import filter_texts, matching_rows
+from lakedex.spark.jvm import FileStatuses, Jvm
+from lakedex.spark.reader import qualified
 from lakedex.spark.schema import align, nullable
 from lakedex.spark.session import is_connect
 
-__all__ = ["FileEntry", "Generation", "file_index_frame"]
+__all__ = ["Generation", "PartitionColumns", "file_index_frame"]
 
 _INTERFACE = "org.apache.spark.sql.execution.datasources.FileIndex"
 
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """A file to read: its path, its size in bytes, its modification time in epoch milliseconds."""
-
-    path: str
-    size: int
-    modified_ms: int
+Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionColumns:
+    """Columns whose value is one for all rows of a file, and known without reading it.
+
+    Attributes:
+        schema: the columns, each also one of the relation's.
+        values: one row for each partition, in Arrow types that are exactly those of ``schema``.
+        of_file: number of each file's partition, ascending.
+    """
+
+    schema: StructType
+    values: pa.Table
+    of_file: Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """Files of one physical schema.
 
-    ``plan`` gets the filters of a query, each as Spark SQL text with all columns quoted and timestamps in UTC, and
-    returns the files to read; the filters hold together (AND). It is called from many threads. ``size_in_bytes`` is
-    the size of all live files: Spark chooses joins by it.
+    Attributes:
+        physical_schema: columns in the files and in the order that comes out.
+        files: all of them; Spark chooses joins by their size.
+        plan: gets the filters of a query, each as Spark SQL text with all columns quoted and timestamps in UTC, and
+            returns the ascending positions of the files to read; the filters hold together (AND). It is called from
+            many threads.
+        partitions: None where no column is known without reading.
     """
 
     physical_schema: StructType
-    size_in_bytes: int
-    plan: Callable[[list[str]], list[FileEntry]]
+    files: FileStatuses
+    plan: Callable[[list[str]], Positions]
+    partitions: PartitionColumns | None = None
 
 
 def file_index_frame(
@@ -85,19 +101,18 @@ def file_index_frame(
     wanted = cast("StructType", nullable(table_schema))
     if not generations:
         return spark.createDataFrame([], wanted)
-    jvm = _Jvm(spark)
+    jvm = Jvm(spark)
     frames = [_relation(jvm, identity, root, i, generation, wanted) for i, generation in enumerate(generations)]
     return reduce(DataFrame.unionAll, frames)
 
 
-def _relation(
-    jvm: _Jvm, identity: str, root: str, number: int, generation: Generation, wanted: StructType
-) -> DataFrame:
+def _relation(jvm: Jvm, identity: str, root: str, number: int, generation: Generation, wanted: StructType) -> DataFrame:
     found = cast("StructType", nullable(generation.physical_schema))
     index = _FileIndex(jvm, f"{identity}#{number}", root, generation)
     relation = jvm.view.org.apache.spark.sql.execution.datasources.HadoopFsRelation(
         index,
-        index.no_columns,
+        index.partition_schema,
+        # Partition columns stay in here, which keeps their place; Spark takes their values from the index.
         jvm.struct(found),
         jvm.none,
         jvm.view.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat(),
@@ -108,73 +123,46 @@ def _relation(
     return align(frame, found, wanted)
 
 
-class _Jvm:
-    """The Java and Scala objects that an index answers with, made once for each frame."""
-
-    _starting = threading.Lock()
-
-    def __init__(self, spark: SparkSession) -> None:
-        context = spark.sparkContext
-        gateway: Any = context._gateway
-        self.gateway = gateway
-        with self._starting:
-            ensure_callback_server_started(self.gateway)  # type: ignore[no-untyped-call]
-        self.spark = spark
-        self.session: Any = spark._jsparkSession
-        self.view: Any = self.gateway.jvm
-        self.utils = self.view.org.apache.spark.api.python.PythonUtils
-        self.none = self.view.scala.Option.empty()
-        self.options = self.utils.toScalaMap(REBASE)
-        self.status_class = self.view.java.lang.Class.forName("org.apache.hadoop.fs.FileStatus")
-        self.sequence_class = self.view.java.lang.Class.forName("scala.collection.immutable.Seq")
-        self.directory = self.view.org.apache.spark.sql.execution.datasources.PartitionDirectory
-        self.empty_row = self.view.org.apache.spark.sql.catalyst.InternalRow.empty()
-
-    def struct(self, schema: StructType) -> Any:
-        return self.session.parseDataType(schema.json())
-
-    def directories(self, entries: Sequence[FileEntry]) -> Any:
-        """``Seq[PartitionDirectory]`` of the files, all of them sent in one call."""
-        array = self.view.org.apache.hadoop.io.ArrayWritable(self.status_class)
-        stream = self.view.java.io.ByteArrayInputStream(_statuses(entries))
-        array.readFields(self.view.java.io.DataInputStream(stream))
-        # ArrayWritable holds a Writable[]; py4j finds no method for one where a FileStatus[] is wanted.
-        statuses = self.view.java.lang.reflect.Array.newInstance(self.status_class, len(entries))
-        self.view.java.lang.System.arraycopy(array.get(), 0, statuses, 0, len(entries))
-        return self.utils.toSeq([self.directory.apply(self.empty_row, statuses)])
-
-    def strings(self, texts: Sequence[str]) -> Any:
-        """``String[]`` in one call."""
-        if not texts:
-            return self.gateway.new_array(self.view.java.lang.String, 0)
-        return self.view.java.util.regex.Pattern.compile("\0").split("\0".join(texts))
-
-    def failing(self, error: LakedexError | Exception) -> Any:
-        """A ``Seq`` that throws as soon as Spark looks into it.
-
-        What a py4j proxy raises reaches the user as a ``Py4JException`` around a traceback. PySpark has Python classes
-        for these two, and shows their message alone.
-        """
-        lang = self.view.java.lang
-        text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
-        make = lang.UnsupportedOperationException if isinstance(error, NotImplementedError) else None
-        thrown = (make or lang.IllegalArgumentException)(text)
-        failure = self.view.scala.util.Failure(thrown)
-        return self.view.java.beans.EventHandler.create(self.sequence_class, failure, "get")
-
-
 class _FileIndex:
     """The Python side of a ``FileIndex``. py4j keeps it for as long as the JVM holds its proxy."""
 
-    def __init__(self, jvm: _Jvm, identity: str, root: str, generation: Generation) -> None:
+    def __init__(self, jvm: Jvm, identity: str, root: str, generation: Generation) -> None:
         self._jvm = jvm
         self._identity = identity
         self._generation = generation
+        self._size = int(generation.files.sizes.sum())
         path = jvm.view.org.apache.hadoop.fs.Path(qualified(root))
         self._roots = jvm.utils.toSeq([path])
-        self.no_columns = jvm.view.org.apache.spark.sql.types.StructType()
+        columns = generation.partitions
+        self.partition_schema = jvm.struct(StructType() if columns is None else columns.schema)
+        self._known_rows: Any = None
         # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
         self._kept = threading.local()
+
+    def _rows(self) -> Any:
+        """``InternalRow[]``: values of each partition. Two threads may both make it."""
+        if self._known_rows is None:
+            columns = self._generation.partitions
+            self._known_rows = (
+                self._jvm.empty_rows() if columns is None else self._jvm.rows(columns.schema, columns.values)
+            )
+        return self._known_rows
+
+    def _choose(self, partition_filters: Any, data_filters: Any) -> Any:
+        """``Seq[PartitionDirectory]`` of the files to read."""
+        texts = filter_texts(self._jvm.view, (partition_filters, data_filters))
+        positions = self._generation.plan(texts)
+        columns, rows = self._generation.partitions, self._rows()
+        if columns is None:
+            counts = np.array([len(positions)])
+        else:
+            counts = np.bincount(columns.of_file[positions], minlength=columns.values.num_rows)
+            if partition_filters.nonEmpty() and counts.any():
+                matching = matching_rows(self._jvm.view, partition_filters, rows, self.partition_schema)
+                positions = positions[matching[columns.of_file[positions]]]
+                counts = np.where(matching, counts, 0)
+        statuses = self._jvm.statuses(self._generation.files, positions, counts)
+        return self._jvm.directories(rows, statuses, counts > 0)
 
     # ------------------------------------------------------------- FileIndex, as the JVM calls it (names are Java's)
 
@@ -183,8 +171,7 @@ class _FileIndex:
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         try:
-            texts = filter_texts(self._jvm.view, (partition_filters, data_filters))
-            self._kept.answer = self._jvm.directories(self._generation.plan(texts))
+            self._kept.answer = self._choose(partition_filters, data_filters)
         except Exception as error:
             if isinstance(error, LakedexError):
                 remember(error)
@@ -192,17 +179,18 @@ class _FileIndex:
         return self._kept.answer
 
     def inputFiles(self) -> Any:
-        self._kept.answer = self._jvm.strings([qualified(entry.path) for entry in self._generation.plan([])])
+        # No planning: there are no filters here, and an error could not be told to Spark as one.
+        self._kept.answer = self._jvm.strings(self._generation.files.paths.to_pylist())
         return self._kept.answer
 
     def refresh(self) -> None:
         """Nothing to do: a frame is pinned to an instant."""
 
     def sizeInBytes(self) -> int:
-        return self._generation.size_in_bytes
+        return self._size
 
     def partitionSchema(self) -> Any:
-        return self.no_columns
+        return self.partition_schema
 
     def toString(self) -> str:
         return self._identity
@@ -236,30 +224,3 @@ class _FileIndex:
         """py4j reads here which interface the object answers."""
 
         implements = (_INTERFACE,)
-
-
-# ------------------------------------------------------------------------------------------------ file statuses
-
-# org.apache.hadoop.fs.FSProtos.FileStatusProto: field number << 3 | wire type.
-_TYPE, _PATH, _LENGTH, _MODE, _MODIFIED, _REPLICAS, _BLOCK = (
-    b"\x08",
-    b"\x12",
-    b"\x18",
-    b"\x22",
-    b"\x38",
-    b"\x50",
-    b"\x58",
-)
-_IS_FILE = _TYPE + b"\x02"
-_REST = _MODE + b"\x03\x08" + encode_varint(0o644) + _REPLICAS + b"\x01" + _BLOCK + encode_varint(128 << 20)
-
-
-def _statuses(entries: Sequence[FileEntry]) -> bytearray:
-    """What ``ArrayWritable.readFields`` takes for an array of ``FileStatus``."""
-    out = bytearray(len(entries).to_bytes(4, "big"))
-    for entry in entries:
-        path = qualified(entry.path).encode()
-        status = _IS_FILE + _PATH + encode_varint(len(path)) + path + _LENGTH + encode_varint(entry.size)
-        status += _REST + _MODIFIED + encode_varint(entry.modified_ms)
-        out += len(status).to_bytes(4, "big") + status
-    return out

@@ -15,7 +15,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["filter_texts"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["filter_texts", "matching_rows"]
 
 _log = logging.getLogger(__name__)
 
@@ -115,3 +118,42 @@ class _Clock:
         if offsets.size() != 1:
             raise _UntoldError
         return timedelta(seconds=offsets.get(0).getTotalSeconds())
+
+
+# ------------------------------------------------------------------------------------------- exact, over typed rows
+
+
+def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray[np.bool_]:
+    """Which ``rows`` all ``filters`` are true of, judged by Spark itself.
+
+    Args:
+        jvm: py4j's view.
+        filters: not empty ``Seq[Expression]``; they refer to columns of ``schema`` only.
+        rows: ``InternalRow[]``.
+        schema: its columns, a ``StructType`` of Catalyst.
+
+    Raises:
+        Py4JJavaError: what an expression throws.
+    """
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    condition = filters.apply(0)
+    for index in range(1, filters.size()):
+        condition = expressions.And(condition, filters.apply(index))
+    types = getattr(getattr(jvm, "org.apache.spark.sql.catalyst.types.DataTypeUtils$"), "MODULE$")
+    columns = {}
+    references = condition.references().iterator()
+    while references.hasNext():
+        attribute = references.next()
+        columns[attribute.name()] = attribute
+    anonymous = types.toAttributes(schema)
+    names = list(schema.fieldNames())
+    unknown = columns.keys() - set(names)
+    if unknown:
+        raise LookupError(f"a partition filter on {', '.join(sorted(unknown))}, no partition column")
+    to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    bound = to_seq([columns.get(name) or anonymous.apply(position) for position, name in enumerate(names)])
+    # A projection is a function of rows, so one call maps all of them; a row prints as "[true]".
+    projection = expressions.InterpretedProjection(to_seq([condition]), bound)
+    projection.initialize(0)
+    judged = jvm.scala.Predef.wrapRefArray(rows).iterator().map(projection).mkString(",")
+    return np.array([text == "[true]" for text in judged.split(",")], dtype=bool)

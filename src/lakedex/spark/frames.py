@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from lakedex.expr import parse_filter_or_unknown
 from lakedex.expr.nodes import And, Predicate
@@ -16,7 +19,9 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
-from lakedex.spark.file_index import FileEntry, Generation, file_index_frame
+from lakedex.spark.file_index import Generation, PartitionColumns, file_index_frame
+from lakedex.spark.jvm import FileStatuses
+from lakedex.spark.partitions import FolderValues, folder_values
 from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark
 from lakedex.timeline.instant import instant_to_epoch_ms
@@ -56,29 +61,20 @@ class TableFrames:
         return None if not parsed else parsed[0] if len(parsed) == 1 else And(parsed)
 
 
-def _entry(snapshot: Snapshot, base: BaseFile) -> FileEntry:
-    # A base file never changes, so its instant serves as its modification time.
-    modified = instant_to_epoch_ms(base.instant, snapshot.config.timezone)
-    return FileEntry(f"{snapshot.base_path}/{base.relative_path}", base.size, modified)
+@dataclass(slots=True)
+class _Group:
+    """Files of one physical schema, whose partition columns are known or not."""
+
+    schema: pa.Schema
+    folders: FolderValues | None
+    files: list[BaseFile] = field(default_factory=list)
 
 
 def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool = False) -> DataFrame:
     """A DataFrame of a snapshot; each filter put on it prunes files by the indexes."""
     frames = TableFrames(snapshot, case_sensitive)
-    bases = snapshot.base_files()
-    schemas = physical_schemas(snapshot, bases)
     wanted = arrow_to_spark(read_columns(snapshot.schema))
-    groups: dict[str, tuple[pa.Schema, set[str], int]] = {}
-    for base, schema in zip(bases, schemas, strict=True):
-        name = str(schema)
-        _, names, size = groups.get(name, (schema, set(), 0))
-        groups[name] = (schema, names | {base.name}, size + base.size)
-    generations = [
-        Generation(arrow_to_spark(schema), size, _planner(snapshot, frames, frozenset(names)))
-        for schema, names, size in groups.values()
-    ]
-    if not generations:
-        generations = [Generation(wanted, 0, _planner(snapshot, frames, frozenset()))]
+    generations = [_generation(frames, group, wanted) for group in _groups(snapshot)]
     when = f"{snapshot.instant}+{snapshot.last_change}"
     identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case_sensitive}]"
     return file_index_frame(
@@ -86,11 +82,57 @@ def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool
     )
 
 
-def _planner(snapshot: Snapshot, frames: TableFrames, names: frozenset[str]) -> Callable[[list[str]], list[FileEntry]]:
-    def plan(filters: list[str]) -> list[FileEntry]:
-        return [_entry(snapshot, base) for base in frames.plan(filters).files if base.name in names]
+def _groups(snapshot: Snapshot) -> list[_Group]:
+    """Files by physical schema, and by whether their folder tells the values of the partition columns."""
+    bases = snapshot.base_files()
+    paths = sorted({base.partition for base in bases})
+    known = folder_values(snapshot.config, snapshot.schema, paths)
+    exact = set() if known is None else set(known.paths)
+    # One schema is the same object for all files of a commit.
+    schemas = physical_schemas(snapshot, bases)
+    names = {number: str(schema) for number, schema in {id(schema): schema for schema in schemas}.items()}
+    groups: dict[tuple[str, bool], _Group] = {}
+    for base, schema in zip(bases, schemas, strict=True):
+        is_exact = base.partition in exact
+        key = (names[id(schema)], is_exact)
+        if key not in groups:
+            groups[key] = _Group(schema, known if is_exact else None)
+        groups[key].files.append(base)
+    return list(groups.values()) or [_Group(read_columns(snapshot.schema), None)]
 
-    return plan
+
+def _generation(frames: TableFrames, group: _Group, wanted: StructType) -> Generation:
+    snapshot = frames.snapshot
+    found = arrow_to_spark(group.schema)
+    files = sorted(group.files, key=lambda base: (base.partition, base.name))
+    places = {(base.partition, base.name): place for place, base in enumerate(files)}
+
+    def plan(filters: list[str]) -> npt.NDArray[np.int64]:
+        kept = (places.get((base.partition, base.name)) for base in frames.plan(filters).files)
+        return np.array(sorted(place for place in kept if place is not None), dtype=np.int64)
+
+    partitions = None
+    if group.folders is not None:
+        used = {base.partition for base in files}
+        rows = pa.array([path in used for path in group.folders.paths])
+        numbers = {path: number for number, path in enumerate(path for path in group.folders.paths if path in used)}
+        columns = group.folders.values
+        partitions = PartitionColumns(
+            schema=StructType([wanted[name] for name in columns.column_names]),
+            values=columns.filter(rows),
+            of_file=np.fromiter((numbers[base.partition] for base in files), np.int64, len(files)),
+        )
+        # These columns come from the folder, in the type that the table has now.
+        found = StructType([wanted[f.name] if f.name in columns.column_names else f for f in found.fields])
+    # A base file never changes, so its instant serves as its modification time.
+    zone = snapshot.config.timezone
+    times = {instant: instant_to_epoch_ms(instant, zone) for instant in {base.instant for base in files}}
+    statuses = FileStatuses.of(
+        (f"{snapshot.base_path}/{base.relative_path}" for base in files),
+        (base.size for base in files),
+        (times[base.instant] for base in files),
+    )
+    return Generation(physical_schema=found, files=statuses, plan=plan, partitions=partitions)
 
 
 def planned_frame(

@@ -90,7 +90,7 @@ TYPED: list[tuple[pa.DataType, list[Any]]] = [
 def test_values_come_back_from_paths(kind: pa.DataType, values: list[Any], hive_style: bool) -> None:
     column = pa.array(values, kind)
     made = paths([column], ["p"], hive_style=hive_style)
-    (found,), (known,) = partition_values(made, ["p"], [kind])
+    (found,), (known,) = partition_values(made, ["p"], [kind], hive_style=hive_style, url_encode=True)
     assert found.type == kind
     for expected, value, is_known in zip(values, found.to_pylist(), known, strict=True):
         # Not known is allowed, wrong is not; the common types are known.
@@ -101,22 +101,29 @@ def test_values_come_back_from_paths(kind: pa.DataType, values: list[Any], hive_
 
 def test_what_is_no_value_is_unknown() -> None:
     odd = ["p=007", "p=x", f"p={DEFAULT_PARTITION}", "p=1/q=2", "", "p=+1", "p=1.0"]
-    (_,), (known,) = partition_values(odd, ["p"], [pa.int32()])
+    (_,), (known,) = partition_values(odd, ["p"], [pa.int32()], hive_style=True, url_encode=True)
     assert known.tolist() == [False] * len(odd)
-    (_,), (known,) = partition_values(["p=2024-5-6", "p=2018/09/23", "p=19415"], ["p"], [pa.date32()])
+    (_,), (known,) = partition_values(
+        ["p=2024-5-6", "p=2018/09/23", "p=19415"], ["p"], [pa.date32()], hive_style=True, url_encode=True
+    )
     assert not known.any()
 
 
 def test_null_and_empty_string_are_unknown() -> None:
     made = paths([pa.array([None, "", DEFAULT_PARTITION])], ["p"])
-    (_,), (known,) = partition_values(made, ["p"], [pa.string()])
+    (_,), (known,) = partition_values(made, ["p"], [pa.string()], hive_style=True, url_encode=True)
     assert not known.any()
 
 
-@given(st.lists(st.text(), min_size=1), st.booleans(), st.booleans())
+ODD_TEXT = st.text() | st.sampled_from(["p=x", "50%25", "%41", "p=", "p=p=x", "p%3Dx", "a/b", DEFAULT_PARTITION])
+
+
+@given(st.lists(ODD_TEXT, min_size=1), st.booleans(), st.booleans())
 def test_text_that_is_known_is_right(values: list[str], hive_style: bool, url_encode: bool) -> None:
     made = paths([pa.array(values, pa.string())], ["p"], hive_style, url_encode)
-    (found,), (known,) = partition_values(made, ["p"], [pa.string()])
+    settings = {"hive_style": hive_style, "url_encode": url_encode}
+    (found,), (known,) = partition_values(made, ["p"], [pa.string()], **settings)
     for expected, value, is_known in zip(values, found.to_pylist(), known, strict=True):
-        if url_encode:
-            assert not is_known or value == expected
+        assert not is_known or value == expected
+    if url_encode:
+        assert known.tolist() == [value not in ("", DEFAULT_PARTITION) for value in values]
