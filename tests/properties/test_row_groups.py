@@ -88,9 +88,7 @@ def test_rows_are_the_same(table: pa.Table, where: str, size: int, version: str,
             )  # fmt: skip
             count = ReadCount()
             batches = [
-                batch
-                for number in range(parts)
-                for batch in iter_slice_rows(reader, item, Part(number, parts), count)
+                batch for number in range(parts) for batch in iter_slice_rows(reader, item, Part(number, parts), count)
             ]
             found.append(pa.Table.from_batches(batches, reader.schema).to_pylist())
             assert count.matched == len(found[-1])

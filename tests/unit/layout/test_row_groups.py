@@ -142,7 +142,13 @@ def test_sizes_and_rows(tmp_path: Path) -> None:
     with open_base_file(LocalStorage(), str(tmp_path / "f.parquet")) as source:
         assert source.rows_per_group == [2, 1]
         both = source.bytes_of(["a", "s"], [0, 1])
-        assert 0 < source.bytes_of(["a"], [0]) < source.bytes_of(["a", "s.x"], [0]) < source.bytes_of(["a", "s"], [0]) < both
+        assert (
+            0
+            < source.bytes_of(["a"], [0])
+            < source.bytes_of(["a", "s.x"], [0])
+            < source.bytes_of(["a", "s"], [0])
+            < both
+        )
         assert [batch.num_rows for batch in source.batches(["a"], [1], 10)] == [1]
         assert list(source.batches(["a"], [], 10)) == []
         (batch,) = source.batches(["s.y", "nope"], [0], 10)

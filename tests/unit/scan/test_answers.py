@@ -101,9 +101,10 @@ def test_frames_of_other_libraries(tmp_path: Path) -> None:
     arrow = table.scan(columns=data.schema.names).to_arrow()
     frame = table.scan(columns=data.schema.names).to_polars()
     assert isinstance(frame, pl.DataFrame)
-    assert frame.select("key", "large", "text", "money").to_arrow().to_pylist() == arrow.select(
-        ["key", "large", "text", "money"]
-    ).to_pylist()
+    assert (
+        frame.select("key", "large", "text", "money").to_arrow().to_pylist()
+        == arrow.select(["key", "large", "text", "money"]).to_pylist()
+    )
     assert frame["place"].to_list()[2]["x"] == 3
     relation = table.scan("ts > 1").to_duckdb()
     assert relation.filter("small is null").fetchall()[0][relation.columns.index("key")] == "k4"

@@ -13,7 +13,7 @@ from lakedex.errors import SchemaMismatchError, UnsupportedFeatureError
 from lakedex.expr import parse_predicate
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
-from lakedex.scan.slice_rows import Part, ReadCount, SliceReader, iter_slice_rows
+from lakedex.scan.slice_rows import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
 
 PLACE = pa.struct([("x", pa.int64()), ("y", pa.string()), ("deep", pa.struct([("z", pa.int64())]))])
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("p", PLACE), ("new", pa.string())])
@@ -50,7 +50,7 @@ def reader(folder: Path, where: str | None, *names: str, skipping: bool = True) 
     )
 
 
-def read(made: SliceReader, part: Part = Part()) -> tuple[pa.Table, ReadCount]:
+def read(made: SliceReader, part: Part = WHOLE) -> tuple[pa.Table, ReadCount]:
     count = ReadCount()
     return pa.Table.from_batches(list(iter_slice_rows(made, SLICE, part, count)), made.schema), count
 
