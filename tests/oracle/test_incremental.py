@@ -13,6 +13,7 @@ import pytest
 from compare import assert_same_rows
 from java_judge import READ_PLAIN, WRITE_INDEXED, JavaJudge
 from judging import create, keyed
+from rust_judge import RustJudge
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
@@ -81,7 +82,7 @@ def test_version_9_and_clustering(java: JavaJudge, tmp_path: Path) -> None:
     java.write(tmp_path, keyed(["b1"], 3, 3, "b"), "upsert", partition="part", ordering="ts", options=clustering)
     java.write(tmp_path, keyed(["a1"], 4, 4), "upsert", partition="part", ordering="ts", options=version_9)
     assert "CLUSTER" in Table.open(tmp_path).history().column("operation").to_pylist()
-    assert_same_changes(java, tmp_path)
+    assert_same_changes(java, tmp_path, keep=2)
 
 
 def test_what_was_cleaned_and_archived(java: JavaJudge, tmp_path: Path) -> None:
@@ -115,3 +116,16 @@ def test_what_was_cleaned_and_archived(java: JavaJudge, tmp_path: Path) -> None:
         table.changes(earliest, first)
     with pytest.raises(InvalidInputError, match="cannot be read as of .* any more"):
         table.scan(as_of=first)
+
+
+def test_rust_finds_the_same_changes(rust: RustJudge, tmp_path: Path) -> None:
+    table = create(tmp_path, keyed([]).schema, partition_by="part")
+    table.insert(pa.concat_tables([keyed(["a1", "a2"], 1, 1), keyed(["b1"], 1, 1, "b")]))
+    table.upsert(pa.concat_tables([keyed(["a1", "a3"], 2, 2), keyed(["c1"], 2, 2, "c")]))
+    table.delete(pa.table({"key": ["a2"]}))
+    table.upsert(pa.concat_tables([keyed(["a1"], 3, 3), keyed(["b1"], 0, 9, "b")]))
+    times = completions(tmp_path)
+    for low, high in combinations([*times, None], 2):
+        right = rust.incremental(tmp_path, times[low], None if high is None else times[high], columns=SHOWN)
+        for since, until in ((low, high), (times[low], None if high is None else times[high])):
+            assert_same_rows(table.changes(since, until, columns=SHOWN).to_arrow(), right, "key")
