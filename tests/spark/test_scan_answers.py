@@ -70,7 +70,7 @@ def test_limit(story: tuple[Table, list[str]]) -> None:
 
 def test_changes(story: tuple[Table, list[str]]) -> None:
     table, (one, two, three, four) = story
-    for since, until in (("earliest", None), (one, None), (one, three), (three, None), (four, None), ("earliest", two)):
+    for since, until in ((one, three), (four, None), ("earliest", two)):
         scan = table.changes(since, until)
         local = scan.select("id", "n", "more").to_arrow().to_pylist()
         spark = [row.asDict() for row in scan.select("id", "n", "more").to_spark().collect()]
