@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -275,3 +277,34 @@ def test_as_of_times(story: tuple[Table, list[str]]) -> None:
     assert table.scan(as_of=str(tomorrow)).count() == 3
     with pytest.raises(InvalidInputError, match=f"the first one is {one}"):
         table.scan(as_of=moment.date() - dt.timedelta(days=1))
+
+
+@pytest.fixture
+def new_york() -> Iterator[None]:
+    """This machine's zone, for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("new_york")
+def test_times_in_the_zone_of_the_table(tmp_path: Path) -> None:
+    make(tmp_path, schema=rows().schema)
+    # As if made in this zone: nothing on any timeline yet.
+    shutil.rmtree(tmp_path / ".hoodie" / "metadata")
+    set_properties(tmp_path, {"hoodie.table.timeline.timezone": "LOCAL", "hoodie.table.metadata.partitions": ""})
+    table = Table.open(tmp_path)
+    before = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1)
+    instant = table.upsert(rows(("1", "a", 1, 1))).instant
+    after = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+    assert instant < after.strftime("%Y%m%d%H%M%S") < plus_millis(instant, 6 * 3600 * 1000)
+    for late in (after, after.isoformat(), after.astimezone().replace(tzinfo=None)):
+        assert found(table, before, late) == [("1", 1)]
+        assert table.scan(as_of=late).count() == 1
+        assert found(table, late) == []
+    for early in (before, before.isoformat(), before.astimezone().replace(tzinfo=None)):
+        with pytest.raises(InvalidInputError, match="no commit at or before"):
+            table.scan(as_of=early)
+        assert found(table, "earliest", early) == []
