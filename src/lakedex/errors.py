@@ -127,7 +127,10 @@ class IndexingError(LakedexError):
 
 
 class IndexInconsistentError(IndexingError):
-    """An index that does not agree with the data. Fields: ``report``."""
+    """An index that does not agree with the data.
+
+    Fields: ``report``; where a scan found it also ``table``, ``path``, ``file``, ``partition``, ``stage``, ``record_key``.
+    """
 
 
 class MissingDependencyError(LakedexError, ImportError):

@@ -78,6 +78,20 @@ class RustJudge:
             rows = rows.drop_columns([name for name in META_COLUMNS if name in rows.column_names])
         return rows
 
+    def incremental(
+        self, path: str | os.PathLike[str], since: str, until: str | None, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of commits that completed after ``since``, up to and with ``until``."""
+        from hudi import HudiQueryType
+
+        with _refusals(path):
+            table = self._open(path, None)
+            options = _read_options(None, None, columns).with_query_type(HudiQueryType.Incremental)
+            options = options.with_start_timestamp(since)
+            batches = table.read(options if until is None else options.with_end_timestamp(until))
+            schema = batches[0].schema if batches else table.get_schema_with_meta_fields()
+        return pa.Table.from_batches(batches, schema).select(list(columns))
+
     def schema(self, path: str | os.PathLike[str], *, meta: bool = False) -> pa.Schema:
         """The table's schema as hudi-rs resolves it from the timeline."""
         with _refusals(path):

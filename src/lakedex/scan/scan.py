@@ -171,7 +171,7 @@ class Scan:
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """The rows as a stream of record batches, in the order of files and rows.
 
-        Files, and row groups of few files, are read in threads; two batches a thread are held at most. A consumer
+        Files, and row groups of few files, are read in threads; three batches a thread are held at most. A consumer
         that stops early stops the reading.
 
         Raises:
