@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from reading import files_read, nodes
 
 from lakedex import Table
+from spark_plans import files_read, folder_of, nodes
 
 CITIES = ("bonn", "oslo", "rome")
 DAYS = tuple(dt.date(2024, 1, day) for day in range(1, 5))
@@ -32,7 +32,7 @@ def trips(rows: int = 48) -> pa.Table:
             "n": pa.array(numbers, pa.int32()),
             "day": pa.array([DAYS[i // 3 % 4] for i in numbers], pa.date32()),
             "name": [None if i % 5 == 0 else f"x_{i}%" if i % 2 else f"y{i}" for i in numbers],
-            "nest": pa.array([{"a": {"b.c": i, "d": str(i)}} for i in numbers]),
+            "nest": pa.array([{"a": {"b_c": i, "d": str(i)}} for i in numbers]),
             "at": pa.array(
                 [dt.datetime(2024, 1, 1, i % 24, tzinfo=dt.UTC) for i in numbers], pa.timestamp("us", "UTC")
             ),
@@ -106,7 +106,7 @@ QUERIES = {
     "having": "select city, sum(n) s from {0} where day = date'2024-01-03' group by city having sum(n) > 100",
     "lateral": "select id, e from {0} lateral view explode(array(n, n + 1)) as e where city = 'oslo' and e < 20",
     "pivot": "select * from (select city, day, n from {0}) pivot (max(n) for city in ('oslo', 'rome'))",
-    "nested": "select id from {0} where nest.a.`b.c` > 40 and nest.a.d <> '44'",
+    "nested": "select id from {0} where nest.a.b_c > 40 and nest.a.d <> '44'",
 }
 
 
@@ -208,7 +208,7 @@ def test_like_with_an_escape_character(spark: SparkSession, table: Table) -> Non
 
 
 def test_names_follow_the_sessions_case_rule(spark: SparkSession, table: Table) -> None:
-    df = spark.sql("select ID from t where CITY = 'oslo' and T.Day = date'2024-01-02' and Nest.A.`B.C` >= 0")
+    df = spark.sql("select ID from t where CITY = 'oslo' and T.Day = date'2024-01-02' and Nest.A.`B_C` >= 0")
     assert len(df.collect()) == 4
     assert files_read(df) == [{"oslo/2024-01-02"}]
     with setting(spark, spark__sql__caseSensitive=True):
@@ -231,7 +231,7 @@ def test_cached_rows(spark: SparkSession, table: Table) -> None:
 
 
 def test_input_files(spark: SparkSession, table: Table) -> None:
-    found = {"/".join(path.split("/")[-3:-1]) for path in table.to_df().inputFiles()}
+    found = {folder_of(path) for path in table.to_df().inputFiles()}
     assert found == folders()
 
 

@@ -129,7 +129,7 @@ def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray
     Args:
         jvm: py4j's view.
         filters: not empty ``Seq[Expression]``; they refer to columns of ``schema`` only.
-        rows: ``InternalRow[]``.
+        rows: ``Seq[InternalRow]``.
         schema: its columns, a ``StructType`` of Catalyst.
 
     Raises:
@@ -155,5 +155,5 @@ def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray
     # A projection is a function of rows, so one call maps all of them; a row prints as "[true]".
     projection = expressions.InterpretedProjection(to_seq([condition]), bound)
     projection.initialize(0)
-    judged = jvm.scala.Predef.wrapRefArray(rows).iterator().map(projection).mkString(",")
+    judged = rows.iterator().map(projection).mkString(",")
     return np.array([text == "[true]" for text in judged.split(",")], dtype=bool)
