@@ -134,17 +134,17 @@ def test_partition_columns_keep_their_place(spark: SparkSession, table: Table) -
 @pytest.mark.parametrize(
     "sql",
     [
-        "select t.* from t join d on t.city = d.city where d.size = 1",
-        "select * from t where city in (select city from d where size = 1)",
-        "select * from t where city = (select city from d where size = 1)",
-        "select t.* from t join (select city, date_add(date'2024-01-01', size) day from d where size < 2) x "
+        "select t.id from t join d on t.city = d.city where d.size = 1",
+        "select id from t where city in (select city from d where size = 1)",
+        "select id from t where city = (select city from d where size = 1)",
+        "select t.id from t join (select city, date_add(date'2024-01-01', size) day from d where size < 2) x "
         "on t.city = x.city and t.day = x.day",
     ],
 )
 def test_dynamic_pruning_reads_no_other_folder(spark: SparkSession, table: Table, adaptive: bool, sql: str) -> None:
     with setting(spark, spark__sql__adaptive__enabled=adaptive):
         df = spark.sql(sql)
-        assert rows(df) == rows(spark.sql(sql.replace("from t ", "from p t ")))
+        assert rows(df) == rows(spark.sql(sql.replace(" from t ", " from p t ")))
     # Dynamic filters of several columns may stay two; those of the day alone leave three folders.
     read = files_read(df)
     wanted = folders(("oslo",), (DAYS[1],)) if "date_add" in sql else folders(("oslo",))
@@ -188,7 +188,7 @@ def test_functions_of_the_user_and_of_chance(spark: SparkSession, table: Table) 
 def test_an_error_of_a_partition_filter_is_sparks_own(spark: SparkSession, table: Table) -> None:
     with setting(spark, spark__sql__ansi__enabled=True), pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         spark.table("t").where("cast(city as int) = 3").collect()
-    guarded = "city = 'nowhere' and cast(city as int) = 3"
+    guarded = "city rlike '^[0-9]+$' and cast(city as int) = 3"
     with setting(spark, spark__sql__ansi__enabled=True):
         assert spark.table("t").where(guarded).collect() == []
 
