@@ -110,15 +110,20 @@ QUERIES = {
 }
 
 
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession, table: Table) -> dict[str, list[str]]:
+    """What Spark says of the same rows without lakedex."""
+    return {name: rows(spark.sql(sql.format("p"))) for name, sql in QUERIES.items()}
+
+
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_every_kind_of_query_gives_sparks_rows(spark: SparkSession, table: Table, adaptive: bool) -> None:
+def test_every_kind_of_query_gives_sparks_rows(
+    spark: SparkSession, table: Table, answers: dict[str, list[str]], adaptive: bool
+) -> None:
     with setting(spark, spark__sql__adaptive__enabled=adaptive):
-        wrong = [
-            name
-            for name, sql in QUERIES.items()
-            if rows(spark.sql(sql.format("t"))) != rows(spark.sql(sql.format("p")))
-        ]
+        wrong = [name for name, sql in QUERIES.items() if rows(spark.sql(sql.format("t"))) != answers[name]]
     assert wrong == []
+    assert all(answers[name] for name in QUERIES)
 
 
 def test_partition_columns_keep_their_place(spark: SparkSession, table: Table) -> None:
@@ -170,9 +175,8 @@ JUDGED = [
 
 @pytest.mark.parametrize("where, wanted", JUDGED, ids=[where[:40] for where, _ in JUDGED])
 def test_partition_filters_are_exact(spark: SparkSession, table: Table, where: str, wanted: set[str]) -> None:
-    df = spark.table("t").where(where)
-    assert rows(df.select("id")) == rows(spark.table("p").where(where).select("id"))
-    df.collect()
+    df = spark.table("t").where(where).select("id")
+    assert rows(df) == rows(spark.table("p").where(where).select("id"))
     assert set().union(*files_read(df)) == wanted
 
 
@@ -196,9 +200,8 @@ def test_an_error_of_a_partition_filter_is_sparks_own(spark: SparkSession, table
 def test_a_list_of_ten_thousand(spark: SparkSession, table: Table) -> None:
     values = ", ".join(f"'t{i:03d}'" for i in range(40, 10_040))
     df = spark.sql(f"select id, city from t where id in ({values})")
-    assert [row.id for row in df.orderBy("id").collect()] == [f"t{i:03d}" for i in range(40, 48)]
+    assert sorted(row.id for row in df.collect()) == [f"t{i:03d}" for i in range(40, 48)]
     wanted = {f"{CITIES[i % 3]}/{DAYS[i // 3 % 4]}" for i in range(40, 48)}
-    df.collect()
     assert files_read(df) == [wanted], "ranges of the key tell which files hold none of the list"
 
 
@@ -246,9 +249,7 @@ def test_null_and_empty_text_share_a_folder(spark: SparkSession, tmp_path: Path)
     data = pa.table({"id": ["a", "b", "c", "d"], "p": [None, "", "x", "x"], "n": [1, 2, 3, 4]})
     make(tmp_path / "t", data, partition_by=("p",))
     df = Table.for_path(spark, tmp_path / "t").to_df()
-    assert sorted(df.select("id", "p").collect()) == sorted(
-        map(tuple, zip("cdba", ["x", "x", "", None], strict=True)), key=str
-    ) or ({(row.id, row.p) for row in df.collect()} == {("a", None), ("b", ""), ("c", "x"), ("d", "x")})
+    assert {(row.id, row.p) for row in df.collect()} == {("a", None), ("b", ""), ("c", "x"), ("d", "x")}
     assert kinds(df) == {("p",), ()}, "the folder of both is read for its values"
     for where, wanted in (
         ("p is null", "a"),
@@ -260,7 +261,7 @@ def test_null_and_empty_text_share_a_folder(spark: SparkSession, tmp_path: Path)
         assert "".join(sorted(row.id for row in df.where(where).collect())) == wanted, where
     known = df.where("p = 'x'")
     known.collect()
-    assert {len(read) for read in files_read(known)} <= {0, 1}
+    assert sorted(len(read) for read in files_read(known)) == [0, 1], "of the unknown folder statistics tell it"
     dim = spark.createDataFrame([(None, 1), ("", 2), ("x", 3)], "p string, k int")
     assert {row.id for row in df.join(dim, df.p.eqNullSafe(dim.p)).where("k < 3").collect()} == {"a", "b"}
 
