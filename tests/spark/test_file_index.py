@@ -181,8 +181,12 @@ def test_filter_text(spark: SparkSession, tmp_path: Path) -> None:
     many = ", ".join(f"'v{i}'" for i in range(300))
     (text,) = texts(f"`and` in ({many})")
     assert all(f"'v{i}'" in text for i in range(300)) and text.startswith("(`and` IN (")
-    # Before Spark 4 the text of LIKE loses its escape character.
-    assert texts("`and` like 'x!_%y_' escape '!'") <= {"`and` LIKE 'x!_%y_' ESCAPE '!'"}
+    assert texts("`and` like 'x!_%y_' escape '!'") == {"`and` LIKE 'x!_%y_' ESCAPE '!'"}
+    several = "`and` like 'a_b%c' or t`ick like '!%x_' escape '!' or lower(`and`) like '_\\\\%z' or `and` like '\\'_' escape '\\''"
+    (text,) = texts(several.replace("t`ick", "`t``ick`"))
+    assert [part.partition(" LIKE ")[2].rstrip(")") for part in text.split(" OR ")] == [
+        "'a_b%c'", "'!%x_' ESCAPE '!'", "'_\\\\%z'", "'\\'_' ESCAPE '\\''"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

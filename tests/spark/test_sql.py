@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from reading import files_read, nodes
 
 from lakedex import Table
+from spark_plans import files_read, folder_of, nodes
 
 CITIES = ("bonn", "oslo", "rome")
 DAYS = tuple(dt.date(2024, 1, day) for day in range(1, 5))
@@ -32,7 +32,7 @@ def trips(rows: int = 48) -> pa.Table:
             "n": pa.array(numbers, pa.int32()),
             "day": pa.array([DAYS[i // 3 % 4] for i in numbers], pa.date32()),
             "name": [None if i % 5 == 0 else f"x_{i}%" if i % 2 else f"y{i}" for i in numbers],
-            "nest": pa.array([{"a": {"b.c": i, "d": str(i)}} for i in numbers]),
+            "nest": pa.array([{"a": {"b_c": i, "d": str(i)}} for i in numbers]),
             "at": pa.array(
                 [dt.datetime(2024, 1, 1, i % 24, tzinfo=dt.UTC) for i in numbers], pa.timestamp("us", "UTC")
             ),
@@ -106,19 +106,24 @@ QUERIES = {
     "having": "select city, sum(n) s from {0} where day = date'2024-01-03' group by city having sum(n) > 100",
     "lateral": "select id, e from {0} lateral view explode(array(n, n + 1)) as e where city = 'oslo' and e < 20",
     "pivot": "select * from (select city, day, n from {0}) pivot (max(n) for city in ('oslo', 'rome'))",
-    "nested": "select id from {0} where nest.a.`b.c` > 40 and nest.a.d <> '44'",
+    "nested": "select id from {0} where nest.a.b_c > 40 and nest.a.d <> '44'",
 }
 
 
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession, table: Table) -> dict[str, list[str]]:
+    """What Spark says of the same rows without lakedex."""
+    return {name: rows(spark.sql(sql.format("p"))) for name, sql in QUERIES.items()}
+
+
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_every_kind_of_query_gives_sparks_rows(spark: SparkSession, table: Table, adaptive: bool) -> None:
+def test_every_kind_of_query_gives_sparks_rows(
+    spark: SparkSession, table: Table, answers: dict[str, list[str]], adaptive: bool
+) -> None:
     with setting(spark, spark__sql__adaptive__enabled=adaptive):
-        wrong = [
-            name
-            for name, sql in QUERIES.items()
-            if rows(spark.sql(sql.format("t"))) != rows(spark.sql(sql.format("p")))
-        ]
+        wrong = [name for name, sql in QUERIES.items() if rows(spark.sql(sql.format("t"))) != answers[name]]
     assert wrong == []
+    assert all(answers[name] for name in QUERIES)
 
 
 def test_partition_columns_keep_their_place(spark: SparkSession, table: Table) -> None:
@@ -134,17 +139,17 @@ def test_partition_columns_keep_their_place(spark: SparkSession, table: Table) -
 @pytest.mark.parametrize(
     "sql",
     [
-        "select t.* from t join d on t.city = d.city where d.size = 1",
-        "select * from t where city in (select city from d where size = 1)",
-        "select * from t where city = (select city from d where size = 1)",
-        "select t.* from t join (select city, date_add(date'2024-01-01', size) day from d where size < 2) x "
+        "select t.id from t join d on t.city = d.city where d.size = 1",
+        "select id from t where city in (select city from d where size = 1)",
+        "select id from t where city = (select city from d where size = 1)",
+        "select t.id from t join (select city, date_add(date'2024-01-01', size) day from d where size < 2) x "
         "on t.city = x.city and t.day = x.day",
     ],
 )
 def test_dynamic_pruning_reads_no_other_folder(spark: SparkSession, table: Table, adaptive: bool, sql: str) -> None:
     with setting(spark, spark__sql__adaptive__enabled=adaptive):
         df = spark.sql(sql)
-        assert rows(df) == rows(spark.sql(sql.replace("from t ", "from p t ")))
+        assert rows(df) == rows(spark.sql(sql.replace(" from t ", " from p t ")))
     # Dynamic filters of several columns may stay two; those of the day alone leave three folders.
     read = files_read(df)
     wanted = folders(("oslo",), (DAYS[1],)) if "date_add" in sql else folders(("oslo",))
@@ -170,9 +175,8 @@ JUDGED = [
 
 @pytest.mark.parametrize("where, wanted", JUDGED, ids=[where[:40] for where, _ in JUDGED])
 def test_partition_filters_are_exact(spark: SparkSession, table: Table, where: str, wanted: set[str]) -> None:
-    df = spark.table("t").where(where)
-    assert rows(df.select("id")) == rows(spark.table("p").where(where).select("id"))
-    df.collect()
+    df = spark.table("t").where(where).select("id")
+    assert rows(df) == rows(spark.table("p").where(where).select("id"))
     assert set().union(*files_read(df)) == wanted
 
 
@@ -188,7 +192,7 @@ def test_functions_of_the_user_and_of_chance(spark: SparkSession, table: Table) 
 def test_an_error_of_a_partition_filter_is_sparks_own(spark: SparkSession, table: Table) -> None:
     with setting(spark, spark__sql__ansi__enabled=True), pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         spark.table("t").where("cast(city as int) = 3").collect()
-    guarded = "city = 'nowhere' and cast(city as int) = 3"
+    guarded = "city rlike '^[0-9]+$' and cast(city as int) = 3"
     with setting(spark, spark__sql__ansi__enabled=True):
         assert spark.table("t").where(guarded).collect() == []
 
@@ -196,9 +200,8 @@ def test_an_error_of_a_partition_filter_is_sparks_own(spark: SparkSession, table
 def test_a_list_of_ten_thousand(spark: SparkSession, table: Table) -> None:
     values = ", ".join(f"'t{i:03d}'" for i in range(40, 10_040))
     df = spark.sql(f"select id, city from t where id in ({values})")
-    assert [row.id for row in df.orderBy("id").collect()] == [f"t{i:03d}" for i in range(40, 48)]
+    assert sorted(row.id for row in df.collect()) == [f"t{i:03d}" for i in range(40, 48)]
     wanted = {f"{CITIES[i % 3]}/{DAYS[i // 3 % 4]}" for i in range(40, 48)}
-    df.collect()
     assert files_read(df) == [wanted], "ranges of the key tell which files hold none of the list"
 
 
@@ -208,7 +211,7 @@ def test_like_with_an_escape_character(spark: SparkSession, table: Table) -> Non
 
 
 def test_names_follow_the_sessions_case_rule(spark: SparkSession, table: Table) -> None:
-    df = spark.sql("select ID from t where CITY = 'oslo' and T.Day = date'2024-01-02' and Nest.A.`B.C` >= 0")
+    df = spark.sql("select ID from t where CITY = 'oslo' and T.Day = date'2024-01-02' and Nest.A.`B_C` >= 0")
     assert len(df.collect()) == 4
     assert files_read(df) == [{"oslo/2024-01-02"}]
     with setting(spark, spark__sql__caseSensitive=True):
@@ -231,7 +234,7 @@ def test_cached_rows(spark: SparkSession, table: Table) -> None:
 
 
 def test_input_files(spark: SparkSession, table: Table) -> None:
-    found = {"/".join(path.split("/")[-3:-1]) for path in table.to_df().inputFiles()}
+    found = {folder_of(path) for path in table.to_df().inputFiles()}
     assert found == folders()
 
 
@@ -246,9 +249,7 @@ def test_null_and_empty_text_share_a_folder(spark: SparkSession, tmp_path: Path)
     data = pa.table({"id": ["a", "b", "c", "d"], "p": [None, "", "x", "x"], "n": [1, 2, 3, 4]})
     make(tmp_path / "t", data, partition_by=("p",))
     df = Table.for_path(spark, tmp_path / "t").to_df()
-    assert sorted(df.select("id", "p").collect()) == sorted(
-        map(tuple, zip("cdba", ["x", "x", "", None], strict=True)), key=str
-    ) or ({(row.id, row.p) for row in df.collect()} == {("a", None), ("b", ""), ("c", "x"), ("d", "x")})
+    assert {(row.id, row.p) for row in df.collect()} == {("a", None), ("b", ""), ("c", "x"), ("d", "x")}
     assert kinds(df) == {("p",), ()}, "the folder of both is read for its values"
     for where, wanted in (
         ("p is null", "a"),
@@ -260,7 +261,7 @@ def test_null_and_empty_text_share_a_folder(spark: SparkSession, tmp_path: Path)
         assert "".join(sorted(row.id for row in df.where(where).collect())) == wanted, where
     known = df.where("p = 'x'")
     known.collect()
-    assert {len(read) for read in files_read(known)} <= {0, 1}
+    assert sorted(len(read) for read in files_read(known)) == [0, 1], "of the unknown folder statistics tell it"
     dim = spark.createDataFrame([(None, 1), ("", 2), ("x", 3)], "p string, k int")
     assert {row.id for row in df.join(dim, df.p.eqNullSafe(dim.p)).where("k < 3").collect()} == {"a", "b"}
 

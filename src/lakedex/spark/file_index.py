@@ -140,7 +140,7 @@ class _FileIndex:
         self._kept = threading.local()
 
     def _rows(self) -> Any:
-        """``InternalRow[]``: values of each partition. Two threads may both make it."""
+        """``Seq[InternalRow]``: values of each partition. Two threads may both make it."""
         if self._known_rows is None:
             columns = self._generation.partitions
             self._known_rows = (

@@ -2,8 +2,8 @@
 
 ``Expression.sql()`` writes a column as ``view.column``, or bare even where it is named ``and``; a timestamp in the
 session's zone, where one text can mean two instants; and before Spark 4 a ``LIKE`` without its ``ESCAPE``. Here columns
-are quoted and without qualifier, timestamps are in UTC, and a filter that cannot be told exactly is left out, which
-is always safe: an index may then only keep more files.
+are quoted and without qualifier, timestamps are in UTC, escapes are said, and a filter that cannot be told exactly is
+left out, which is always safe: an index may then only keep more files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
+import pyspark
 
 __all__ = ["filter_texts", "matching_rows"]
 
@@ -24,12 +25,16 @@ _log = logging.getLogger(__name__)
 
 _MARK = f"lakedex{uuid4().hex}c"
 _TOKENS = re.compile(
-    rf"(?P<ntz>TIMESTAMP_NTZ '[^']*')|TIMESTAMP '(?P<time>[^']*)'|'(?:\\.|[^'\\])*'|`[^`]*`|{_MARK}(?P<column>\d+)x",
+    rf"(?P<ntz>TIMESTAMP_NTZ '[^']*')|TIMESTAMP '(?P<time>[^']*)'| LIKE (?P<pattern>'(?:\\.|[^'\\])*')"
+    rf"|'(?:\\.|[^'\\])*'|`[^`]*`|{_MARK}(?P<column>\d+)x",
     re.DOTALL,
 )
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
 _MANY_TIMES = 64
+_MANY_NODES = 400
+_LIKE_LOSES_ESCAPE = pyspark.__version__.startswith("3.")
+_IN_QUOTES = {"'": "\\'"}
 
 
 class _UntoldError(Exception):
@@ -68,17 +73,40 @@ def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
     pairs = mapping.apply(jvm.org.apache.spark.api.python.PythonUtils.toSeq(renamed))
     renamed_expression = getattr(rename, "MODULE$").replaceAlias(expression, pairs)
     text = str(renamed_expression.sql())
-    if " LIKE " in text and renamed_expression.toString().count(" ESCAPE ") > text.count(" ESCAPE "):
-        raise _UntoldError
+    escapes = _escapes(renamed_expression) if _LIKE_LOSES_ESCAPE and " LIKE " in text else []
+    remaining = iter(escapes)
 
     def plain(match: re.Match[str]) -> str:
         if match["column"] is not None:
             return "`" + names[int(match["column"])].replace("`", "``") + "`"
         if match["time"] is not None:
             return f"TIMESTAMP '{clock.utc(match['time'])}'"
+        if match["pattern"] is not None and escapes:
+            pattern, escape = next(remaining, ("", ""))
+            if pattern != match["pattern"]:
+                raise _UntoldError
+            return match[0] + ("" if escape == "\\" else f" ESCAPE '{_IN_QUOTES.get(escape, escape)}'")
         return match[0]
 
-    return _TOKENS.sub(plain, text)
+    told = _TOKENS.sub(plain, text)
+    if next(remaining, None) is not None:
+        raise _UntoldError
+    return told
+
+
+def _escapes(expression: Any) -> list[tuple[str, str]]:
+    """Pattern and escape character of each ``LIKE``, in the order of the text; empty if all have the usual one."""
+    found: list[tuple[str, str]] = []
+    stack = [expression]
+    for _ in range(_MANY_NODES):
+        if not stack:
+            return found if any(escape != "\\" for _, escape in found) else []
+        node = stack.pop()
+        if node.getClass().getSimpleName() == "Like":
+            found.append((str(node.right().sql()), str(node.escapeChar())))
+        children = node.children()
+        stack += [children.apply(index) for index in reversed(range(children.size()))]
+    raise _UntoldError
 
 
 class _Clock:
@@ -129,7 +157,7 @@ def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray
     Args:
         jvm: py4j's view.
         filters: not empty ``Seq[Expression]``; they refer to columns of ``schema`` only.
-        rows: ``InternalRow[]``.
+        rows: ``Seq[InternalRow]``.
         schema: its columns, a ``StructType`` of Catalyst.
 
     Raises:
@@ -155,5 +183,5 @@ def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray
     # A projection is a function of rows, so one call maps all of them; a row prints as "[true]".
     projection = expressions.InterpretedProjection(to_seq([condition]), bound)
     projection.initialize(0)
-    judged = jvm.scala.Predef.wrapRefArray(rows).iterator().map(projection).mkString(",")
+    judged = rows.iterator().map(projection).mkString(",")
     return np.array([text == "[true]" for text in judged.split(",")], dtype=bool)

@@ -168,24 +168,22 @@ class Jvm:
         return array.toArray()
 
     def rows(self, schema: StructType, values: pa.Table) -> Any:
-        """``InternalRow[]`` of a small table whose Arrow types are those of ``schema``."""
+        """``Seq[InternalRow]`` of a small table whose Arrow types are those of ``schema``."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, values.schema) as writer:
             writer.write_table(values)
         stream = self.view.java.io.ByteArrayInputStream(sink.getvalue().to_pybytes())
         channel = self.view.java.nio.channels.Channels.newChannel(stream)
-        batches = self.view.org.apache.spark.sql.execution.arrow.ArrowConverters.getBatchesFromStream(channel)
+        arrow = getattr(self.view, "org.apache.spark.sql.execution.arrow.ArrowConverters$")
+        batches = getattr(arrow, "MODULE$").getBatchesFromStream(channel)
         python = self.view.org.apache.spark.sql.api.python.PythonSQLUtils
         # A local relation: its rows lie in the plan, no job runs.
         relation = python.toDataFrame(batches, schema.json(), self.session).queryExecution().analyzed()
-        return relation.data().toArray(self._row_tag)
+        return relation.data()
 
     def empty_rows(self) -> Any:
-        """``InternalRow[]`` of one row without columns."""
-        return self.array(
-            self.view.org.apache.spark.sql.catalyst.InternalRow,
-            [self.view.org.apache.spark.sql.catalyst.InternalRow.empty()],
-        )
+        """``Seq[InternalRow]`` of one row without columns."""
+        return self.utils.toSeq([self.view.org.apache.spark.sql.catalyst.InternalRow.empty()])
 
     def directories(self, rows: Any, statuses: Any, wanted: npt.NDArray[np.bool_]) -> Any:
         """``Seq[PartitionDirectory]`` of ``rows[i]`` and ``statuses[i]`` for each ``i`` that is wanted."""
@@ -193,7 +191,7 @@ class Jvm:
         getters = self.array(
             lang.invoke.MethodHandle,
             [
-                handles.arrayElementGetter(self._rows_class).bindTo(rows),
+                handles.arrayElementGetter(self._rows_class).bindTo(rows.toArray(self._row_tag)),
                 handles.arrayElementGetter(self._statuses_class).bindTo(statuses),
             ],
         )

@@ -32,11 +32,16 @@ def nodes(df: DataFrame, name: str) -> list[Any]:
     return [node for node in _nodes(plan) if node.getClass().getSimpleName() == name]
 
 
+def folder_of(path: str) -> str:
+    """The two last folders of a path, without field names."""
+    return "/".join(part.partition("=")[2] or part for part in path.split("/")[-3:-1])
+
+
 def files_read(df: DataFrame) -> list[set[str]]:
-    """Folder and name of the files that each scan of the frame read."""
+    """Folders of the files that each scan of the frame read."""
     found = []
     for scan in nodes(df, "FileSourceScanExec"):
         partitions = _items(scan.inputRDD().filePartitions())
         paths = [str(file.filePath()) for partition in partitions for file in partition.files()]
-        found.append({"/".join(path.split("/")[-3:-1]) for path in paths})
+        found.append({folder_of(path) for path in paths})
     return found
