@@ -6,12 +6,13 @@ and Java goes on writing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from compare import assert_same_rows
-from java_judge import READ_SKIPPING, WRITE_BLOOM, JavaJudge, metadata_compaction
+from java_judge import READ_SKIPPING, WRITE_BLOOM, WRITE_V8, JavaJudge, metadata_compaction
 from judging import OWN_FILE, assert_all_see, assert_same_answers, create, keyed, own_rows
 from rust_judge import RustJudge
 
@@ -124,3 +125,77 @@ def test_java_undoes_our_failed_overwrite(
     table.insert_overwrite(keyed(["k5"], 4, 4))
     assert_all_see(tmp_path, java, rust, keyed(["k5"], 4, 4))
     assert Table.open(tmp_path, options=OWN_FILE).upsert(keyed(["k5"], 5, 5)).updated == 1
+
+
+# --------------------------------------------------------------------------------------------------------- indexes
+NO_INDEX = {
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.index.bloom.filter.enable": "false",
+}
+NO_JAVA_INDEX = {**WRITE_V8, **NO_INDEX, "hoodie.metadata.index.partition.stats.enable": "false"}
+
+
+def covered(path: Path) -> dict[str, int]:
+    """Files (or partitions) that an index lacks, by index."""
+    table = Table.open(path)
+    names = table.indexes().column("name").to_pylist()
+    return {name: table.index_stats(name).files_uncovered for name in names}
+
+
+ALL_COVERED = {"bloom_filters": 0, "column_stats": 0, "partition_stats": 0}
+
+
+@pytest.mark.parametrize("maker", ["lakedex", "Java"])
+def test_indexes_made_and_dropped(java: JavaJudge, rust: RustJudge, tmp_path: Path, maker: str) -> None:
+    def java_writes(rows: pa.Table, options: Mapping[str, str], operation: str = "upsert") -> None:
+        java.write(tmp_path, rows, operation, partition="part", ordering="ts", options={**options, **OWN_FILE})
+
+    first = both(keyed(["k1", "k2"], 1, 1), keyed(["k3"], 1, 3, "b"))
+    second = both(keyed(["k4"], 4, 4), keyed(["k5"], 5, 5, "c"))
+    if maker == "Java":
+        java_writes(first, NO_JAVA_INDEX, "insert")
+        java_writes(second, NO_JAVA_INDEX, "insert")
+        table = Table.open(tmp_path, options=OWN_FILE)
+    else:
+        table = create(tmp_path, SCHEMA, partition_by="part", options={**NO_INDEX, **OWN_FILE})
+        table.insert(first)
+        table.insert(second)
+    assert covered(tmp_path) == {}
+
+    table.create_index("column_stats", columns=["value", "key"])
+    table.create_index("bloom_filters")
+    table.create_index("column_stats", columns=["ts"])
+    assert covered(tmp_path) == ALL_COVERED
+    expected = assert_all_see(tmp_path, java, rust, both(first, second))
+    assert_same_answers(tmp_path, java, FILTERS)
+    assert len(java.files_read(tmp_path, "ts = 4", READ_SKIPPING)) == 1
+
+    # Java tags by what we built, and keeps it up, over a compaction of the metadata table.
+    for number in range(3):
+        java_writes(
+            both(keyed(["k1", f"n{number}"], 6 + number, 6 + number), keyed(["k5"], 6 + number, 0, "c")),
+            {**WRITE_BLOOM, **metadata_compaction(2)},
+        )
+    expected = assert_all_see(tmp_path, java, rust)
+    assert sorted(expected.column("key").to_pylist()) == ["k1", "k2", "k3", "k4", "k5", "n0", "n1", "n2"]
+    assert covered(tmp_path) == ALL_COVERED
+    assert_same_answers(tmp_path, java, FILTERS)
+
+    table.drop_index("bloom_filters")
+    table.drop_index("column_stats")
+    assert_all_see(tmp_path, java, rust, expected)
+    java_writes(keyed(["k2"], 9, 9), NO_JAVA_INDEX)
+    assert covered(tmp_path) == {}
+    # Java drops what its options do not name: it is built anew.
+    table.create_index("bloom_filters")
+    table.create_index("column_stats")
+    java_writes(keyed(["k4"], 10, 10), NO_JAVA_INDEX)
+    assert covered(tmp_path) == {}
+    table.create_index("column_stats")
+    table.create_index("bloom_filters")
+    table.insert_overwrite(keyed(["k3", "k6"], 11, 11, "b"))
+    java_writes(both(keyed(["k6"], 12, 12, "b"), keyed(["k1"], 12, 0)), WRITE_BLOOM)
+    assert covered(tmp_path) == ALL_COVERED
+    rows = assert_all_see(tmp_path, java, rust)
+    assert rows.num_rows == len(set(rows.column("key").to_pylist())) == 9
+    assert_same_answers(tmp_path, java, FILTERS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from lakedex.index.listing import IndexStats, index_stats, list_indexes
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
@@ -20,8 +21,10 @@ from lakedex.table.opening import check_readable, handle_for, names, resolve_as_
 from lakedex.types import PARTITION_PATH, RECORD_KEY
 from lakedex.write import actions, overwrite
 from lakedex.write.create import create_table, is_table
+from lakedex.write.index_builds import create_index
+from lakedex.write.index_drops import drop_index
 from lakedex.write.options import WriteOptions, parse_options
-from lakedex.write.result import WriteResult
+from lakedex.write.result import IndexResult, WriteResult
 
 __all__ = ["Table"]
 
@@ -217,6 +220,66 @@ class Table:
         snapshot = self._snapshot()
         rows = self._session.changed(snapshot, where, actions.check_assignments(snapshot, set))
         return self._written(actions.update_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
+
+    # ------------------------------------------------------------------------------------------------------ indexes
+
+    def indexes(self) -> pa.Table:
+        """The table's indexes: name, using, columns, state, and whether lakedex keeps it up when it writes."""
+        return list_indexes(self._snapshot())
+
+    def create_index(
+        self,
+        name: str,
+        using: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        *,
+        if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> IndexResult:
+        """Build an index from the table's data; reads and writes go on meanwhile.
+
+        Args:
+            name: ``column_stats`` (which brings ``partition_stats`` along) or ``bloom_filters``: a table has one of
+                each, under Hudi's name.
+            using: the kind; may be left out, since the name says it.
+            columns: of ``column_stats``; None takes the first 32 that it can hold, as Hudi does. Columns that an
+                existing index lacks are added to it.
+            if_not_exists: do nothing where the index is there.
+            options: numbers of file groups, filter sizes.
+            progress: called with the number of files read and of all.
+
+        Raises:
+            IndexExistsError: it is there, with these columns.
+            UnsupportedFeatureError: a kind or a column type that cannot be indexed.
+            CommitConflictError: a write of another engine is under way.
+        """
+        chosen = None if columns is None else names(columns)
+        return create_index(
+            self._handle,
+            self._parsed(options),
+            name,
+            using=using,
+            columns=chosen,
+            if_not_exists=if_not_exists,
+            progress=progress,
+        )
+
+    def drop_index(self, name: str, *, if_exists: bool = False) -> IndexResult:
+        """Take an index out of the table; also one that lakedex does not keep up, so that the table can be written.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+        """
+        return drop_index(self._handle, self._parsed(None), name, if_exists=if_exists)
+
+    def index_stats(self, name: str) -> IndexStats:
+        """Entries, files covered and not covered, and bytes of an index.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+        """
+        return index_stats(self._snapshot(), name)
 
     # ------------------------------------------------------------------------------------------------------ reading
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError
+from lakedex.index.column_stats import indexable_columns
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
@@ -257,6 +258,10 @@ class Transaction:
         if not listed:
             return
         before = set(self.snapshot.schema.names)
+        known = indexable_columns(now.schema, limit=len(now.schema))
+        added = [name for name in listed if name in known and name in before and name not in indexed]
+        if added:
+            raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
         wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]
         if wanted != listed:
             self.handle.storage.write(path, encode_definitions(with_column_stats(document, wanted)))
@@ -286,6 +291,7 @@ class Transaction:
                 what = "has a later instant and completed without the schema change of"
                 raise self._conflict(what, instant.requested)
             self._check_partition_stats(now, change.partitions, instant, theirs)
+        self._check_index_builds(now)
 
     def _check_partition_stats(
         self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]
@@ -300,6 +306,14 @@ class Transaction:
         if shared:
             what = f"has a later instant and already wrote the partition stats of {_some(shared)} before"
             raise self._conflict(what, other.requested)
+
+    def _check_index_builds(self, now: Snapshot) -> None:
+        """The same for an index build, which has no instant but the one on the metadata timeline."""
+        for instant in now.metadata.timeline.completed({"deltacommit"}):
+            if instant.requested < self.instant or now.timeline.contains(instant.requested):
+                continue
+            if PARTITION_STATS.name in now.metadata.timeline.commit_metadata(instant).write_stats:
+                raise self._conflict("of an index build wrote the partition stats before", instant.requested)
 
     def _lost(self, now: Snapshot) -> bool:
         mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
