@@ -7,7 +7,9 @@ and Java goes on writing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -199,3 +201,124 @@ def test_indexes_made_and_dropped(java: JavaJudge, rust: RustJudge, tmp_path: Pa
     rows = assert_all_see(tmp_path, java, rust)
     assert rows.num_rows == len(set(rows.column("key").to_pylist())) == 9
     assert_same_answers(tmp_path, java, FILTERS)
+
+
+# ---------------------------------------------------------------------------------------------------------- schemas
+class Rows:
+    """A table's rows as they should be, its columns changing."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.by_key: dict[str, dict[str, Any]] = {}
+
+    def put(self, *rows: dict[str, Any]) -> pa.Table:
+        """Take rows in; the frame to write."""
+        filled = [{name: row.get(name) for name in self.schema.names} for row in rows]
+        self.by_key |= {row["key"]: row for row in filled}
+        return pa.Table.from_pylist(filled, self.schema)
+
+    def change(self, schema: pa.Schema, renamed: Mapping[str, str] | None = None) -> None:
+        old = {new: name for name, new in (renamed or {}).items()}
+        for row in self.by_key.values():
+            values = {name: row.get(old.get(name, name)) for name in schema.names}
+            row.clear()
+            row.update(values)
+        self.schema = schema
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_pylist(list(self.by_key.values()), self.schema)
+
+
+def test_schema_changes_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
+    options = {**WRITE_BLOOM, **metadata_compaction(5), **OWN_FILE}
+    base = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
+
+    def row(key: str, ts: int, part: str, **more: Any) -> dict[str, Any]:
+        return {"key": key, "ts": ts, "part": part, **more}
+
+    def java_writes(frame: pa.Table, operation: str = "upsert") -> None:
+        java.write(tmp_path, frame, operation, partition="part", ordering="ts", options=options)
+
+    def check(*filters: str) -> None:
+        assert_all_see(tmp_path, java, rust, rows.table())
+        assert_same_answers(tmp_path, java, filters)
+
+    rows = Rows(base)
+    table = create(tmp_path, base, partition_by="part")
+    table.insert(rows.put(row("k1", 1, "a", v=1), row("k2", 1, "a", v=2), row("k3", 1, "b", v=3)))
+    table.insert(rows.put(row("k4", 1, "a", v=4)))
+
+    table.add_columns(pa.schema([("x", pa.string()), ("f", pa.float32()), ("s", pa.struct([("a", pa.int32())]))]))
+    rows.change(table.schema)
+    check("x is null", "x = 'p'", "v > 2")
+    java_writes(rows.put(row("k1", 2, "a", v=10, x="p", f=0.1), row("k5", 2, "b", v=5, x="q", s={"a": 1})))
+    table.upsert(rows.put(row("k3", 3, "b", v=30, x="r", f=0.7)))
+    table.add_columns(pa.schema([("s.b", pa.string())]))
+    rows.change(table.schema)
+    for found in rows.by_key.values():
+        found["s"] = None if found["s"] is None else {**found["s"], "b": None}
+    check("x is null", "x = 'p' or v = 30", "v > 2 and x is not null", "f > 0.5")
+
+    table.drop_columns("x")
+    rows.change(table.schema)
+    check("v >= 10")
+    java_writes(rows.put(row("k2", 4, "a", v=20), row("k6", 4, "c", v=6, s={"a": 2, "b": "z"})))
+    check("v >= 10", "v is null")
+
+    table.rename_column("v", "amount")
+    rows.change(table.schema, {"v": "amount"})
+    check("amount >= 10", "amount is null", "amount = 4")
+    java_writes(rows.put(row("k4", 5, "a", amount=40), row("k7", 5, "b", amount=7)))
+    check("amount >= 10", "amount = 4")
+
+    # Both names come back as new columns.
+    table.rewrite_files()
+    table.add_columns(pa.schema([("x", pa.int64()), ("v", pa.float64())]))
+    rows.change(table.schema)
+    for found in rows.by_key.values():
+        found["x"] = found["v"] = None
+    check("x is null", "v is null", "v = 3", "x is null and amount > 10")
+    java_writes(rows.put(row("k8", 6, "c", amount=8, x=3, v=3.0)))
+    table.upsert(rows.put(row("k3", 7, "b", amount=31, x=4, v=-1.5)))
+    check("x is null", "v < 3", "x = 3", "x is null and amount > 10")
+
+    table.widen_column("amount", "bigint")
+    table.widen_column("f", "double")
+    rows.change(table.schema)
+    for found in rows.by_key.values():
+        found["f"] = None if found["f"] is None else pa.scalar(found["f"], pa.float32()).as_py()
+    check("amount = 40", "amount > 2147483648", "f > 0.5", "amount < 8")
+    java_writes(rows.put(row("k1", 8, "a", amount=2**40, f=1e300)))
+    table.insert_overwrite(rows.put(row("k6", 9, "c", amount=60)))
+    del rows.by_key["k8"]
+    check("amount = 40", "amount > 2147483648", "f > 0.5", "amount < 8")
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(16, 2)], ids=str)
+def test_widened_alone(java: JavaJudge, rust: RustJudge, tmp_path: Path, kind: pa.DataType) -> None:
+    """Before any row of the wider type is written, and after Java wrote one."""
+    narrow = pa.int32() if pa.types.is_floating(kind) else pa.decimal128(10, 2)
+    rows = Rows(pa.schema([("key", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("v", narrow)]))
+    table = create(tmp_path, rows.schema, partition_by="part")
+
+    def value(number: int) -> Any:
+        return Decimal(number) if pa.types.is_decimal(rows.schema.field("v").type) else number
+
+    for number in range(1, 4):
+        table.insert(rows.put({"key": f"k{number}", "ts": 1, "part": "a", "v": value(number)}))
+    table.widen_column("v", kind)
+    rows.change(table.schema)
+    filters = ["v = 1", "v > 2", "v in (1, 7)", "v is null", "v < 2 or part = 'b'"]
+    assert_all_see(tmp_path, java, rust, rows.table())
+    assert_same_answers(tmp_path, java, filters)
+    java.write(
+        tmp_path,
+        rows.put(
+            {"key": "k2", "ts": 2, "part": "a", "v": value(7)}, {"key": "k9", "ts": 2, "part": "b", "v": value(9)}
+        ),
+        partition="part",
+        ordering="ts",
+        options=WRITE_BLOOM,
+    )
+    assert_all_see(tmp_path, java, rust, rows.table())
+    assert_same_answers(tmp_path, java, filters)

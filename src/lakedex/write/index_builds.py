@@ -132,7 +132,7 @@ def create_index(
                 index=kind,
             )
         notes = ("the index exists already",)
-        return IndexResult(name=kind, columns=tuple(build.indexed), notes=notes, seconds=time.perf_counter() - started)
+        return IndexResult(name=kind, notes=notes, seconds=time.perf_counter() - started)
     with build.alive(build.name):
         try:
             build.read(now.base_files())
@@ -197,6 +197,7 @@ class _Build:
     progress: Progress | None
     name: str
     indexed: dict[str, pa.DataType] = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
     schema: pa.Schema | None = None
     stats: dict[BaseFile, list[ColumnStat]] = field(default_factory=dict)
     blooms: dict[BaseFile, tuple[str, bytes | None, str | None]] = field(default_factory=dict)
@@ -244,12 +245,17 @@ class _Build:
         chosen = self.columns if self.columns is not None else self.options.column_stats_columns
         if chosen is not None:
             self._check_columns(now, chosen)
-        names = indexable_columns(now.schema, chosen, self.options.column_stats_limit)
+        limit = self.options.column_stats_limit
+        wanted = indexable_columns(now.schema, chosen, limit)
+        known: list[str] = []
         if now.metadata.has(COLUMN_STATS.name):
             known = source_fields(self._definitions())
-            names = [name for name in names if name not in known] if chosen is not None else []
-        self.indexed = self._types(now, names)
-        return bool(names)
+            wanted = [name for name in wanted if name not in known] if chosen is not None else []
+        self.listed = tuple(wanted)
+        # Java's writers list the columns of their own options at each commit, older files or not: those get records.
+        usual = indexable_columns(now.schema, limit=limit)
+        self.indexed = self._types(now, [name for name in dict.fromkeys([*wanted, *usual]) if name not in known])
+        return bool(wanted)
 
     def _check_columns(self, now: Snapshot, chosen: Sequence[str]) -> None:
         for name in chosen:
@@ -322,7 +328,7 @@ class _Build:
             changes = metadata_partitions_property(now.config.metadata_partitions, added=tuple(groups))
             changes.setdefault(DEFINITIONS_PATH, now.config.raw.get(DEFINITIONS_PATH) or DEFAULT_DEFINITIONS_PATH)
             update_table_config(self.handle.storage, self.handle.base_path, changes)
-        covered = tuple(indexed) if self.kind != BLOOM_FILTERS.name else (RECORD_KEY,)
+        covered = self.listed or ((RECORD_KEY,) if self.kind == BLOOM_FILTERS.name else tuple(indexed))
         return IndexResult(
             name=self.kind,
             columns=covered,
@@ -440,7 +446,7 @@ class _Build:
         nan = {stat.column for stats in self.stats.values() for stat in stats if stat.has_nan}
         document = self._definitions()
         known = source_fields(document) if now.metadata.has(COLUMN_STATS.name) else []
-        listed = [*known, *(name for name in self.indexed if name not in nan)]
+        listed = {*known, *(name for name in self.listed if name not in nan)}
         ordered = [name for name in (*META_COLUMNS, *now.schema.names) if name in listed]
         path = definitions_path(self.handle.base_path)
         self.handle.storage.write(path, encode_definitions(with_column_stats(document, ordered)))

@@ -49,6 +49,7 @@ def build_updates(
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
     gone: frozenset[tuple[str, str]] = frozenset(),
+    added: Sequence[str] = (),
 ) -> tuple[dict[str, Keyed], frozenset[str]]:
     """Records of one commit by metadata partition, for those partitions that the table has.
 
@@ -60,6 +61,7 @@ def build_updates(
         run: an engine's ``run``, for files whose stats have to be computed from the data.
         gone: (partition, file id) of groups whose present file does not count from this commit on. Replaced files
             themselves stay listed, with all of their records, until a cleaner removes them.
+        added: columns that the commit adds to the schema.
 
     Returns:
         The records, and the columns that hold NaN as far as the commit looked: in its own files, and in all files of
@@ -84,9 +86,31 @@ def build_updates(
         )
         updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed)
         nan.update(stat.column for found in over_partitions.values() for stat in found if stat.has_nan)
+        again, over_old = _older_generations(snapshot, set(over_partitions), added, indexed, run)
+        healed.extend(again)
+        updates[PARTITION_STATS.name].extend(partition_records(over_old, indexed))
         if COLUMN_STATS.name in updates:
             updates[COLUMN_STATS.name].extend(healed)
     return updates, frozenset(nan)
+
+
+def _older_generations(
+    snapshot: Snapshot,
+    touched: set[str],
+    added: Sequence[str],
+    indexed: Mapping[str, pa.DataType],
+    run: Callable[..., list[list[ColumnStat]]],
+) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
+    """Stats of added columns in partitions that have records of an earlier column of that name.
+
+    Those records would go on to speak for the new column, of which the partition holds nulls only.
+    """
+    names = [name for name in added if name in indexed]
+    records = snapshot.metadata.scan(PARTITION_STATS.name, [column_stats_prefix(name) for name in names])
+    if not names or not records:
+        return [], {}
+    partitions = {str(record["ColumnStatsMetadata"]["fileName"]) for record in records.values()} - touched
+    return partition_stats(snapshot, partitions, {name: indexed[name] for name in names}, run)
 
 
 def partition_records(over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType]) -> Keyed:

@@ -206,11 +206,12 @@ class Transaction:
         now = handle.snapshot()
         require_writable(now.config)
         self._check_conflicts(now, change)
+        added = [name for name in change.schema.names if name not in now.schema.names]
         updates, nan = build_updates(
-            now, change.results, self.instant, change.indexed, handle.engine.run, change.file_groups
+            now, change.results, self.instant, change.indexed, handle.engine.run, change.file_groups, added
         )
         lock.check()
-        self._update_definitions(now, change.indexed, nan)
+        self._update_definitions(now, change, nan)
         logs = self._write_metadata(now, updates)
         lock.check()
         body = encode_commit_metadata(
@@ -243,7 +244,7 @@ class Transaction:
             self.handle.engine.run,
         )
 
-    def _update_definitions(self, now: Snapshot, indexed: Mapping[str, pa.DataType], nan: frozenset[str]) -> None:
+    def _update_definitions(self, now: Snapshot, change: Change, nan: frozenset[str]) -> None:
         """Say which columns Java may prune by, before a record of this commit becomes visible.
 
         A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
@@ -258,8 +259,8 @@ class Transaction:
         if not listed:
             return
         before = set(self.snapshot.schema.names)
-        known = indexable_columns(now.schema, limit=len(now.schema))
-        added = [name for name in listed if name in known and name in before and name not in indexed]
+        indexed, possible = change.indexed, indexable_columns(change.schema, limit=len(change.schema))
+        added = [name for name in listed if name in possible and name in before and name not in indexed]
         if added:
             raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
         wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]

@@ -121,9 +121,9 @@ def test_columns_are_added(table: Table, tmp_path: Path) -> None:
     table.create_index("column_stats", columns="n")
     path = tmp_path / "t"
     assert source_fields(path)[3:] == ["n"]
-    assert kept(table, "ts = 5") == 4
     result = table.create_index("column_stats", columns=["ts", "n"])
-    assert (result.columns, result.entries, result.files) == (("ts",), 4, 4)
+    assert (result.columns, result.files) == (("ts",), 4)
+    assert result.entries == 3 * 4, "Java's writers go on to list all columns that they would choose themselves"
     assert source_fields(path)[3:] == ["ts", "n"]
     assert kept(table, "ts = 5") == 1
     assert table.index_stats("column_stats").files_uncovered == 0
