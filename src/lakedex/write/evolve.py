@@ -30,7 +30,7 @@ from lakedex.write.options import WriteOptions
 from lakedex.write.result import WriteResult
 from lakedex.write.route import GroupTarget
 from lakedex.write.schema_change import grown_type, stored_schema
-from lakedex.write.stage import WriteGroups
+from lakedex.write.stage import RewriteGroup, WriteGroups
 from lakedex.write.transaction import Change, Transaction
 
 __all__ = ["add_columns", "drop_columns", "rename_column", "rewrite_files", "widen_column"]
@@ -184,7 +184,7 @@ def _attempt(
     )
     rows = _row_counts(snapshot, change.rewritten)
     targets = [GroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
-    results = handle.engine.run(stage.rewrite, targets)
+    results = handle.engine.run(RewriteGroup(stage), targets)
     # A commit that came in between may have brought files that the check of held names did not see.
     logs = transaction.commit(Change(results=results, schema=change.schema, indexed=indexed, relied_on=None))
     return WriteResult(

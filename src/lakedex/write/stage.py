@@ -26,7 +26,7 @@ from lakedex.write.merge import IncomingRows, MergeRules, by_group
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
 
-__all__ = ["RESULT_SCHEMA", "GroupResult", "WriteGroups", "decode_results"]
+__all__ = ["RESULT_SCHEMA", "GroupResult", "RewriteGroup", "WriteGroups", "decode_results"]
 
 RESULT_SCHEMA = pa.schema([("group", pa.int32()), ("result", pa.binary())])
 
@@ -201,6 +201,17 @@ class WriteGroups:
                 self.storage.delete(late)
         what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"
         raise CommitError(what, instant=self.instant)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteGroup:
+    """Task: write one group's file again in the schema of a stage."""
+
+    stage: WriteGroups
+
+    def __call__(self, target: GroupTarget) -> GroupResult:
+        """See :meth:`WriteGroups.rewrite`."""
+        return self.stage.rewrite(target)
 
 
 def decode_results(table: pa.Table) -> list[GroupResult]:
