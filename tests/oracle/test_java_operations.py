@@ -14,11 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from compare import assert_same_rows
-from java_judge import READ_SKIPPING, WRITE_BLOOM, WRITE_V8, JavaJudge, metadata_compaction
+from java_judge import READ_SKIPPING, WRITE_BLOOM, WRITE_INDEXED, WRITE_V8, JavaJudge, metadata_compaction
 from judging import OWN_FILE, assert_all_see, assert_same_answers, create, keyed, own_rows
 from rust_judge import RustJudge
 
 from lakedex import Table
+from lakedex.errors import UnsupportedFeatureError
 
 SCHEMA = keyed([]).schema
 FILTERS = ["value >= 3", "part = 'a' and value < 4", "key = 'k1'", "value is null", "ts > 4 or value = 1"]
@@ -322,3 +323,21 @@ def test_widened_alone(java: JavaJudge, rust: RustJudge, tmp_path: Path, kind: p
     )
     assert_all_see(tmp_path, java, rust, rows.table())
     assert_same_answers(tmp_path, java, filters)
+
+
+def test_javas_schema_on_read(java: JavaJudge, tmp_path: Path) -> None:
+    """Java renames a column by its id and rewrites nothing: such a table is refused, not read with nulls."""
+    java.write(tmp_path, keyed(["k1"], 1, 1), "insert", partition="part", ordering="ts", options=WRITE_INDEXED)
+    java.sql(f"create table on_read using hudi location '{tmp_path}'")
+    java.sql("set hoodie.schema.on.read.enable=true")
+    try:
+        java.sql("alter table on_read add columns (more string)")
+        assert_same_rows(own_rows(tmp_path).drop_columns(["more"]), keyed(["k1"], 1, 1), "key")
+        with pytest.raises(UnsupportedFeatureError, match="column ids"):
+            Table.open(tmp_path).upsert(keyed(["k2"], 1, 1))
+        java.sql("alter table on_read rename column value to amount")
+        with pytest.raises(UnsupportedFeatureError, match="'amount' was renamed"):
+            own_rows(tmp_path)
+    finally:
+        java.sql("set hoodie.schema.on.read.enable=false")
+        java.sql("drop table on_read")

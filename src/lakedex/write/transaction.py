@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
-from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError
+from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.column_stats import indexable_columns
 from lakedex.index.definitions import (
     definitions_path,
@@ -150,6 +150,12 @@ class Transaction:
         if self.undone:
             snapshot = handle.snapshot()
         remove_leftovers(snapshot, interval, self.options.heartbeat_misses)
+        if snapshot.schema is not None and snapshot.evolves_on_read:
+            raise UnsupportedFeatureError(
+                f"{handle.base_path}: its schema was changed under Hudi's schema-on-read "
+                "(hoodie.schema.on.read.enable), whose column ids lakedex does not carry on; write it with Hudi",
+                feature="schema on read",
+            )
         self.snapshot = snapshot
         self.instant = self._next_time(snapshot)
         self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
