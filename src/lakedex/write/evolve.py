@@ -43,6 +43,7 @@ class _Alteration:
     schema: pa.Schema
     rewritten: Sequence[BaseFile] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -91,7 +92,7 @@ def rename_column(handle: TableHandle, options: WriteOptions, old: str, new: str
             require_unheld(snapshot, schema)
         holding = files_holding(snapshot, spelled)
         note = f"rewrote {len(holding)} files that hold {spelled!r}: readers take columns by name"
-        return _Alteration(schema=schema, rewritten=holding, renames={spelled: new}, notes=(note,))
+        return _Alteration(schema=schema, rewritten=holding, renames={spelled: new}, retired=(spelled,), notes=(note,))
 
     return _run(handle, options, alter)
 
@@ -129,11 +130,14 @@ def rewrite_files(handle: TableHandle, options: WriteOptions) -> WriteResult:
 
     def alter(snapshot: Snapshot) -> _Alteration:
         stale: dict[str, bool] = {}
+        retired: set[str] = set()
         for base in snapshot.base_files():
             if base.instant not in stale:
-                stale[base.instant] = _differs(snapshot.stored_schema(base), snapshot.schema)
+                stored = snapshot.stored_schema(base)
+                stale[base.instant] = _differs(stored, snapshot.schema)
+                retired.update(set(stored.names) - set(snapshot.schema.names) - set(META_COLUMNS))
         files = [base for base in snapshot.base_files() if stale[base.instant]]
-        return _Alteration(schema=snapshot.schema, rewritten=files)
+        return _Alteration(schema=snapshot.schema, rewritten=files, retired=tuple(sorted(retired)))
 
     return _run(handle, options, alter)
 
@@ -186,7 +190,9 @@ def _attempt(
     targets = [GroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
     results = handle.engine.run(RewriteGroup(stage), targets)
     # A commit that came in between may have brought files that the check of held names did not see.
-    logs = transaction.commit(Change(results=results, schema=change.schema, indexed=indexed, relied_on=None))
+    logs = transaction.commit(
+        Change(results=results, schema=change.schema, indexed=indexed, relied_on=None, retired=change.retired)
+    )
     return WriteResult(
         instant=transaction.instant,
         operation=operation,

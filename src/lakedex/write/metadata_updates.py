@@ -50,6 +50,7 @@ def build_updates(
     run: Callable[..., list[list[ColumnStat]]],
     gone: frozenset[tuple[str, str]] = frozenset(),
     added: Sequence[str] = (),
+    retired: Sequence[str] = (),
 ) -> tuple[dict[str, Keyed], frozenset[str]]:
     """Records of one commit by metadata partition, for those partitions that the table has.
 
@@ -62,6 +63,7 @@ def build_updates(
         gone: (partition, file id) of groups whose present file does not count from this commit on. Replaced files
             themselves stay listed, with all of their records, until a cleaner removes them.
         added: columns that the commit adds to the schema.
+        retired: columns that are in no live file any more from this commit on.
 
     Returns:
         The records, and the columns that hold NaN as far as the commit looked: in its own files, and in all files of
@@ -89,6 +91,7 @@ def build_updates(
         again, over_old = _older_generations(snapshot, set(over_partitions), added, indexed, run)
         healed.extend(again)
         updates[PARTITION_STATS.name].extend(partition_records(over_old, indexed))
+        updates[PARTITION_STATS.name].extend(_retired_records(snapshot, retired))
         if COLUMN_STATS.name in updates:
             updates[COLUMN_STATS.name].extend(healed)
     return updates, frozenset(nan)
@@ -111,6 +114,18 @@ def _older_generations(
         return [], {}
     partitions = {str(record["ColumnStatsMetadata"]["fileName"]) for record in records.values()} - touched
     return partition_stats(snapshot, partitions, {name: indexed[name] for name in names}, run)
+
+
+def _retired_records(snapshot: Snapshot, retired: Sequence[str]) -> Keyed:
+    """Records that say of columns which are no more what a new column of that name will be there: null."""
+    prefixes = [column_stats_prefix(name) for name in retired]
+    records: Keyed = []
+    for key, record in snapshot.metadata.scan(PARTITION_STATS.name, prefixes).items() if prefixes else ():
+        payload = record["ColumnStatsMetadata"]
+        rows = payload["valueCount"] or 0
+        stat = ColumnStat(column=payload["columnName"], minimum=None, maximum=None, value_count=rows, null_count=rows)
+        records.append((key, stat_record(stat, payload["fileName"], pa.string(), over_partition=True)))
+    return records
 
 
 def partition_records(over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType]) -> Keyed:

@@ -62,6 +62,7 @@ class Change:
         relied_on: partitions whose content this write read or replaces as a whole, so that a commit that came to them
             in between is a conflict although it touched no file of ours; None for the whole table.
         replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
+        retired: columns that no live file holds any more from now on.
         extra: entries of the commit's extra metadata.
     """
 
@@ -70,6 +71,7 @@ class Change:
     indexed: Mapping[str, pa.DataType]
     relied_on: frozenset[str] | None = frozenset()
     replaced: Mapping[str, tuple[str, ...]] | None = None
+    retired: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -214,7 +216,14 @@ class Transaction:
         self._check_conflicts(now, change)
         added = [name for name in change.schema.names if name not in now.schema.names]
         updates, nan = build_updates(
-            now, change.results, self.instant, change.indexed, handle.engine.run, change.file_groups, added
+            now,
+            change.results,
+            self.instant,
+            change.indexed,
+            handle.engine.run,
+            change.file_groups,
+            added,
+            change.retired,
         )
         lock.check()
         self._update_definitions(now, change, nan)

@@ -14,7 +14,7 @@ from lakedex import Table
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.column_stats import stat_of
 from lakedex.layout.base_file import read_schema
-from lakedex.metadata.partitions import partition_stats_key
+from lakedex.metadata.partitions import column_stats_prefix, partition_stats_key
 from lakedex.types import META_COLUMNS
 from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, base_files, make, own, picture, rows
@@ -187,6 +187,18 @@ def test_stats_of_an_older_generation(table: Table) -> None:
     table.upsert(frame(row("2", "b", 99), schema=order))
     assert own(table.scan("n = 99").to_arrow(), "id") == [("2",)]
     assert kept(table, "n = 20") == 0
+
+
+@pytest.mark.parametrize(
+    "retire", [lambda t: t.rename_column("n", "m"), lambda t: (t.drop_columns("n"), t.rewrite_files())]
+)
+def test_stats_of_a_name_that_another_writer_brings_back(table: Table, retire: Any) -> None:
+    """It may not look at older records of the name, so that those say already what will be true."""
+    retire(table)
+    records = table._snapshot().metadata.scan("partition_stats", [column_stats_prefix("n")])
+    stats = [stat_of(record, pa.string()) for record in records.values()]
+    assert len(stats) == 2
+    assert all(stat is not None and stat.all_null and stat.value_count for stat in stats)
 
 
 def test_stats_of_an_older_generation_when_a_frame_brings_the_name(table: Table) -> None:
