@@ -190,7 +190,9 @@ def test_stats_of_an_older_generation(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "retire", [lambda t: t.rename_column("n", "m"), lambda t: (t.drop_columns("n"), t.rewrite_files())]
+    "retire",
+    [lambda t: t.rename_column("n", "m"), lambda t: (t.drop_columns("n"), t.rewrite_files())],
+    ids=["renamed", "dropped"],
 )
 def test_stats_of_a_name_that_another_writer_brings_back(table: Table, retire: Any) -> None:
     """It may not look at older records of the name, so that those say already what will be true."""
