@@ -15,7 +15,9 @@ __all__ = [
     "CommitStateUnknownError",
     "CorruptFileError",
     "FormatError",
+    "IndexExistsError",
     "IndexInconsistentError",
+    "IndexNotFoundError",
     "IndexingError",
     "InvalidInputError",
     "LakedexError",
@@ -126,10 +128,23 @@ class IndexingError(LakedexError):
     """An index that cannot be built, used or found."""
 
 
+class IndexNotFoundError(IndexingError, KeyError):
+    """The table has no such index. Fields: ``index``."""
+
+    index: str
+
+
+class IndexExistsError(IndexingError):
+    """The table has the index already. Fields: ``index``."""
+
+    index: str
+
+
 class IndexInconsistentError(IndexingError):
     """An index that does not agree with the data.
 
-    Fields: ``report``; where a scan found it also ``table``, ``path``, ``file``, ``partition``, ``stage``, ``record_key``.
+    Fields: ``report``; where a scan found it also ``table``, ``path``, ``file``, ``partition``, ``stage`` and
+    ``record_key``.
     """
 
 

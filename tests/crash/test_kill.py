@@ -7,10 +7,8 @@ nothing is lost or doubled.
 from __future__ import annotations
 
 import shutil
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -24,12 +22,15 @@ from lakedex.timeline.instant import State
 from lakedex.timeline.table_config import read_table_config, update_table_config
 from lakedex.write.create import create_table
 from table_checks import (
+    KILLED,
+    NEXT,
     SCHEMA,
     START,
     THOROUGH,
     Rows,
     check_table,
     commit_files,
+    deaths,
     frame,
     new_table,
     open_with,
@@ -37,11 +38,8 @@ from table_checks import (
     read,
     rows_of,
     timeline_of,
+    writes,
 )
-
-NEXT: Rows = {"k0": ("a", 9, 900), "n1": ("b", 9, 901)}
-KILLED = -signal.SIGKILL
-WHENS = ("before", "after", "during")
 
 
 @dataclass(frozen=True)
@@ -89,33 +87,6 @@ def fresh(template: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
         return path
 
     return copy
-
-
-def deaths(
-    make: Callable[[], Path],
-    run: Callable[[Path, FaultyStorage], object],
-    whens: Sequence[str] = WHENS,
-    sparse: int = 1,
-) -> Iterator[Path]:
-    """Tables in which a child died, at each change that ``run`` makes.
-
-    ``sparse`` leaves changes out in quick runs. With 2 no state of the disk between two changes is left out: after the
-    first is before the second.
-    """
-    step = 1 if THOROUGH else sparse
-    for when in whens:
-        for at in count(max(step // 2, 1) if when == "after" else 1, step):
-            path, storage = make(), FaultyStorage(Faults(at, when))
-            code = run_child(partial(run, path, storage))
-            if code == 0:
-                break  # it makes fewer changes than that
-            assert code == KILLED, f"ended with {code}"
-            yield path
-
-
-def writes(write: Callable[[Table], object]) -> Callable[[Path, FaultyStorage], object]:
-    """A write on a faulty storage."""
-    return lambda path, storage: write(open_with(path, storage))
 
 
 def die(path: Path, write: Callable[[Table], object], faults: Faults) -> None:

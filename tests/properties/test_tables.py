@@ -20,6 +20,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lakedex import Table
+from lakedex.layout.base_file import read_footer
 from lakedex.layout.key_generator import KeyGenerator
 
 Row = dict[str, Any]
@@ -188,6 +189,11 @@ STEPS = st.one_of(
     st.tuples(st.just("delete anywhere"), ROWS),
     st.tuples(st.just("delete where"), CONDITIONS),
     st.tuples(st.just("update"), CONDITIONS),
+    st.tuples(st.just("overwrite"), ROWS),
+    st.tuples(st.just("overwrite table"), st.one_of(ROWS, st.just([]))),
+    st.tuples(st.just("index"), st.sampled_from(["column_stats", "bloom_filters"])),
+    st.tuples(st.just("new column"), st.sampled_from(["s", "d", "n", "m"])),
+    st.tuples(st.just("rename"), st.sampled_from(["s", "d", "n", "t"])),
 )
 
 
@@ -248,6 +254,12 @@ class Model:
         for place, row in self.newest(batch).items():
             self.rows.setdefault(place, row)
 
+    def overwrite(self, batch: list[Row], everything: bool) -> None:
+        newest = self.newest(batch)
+        gone = {path for path, _ in newest}
+        kept = {place: row for place, row in self.rows.items() if not everything and place[0] not in gone}
+        self.rows = {**kept, **newest}
+
     def matching(self, condition: Any) -> list[Row]:
         return [row for row in self.rows.values() if condition.of(row) is True]
 
@@ -278,11 +290,44 @@ def apply(table: Table, model: Model, step: tuple[str, Any]) -> None:
         gone = {model.place(row) for row in model.matching(what)}
         assert table.delete(what.text).deleted == len(gone)
         model.rows = {place: row for place, row in model.rows.items() if place not in gone}
+    elif name.startswith("overwrite"):
+        scope = "table" if name.endswith("table") else "partitions"
+        table.insert_overwrite(frame(what), scope, options={"hoodie.combine.before.insert": "true"})
+        model.overwrite(what, scope == "table")
+    elif name in ("index", "new column", "rename"):
+        alter(table, model, name, what)
     else:
         hits = model.matching(what)
         assert table.update({"n": "1", "d": "null"}, what.text).updated == len(hits)
         for row in hits:
             model.rows[model.place(row)] = {**row, "n": 1, "d": None}
+
+
+def alter(table: Table, model: Model, name: str, what: str) -> None:
+    if name == "index":
+        if table.indexes().column("name").to_pylist().count(what):
+            table.drop_index(what)
+        else:
+            table.create_index(what)
+            assert table.index_stats(what).files_uncovered == sum_of_empty_files(table) * (what == "column_stats")
+    elif name == "rename":
+        # There and back: by way of new files, whose statistics go by the other name.
+        table.rename_column(what, "elsewhere")
+        assert what not in table.schema.names
+        table.rename_column("elsewhere", what)
+    else:
+        kind = table.schema.field(what).type
+        table.drop_columns(what)
+        table.rewrite_files()
+        table.add_columns(pa.schema([(what, kind)]))
+        model.rows = {place: {**row, what: None} for place, row in model.rows.items()}
+
+
+def sum_of_empty_files(table: Table) -> int:
+    """Files without rows, which have no statistics."""
+    snapshot = table._snapshot()
+    paths = [f"{snapshot.base_path}/{base.relative_path}" for base in snapshot.base_files()]
+    return sum(read_footer(snapshot.storage, path).rows == 0 for path in paths)
 
 
 def canonical(row: Row) -> str:

@@ -18,6 +18,7 @@ from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.file_view import FileView, StateToken, group_slices
 from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, NON_PARTITIONED
 from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.timeline.internal_schema import LATEST_SCHEMA, moved_names
 from lakedex.timeline.table_config import TableConfig, read_table_config
 from lakedex.timeline.timeline import Timeline
 from lakedex.types import META_COLUMNS
@@ -31,6 +32,7 @@ class Snapshot:
 
     Attributes:
         as_of: instant that files are read at; None for the newest.
+        evolves_on_read: the schema was changed under Hudi's schema-on-read. Known once :attr:`schema` was asked for.
     """
 
     storage: Storage
@@ -39,6 +41,7 @@ class Snapshot:
     timeline: Timeline
     metadata: MetadataStore
     as_of: str | None = None
+    evolves_on_read: bool = False
     _view: FileView | None = field(default=None, repr=False)
     _chosen: bool = field(default=False, repr=False)
     _schema: pa.Schema | None = field(default=None, repr=False)
@@ -209,6 +212,9 @@ class Snapshot:
                 continue
             commit = self.timeline.commit_metadata(instant)
             if commit.schema is not None and commit.operation not in ("COMPACT", "CLUSTER", "LOG_COMPACT"):
+                self.evolves_on_read = bool(commit.extra.get(LATEST_SCHEMA))
+                if self.evolves_on_read:
+                    self._require_unmoved(commit.extra[LATEST_SCHEMA])
                 return self.parse_schema(commit.schema, instant.file_name)
         if self.config.create_schema:
             return self.parse_schema(self.config.create_schema, "hoodie.table.create.schema")
@@ -216,6 +222,38 @@ class Snapshot:
             stored = read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
             return pa.schema([column for column in stored if column.name not in META_COLUMNS])
         return pa.schema([])
+
+    def _require_unmoved(self, latest: str) -> None:
+        """Refuse a table whose files must not be matched by name (Hudi's schema-on-read).
+
+        Raises:
+            UnsupportedFeatureError: names the columns.
+        """
+        folder = f"{self.base_path}/.hoodie/.schema"
+        versions = sorted(entry.name for entry in self.storage.list(folder) if entry.name.endswith(".schemacommit"))
+        try:
+            history = self.storage.read(f"{folder}/{versions[-1]}").decode("utf-8") if versions else ""
+            moved = moved_names(latest, history)
+        except ValueError as error:
+            raise CorruptFileError(f"{folder}/{versions[-1]}", 0, "schemas of schema-on-read", str(error)) from error
+        if moved:
+            raise UnsupportedFeatureError(
+                f"{self.base_path}: column {', '.join(map(repr, moved[:3]))} was renamed or dropped and added again by "
+                "Hudi's schema-on-read, so its files hold it under another name; read it with Hudi, or rewrite the "
+                "files there (clustering) first",
+                feature="renamed columns under schema on read",
+            )
+
+    def stored_schema(self, base: BaseFile) -> pa.Schema:
+        """Columns that a base file was written with.
+
+        Known from the commit that wrote it; a file of an archived commit is asked itself.
+        """
+        if self.timeline.is_completed(base.instant):
+            text = self.timeline.commit_metadata(base.instant).schema
+            if text is not None:
+                return self.parse_schema(text, base.instant)
+        return read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lakedex.index.column_stats import indexable_columns
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
-from lakedex.layout.base_file import BaseFileSettings, iter_base_file
+from lakedex.layout.base_file import iter_base_file
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.table_config import TableConfig
-from lakedex.types import META_COLUMNS, RECORD_KEY, Operation
+from lakedex.types import RECORD_KEY, Operation
+from lakedex.write.attempts import run_attempts
+from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
+from lakedex.write.generations import require_unheld
 from lakedex.write.merge import MergeRules
 from lakedex.write.options import WriteOptions
 from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
@@ -148,34 +147,20 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
         check_paths(handle.base_path, plan.keys, summary)
     if plan.replace is not None:
         plan.replace.check(handle.base_path, summary.column(PARTITION).to_pylist())
-    notes = list(options.notes)
     if not summary.num_rows and not (plan.replace and plan.replace.without_rows):
         return WriteResult(
             instant=None,
             operation=plan.operation.value,
-            notes=(*notes, "the frame has no rows"),
+            notes=(*options.notes, "the frame has no rows"),
             seconds=time.perf_counter() - started,
         )
-    for attempt in range(options.conflict_retries + 1):
-        transaction = Transaction(handle, options, plan.operation)
-        transaction.begin()
-        if transaction.undone:
-            notes.append(f"rolled back the failed write {', '.join(transaction.undone)}")
-        try:
-            result = _Attempt(handle, plan, options, transaction, summary).run()
-        except Exception as error:
-            conflict = transaction.abort(error)
-            if conflict is None:
-                raise
-            if not conflict.retryable or attempt == options.conflict_retries:
-                raise conflict from (None if conflict is error else error)
-            notes.append(f"conflict with {conflict.theirs or 'another writer'}: tagged and wrote again")
-            continue
-        except BaseException as error:
-            transaction.abort(error)
-            raise
-        return replace(result, notes=(*notes, *result.notes, *transaction.notes), seconds=time.perf_counter() - started)
-    raise AssertionError("unreachable")
+    return run_attempts(
+        handle,
+        options,
+        plan.operation,
+        lambda transaction: _Attempt(handle, plan, options, transaction, summary).run(),
+        started,
+    )
 
 
 def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
@@ -220,7 +205,7 @@ class _Attempt:
         replaced = self._replaced()
         if not targets.groups and not replaced:
             return self._nothing_to_write()
-        indexed = self._indexed()
+        indexed = indexed_columns(self._snapshot, plan.schema, self.options)
         results = self._written(frame, targets, by_file, indexed) if targets.groups else []
         if not results and not replaced:
             return self._nothing_to_write()
@@ -254,10 +239,10 @@ class _Attempt:
             storage=self.handle.storage,
             base_path=self.handle.base_path,
             instant=self.transaction.instant,
-            file_schema=_file_schema(plan.schema),
+            file_schema=file_schema(plan.schema),
             targets=tuple(targets.groups),
             rules=plan.rules,
-            settings=self._settings(),
+            settings=file_settings(self._snapshot, plan.schema, self.options),
             indexed=indexed,
         )
         return decode_results(engine.collect(engine.map(grouped, stage)))
@@ -304,6 +289,7 @@ class _Attempt:
                 expected=str(self.plan.table_schema),
                 found=str(self._snapshot.schema),
             )
+        require_unheld(self._snapshot, self.plan.schema)
 
     def _files(self, partitions: Sequence[str] | None) -> list[TagFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
@@ -402,38 +388,12 @@ class _Attempt:
     def _payload(self) -> list[pa.Field]:
         return [] if self.plan.rules.delete_all else list(self.plan.schema)
 
-    def _indexed(self) -> dict[str, pa.DataType]:
-        """Columns that get a record, with their types: those that the table lists, and those that Java would choose."""
-        options, schema = self.options, self.plan.schema
-        chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit)
-        listed = source_fields(read_definitions(self.handle.storage, definitions_path(self.handle.base_path)))
-        wanted = [name for name in indexable_columns(schema, limit=len(schema)) if name in {*chosen, *listed}]
-        types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
-        return {name: types[name] for name in wanted}
-
-    def _settings(self) -> BaseFileSettings:
-        options = self.options
-        avro = with_meta_fields(arrow_to_avro(self.plan.schema, self._snapshot.config.name))
-        return BaseFileSettings(
-            avro_schema=json.dumps(avro),
-            compression=options.compression,
-            bloom_entries=options.bloom_entries,
-            bloom_fpp=options.bloom_fpp,
-            bloom_type=options.bloom_type,
-            bloom_max_entries=options.bloom_max_entries,
-            row_group_bytes=options.row_group_bytes,
-        )
-
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:
     if not replaced:
         return ()
     groups = sum(len(ids) for ids in replaced.values())
     return (f"replaced {groups} file groups in {len(replaced)} partitions",)
-
-
-def _file_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
 
 
 @dataclass(frozen=True, slots=True)

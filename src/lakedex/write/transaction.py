@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
-from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError
+from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
+from lakedex.index.column_stats import indexable_columns
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
@@ -61,6 +62,7 @@ class Change:
         relied_on: partitions whose content this write read or replaces as a whole, so that a commit that came to them
             in between is a conflict although it touched no file of ours; None for the whole table.
         replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
+        retired: columns that no live file holds any more from now on.
         extra: entries of the commit's extra metadata.
     """
 
@@ -69,6 +71,7 @@ class Change:
     indexed: Mapping[str, pa.DataType]
     relied_on: frozenset[str] | None = frozenset()
     replaced: Mapping[str, tuple[str, ...]] | None = None
+    retired: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -149,6 +152,12 @@ class Transaction:
         if self.undone:
             snapshot = handle.snapshot()
         remove_leftovers(snapshot, interval, self.options.heartbeat_misses)
+        if snapshot.schema is not None and snapshot.evolves_on_read:
+            raise UnsupportedFeatureError(
+                f"{handle.base_path}: its schema was changed under Hudi's schema-on-read "
+                "(hoodie.schema.on.read.enable), whose column ids lakedex does not carry on; write it with Hudi",
+                feature="schema on read",
+            )
         self.snapshot = snapshot
         self.instant = self._next_time(snapshot)
         self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
@@ -205,11 +214,19 @@ class Transaction:
         now = handle.snapshot()
         require_writable(now.config)
         self._check_conflicts(now, change)
+        added = [name for name in change.schema.names if name not in now.schema.names]
         updates, nan = build_updates(
-            now, change.results, self.instant, change.indexed, handle.engine.run, change.file_groups
+            now,
+            change.results,
+            self.instant,
+            change.indexed,
+            handle.engine.run,
+            change.file_groups,
+            added,
+            change.retired,
         )
         lock.check()
-        self._update_definitions(now, change.indexed, nan)
+        self._update_definitions(now, change, nan)
         logs = self._write_metadata(now, updates)
         lock.check()
         body = encode_commit_metadata(
@@ -242,7 +259,7 @@ class Transaction:
             self.handle.engine.run,
         )
 
-    def _update_definitions(self, now: Snapshot, indexed: Mapping[str, pa.DataType], nan: frozenset[str]) -> None:
+    def _update_definitions(self, now: Snapshot, change: Change, nan: frozenset[str]) -> None:
         """Say which columns Java may prune by, before a record of this commit becomes visible.
 
         A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
@@ -257,6 +274,10 @@ class Transaction:
         if not listed:
             return
         before = set(self.snapshot.schema.names)
+        indexed, possible = change.indexed, indexable_columns(change.schema, limit=len(change.schema))
+        added = [name for name in listed if name in possible and name in before and name not in indexed]
+        if added:
+            raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
         wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]
         if wanted != listed:
             self.handle.storage.write(path, encode_definitions(with_column_stats(document, wanted)))
@@ -286,6 +307,7 @@ class Transaction:
                 what = "has a later instant and completed without the schema change of"
                 raise self._conflict(what, instant.requested)
             self._check_partition_stats(now, change.partitions, instant, theirs)
+        self._check_index_builds(now)
 
     def _check_partition_stats(
         self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]
@@ -300,6 +322,14 @@ class Transaction:
         if shared:
             what = f"has a later instant and already wrote the partition stats of {_some(shared)} before"
             raise self._conflict(what, other.requested)
+
+    def _check_index_builds(self, now: Snapshot) -> None:
+        """The same for an index build, which has no instant but the one on the metadata timeline."""
+        for instant in now.metadata.timeline.completed({"deltacommit"}):
+            if instant.requested < self.instant or now.timeline.contains(instant.requested):
+                continue
+            if PARTITION_STATS.name in now.metadata.timeline.commit_metadata(instant).write_stats:
+                raise self._conflict("of an index build wrote the partition stats before", instant.requested)
 
     def _lost(self, now: Snapshot) -> bool:
         mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
