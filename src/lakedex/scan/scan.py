@@ -23,7 +23,7 @@ from lakedex.scan.planner import plan_scan, read_columns
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Scan"]
+__all__ = ["ReadFile", "Scan"]
 
 FrameReader = Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]
 
@@ -102,7 +102,7 @@ class Scan:
         """
         predicate, schema = self._predicate(), self.schema
         needed = self._needed(schema, predicate)
-        task = _ReadFile(self.snapshot.storage, self.snapshot.base_path, schema, predicate, needed)
+        task = ReadFile(self.snapshot.storage, self.snapshot.base_path, schema, predicate, needed)
         tables = run_threads(task, self._planned(predicate).files, self.threads)
         return pa.concat_tables([schema.empty_table(), *tables])
 
@@ -174,8 +174,8 @@ class _CountMatching:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadFile:
-    """Matching rows of one file. Memory: its matching rows and one batch."""
+class ReadFile:
+    """Matching rows of one file, for threads and for tasks of Spark. Memory: its matching rows and one batch."""
 
     storage: Storage
     base_path: str
@@ -184,10 +184,12 @@ class _ReadFile:
     needed: pa.Schema
 
     def __call__(self, base: BaseFile) -> pa.Table:
-        path = f"{self.base_path}/{base.relative_path}"
-        return pa.Table.from_batches(list(self._batches(path)), self.schema)
+        """Matching rows as one table."""
+        return pa.Table.from_batches(list(self.batches(base)), self.schema)
 
-    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, base: BaseFile) -> Iterator[pa.RecordBatch]:
+        """Matching rows, batch by batch. Memory: one batch."""
+        path = f"{self.base_path}/{base.relative_path}"
         for stored in iter_base_file(self.storage, path, self.needed.names):
             batch = conform(stored, self.needed)
             if self.predicate is not None:
