@@ -4,9 +4,9 @@ PySpark 4.0 and later register it by themselves (``pyspark_lakedex``). Rows pass
 no column selection over: it is the option ``columns``. So this is the way that needs no set-up, not the quick one.
 
 A condition that is to choose files is the option ``where``. Spark 4.1 and later can hand a query's filters over
-(``spark.sql.python.filterPushdown.enabled``), but they keep the partitions of a frame's last planned scan for all its scans
-(``PythonDataSourceV2.setReadInfo``): ``df.where(a).union(df.where(b))`` reads the files of ``b`` twice.
-So filters are taken only of a frame whose user says, by the option ``singleQuery``, that one query reads it, once.
+(``spark.sql.python.filterPushdown.enabled``), but of a frame they keep the partitions of the scan planned last, for all
+of its scans (``PythonDataSourceV2.setReadInfo``): ``df.where(a).union(df.where(b))`` reads the files of ``b`` twice. So
+filters are taken only of a frame whose user says, by the option ``singleQuery``, that one query reads it, and once.
 
 Memory: a task holds one batch; planning holds the file list.
 """

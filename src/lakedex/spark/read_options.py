@@ -37,7 +37,7 @@ _FIELDS = {
 """Name of an option → what it sets. Several may set one thing, to one value."""
 
 _BY_LOWER = {name.lower(): (name, field) for name, field in _FIELDS.items()}
-_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+?))\s*(?:,|$)")
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,\s][^`,]*?))\s*(?:,|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
