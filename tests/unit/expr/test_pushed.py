@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakedex.expr import ColumnBounds, filter_rows, prune, to_sql
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr import ColumnBounds, filter_rows, parse_predicate, prune, to_sql
+from lakedex.expr.nodes import Column, Comparison, In, IsNull, Literal, Not
 from lakedex.expr.pushed import pushed_predicate
 from lakedex.expr.terms import unknown_texts
 
@@ -117,3 +121,67 @@ def test_a_null_struct_has_null_fields() -> None:
         False,
         True,
     ]
+
+
+# --------------------------------------------------------------------- the conditions that Spark's answers are kept of
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "expr" / "oracle.json"
+TYPES = {
+    "int": pa.int32(), "bigint": pa.int64(), "smallint": pa.int16(), "tinyint": pa.int8(), "double": pa.float64(),
+    "float": pa.float32(), "string": pa.string(), "boolean": pa.bool_(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"), "binary": pa.binary(),
+    "decimal(10,2)": pa.decimal128(10, 2), "decimal(38,18)": pa.decimal128(38, 18),
+    "decimal(20,0)": pa.decimal128(20, 0),
+}  # fmt: skip
+NAMES = {"=": "EqualTo", "<=>": "EqualNullSafe", "<": "LessThan", "<=": "LessThanOrEqual", ">": "GreaterThan",
+         ">=": "GreaterThanOrEqual"}  # fmt: skip
+
+
+def as_spark_gives_it(literal: Literal) -> Any:
+    """A literal as the Python value that PySpark makes of it."""
+    value: Any = literal.value
+    if value is None:
+        return None
+    if pa.types.is_date32(literal.type):
+        return date.fromordinal(date(1970, 1, 1).toordinal() + value)
+    if pa.types.is_timestamp(literal.type):
+        return datetime(1970, 1, 1, tzinfo=UTC if literal.type.tz else None) + timedelta(microseconds=value)
+    return value
+
+
+def as_filter(node: Any) -> Any:
+    """The condition as Spark would push it, None if it does not."""
+    if isinstance(node, Not):
+        inner = as_filter(node.operand)
+        return inner and ("Not", (), inner)
+    if isinstance(node, IsNull) and isinstance(node.operand, Column):
+        return "IsNull", node.operand.path, None
+    if isinstance(node, Comparison) and isinstance(node.left, Column) and isinstance(node.right, Literal):
+        if node.op == "<>":
+            return "Not", (), ("EqualTo", node.left.path, as_spark_gives_it(node.right))
+        return NAMES[node.op], node.left.path, as_spark_gives_it(node.right)
+    if isinstance(node, In) and isinstance(node.operand, Column):
+        return "In", node.operand.path, [as_spark_gives_it(value) for value in node.values]
+    return None
+
+
+def test_conditions_whose_meaning_spark_has_told_come_out_the_same() -> None:
+    seen: dict[str, int] = {}
+    for group in json.loads(GOLDEN.read_text())["groups"]:
+        schema = pa.schema({"c": TYPES[group["type"]]})
+        for sql, *_ in group["cases"]:
+            try:
+                wanted = parse_predicate(sql, schema, timezone=group["timezone"])
+            except (InvalidInputError, UnsupportedFeatureError):
+                continue
+            pushed = as_filter(wanted)
+            if pushed is None:
+                continue
+            found = pushed_predicate(pushed, schema)
+            if isinstance(wanted, Comparison) and wanted.op == "<>":
+                wanted = Not(Comparison("=", wanted.left, wanted.right))
+            assert to_sql(found) == to_sql(wanted), sql
+            assert not unknown_texts(found), sql
+            seen[group["type"]] = seen.get(group["type"], 0) + 1
+    assert seen.keys() == TYPES.keys()
+    assert min(seen.values()) >= 8, seen
