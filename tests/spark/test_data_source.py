@@ -22,7 +22,7 @@ ROWS = """
       timestamp'2024-01-01 00:00:00' + make_interval(0, 0, 0, cast(id as int)) tm,
       timestamp_ntz'2024-01-01 00:00:00' + make_interval(0, 0, 0, cast(id as int)) tn,
       cast(concat('x', id) as binary) bin, named_struct('a', id, 's', concat('s', id)) st,
-      array(id, id + 1) ar, map('k', id) mp, if(id % 4 = 0, null, concat('v', if(id = 6, '%_', id))) nu
+      array(id, id + 1) ar, map('k', id) mp, if(id % 4 = 0, null, if(id = 6, 'v%_', concat('v', id))) nu
     from range(60)
 """
 FILTERS = [

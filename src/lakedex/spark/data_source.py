@@ -148,6 +148,12 @@ class _Reader(DataSourceReader):
         """Kept files, small ones together. Never empty, so that a task without files is known from a lost one."""
         try:
             plan = plan_scan(self._planned_on(), self._where, skipping=self._skipping)
+            if any(item.log_files for item in plan.slices):
+                raise UnsupportedFeatureError(
+                    f"format('lakedex') does not merge log files yet, and table {plan.table} has some; use"
+                    " Table.for_path(spark, path).scan(…)",
+                    feature="merge-on-read by format('lakedex')",
+                )
             return [InputPartition(files) for files in packed(plan.files)] or [InputPartition(())]
         except LakedexError as error:
             # PySpark takes a NotImplementedError for a reader without partitions, and would read nothing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 import pyspark_lakedex
 from lakedex import Table
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, LogFile
 from lakedex.spark import data_source
 from lakedex.spark.data_source import OPEN_COST, PARTITION_BYTES, LakedexDataSource, packed
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
@@ -150,6 +151,16 @@ def test_a_failed_plan_is_no_empty_table(table: Table, monkeypatch: pytest.Monke
     with pytest.raises(Exception, match="not this one") as caught:
         reader.partitions()
     assert not isinstance(caught.value, NotImplementedError)
+
+
+def test_log_files_are_not_left_out_silently(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = table.scan().plan()
+    log = LogFile("oslo", ".f_1.log.1_0-0-0", 10, "20260101000000000")
+    merged = replace(plan, slices=(replace(plan.slices[0], log_files=(log,)), *plan.slices[1:]))
+    reader = source(table).reader(source(table).schema())
+    monkeypatch.setattr(data_source, "plan_scan", lambda *_, **__: merged)
+    with pytest.raises(Exception, match="log files"):
+        reader.partitions()
 
 
 def test_executors_get_no_snapshot(table: Table) -> None:
