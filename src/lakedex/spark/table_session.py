@@ -21,7 +21,7 @@ from lakedex.spark import views
 from lakedex.spark.engine import SparkEngine
 from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.schema import arrow_to_spark, spark_to_arrow
-from lakedex.spark.session import case_sensitive, is_connect, session_timezone
+from lakedex.spark.session import case_sensitive, check_session, is_connect, session_timezone
 
 __all__ = ["SparkTableSession"]
 
@@ -34,6 +34,7 @@ class SparkTableSession:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
+        check_session(self.spark)
         self.engine = SparkEngine(self.spark)
 
     @property
