@@ -38,10 +38,10 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder: all of tests/spark needs Spark, all of tests/oracle a judge."""
+    """Mark tests by their folder: all of tests/spark and tests/connect needs Spark, all of tests/oracle a judge."""
     for item in items:
         folders = item.path.parts
-        if "spark" in folders:
+        if "unit" not in folders and {"spark", "connect"} & set(folders):
             item.add_marker(pytest.mark.spark)
         if "oracle" in folders:
             item.add_marker(pytest.mark.judge)

@@ -113,6 +113,13 @@ def long():
 )
 
 
+def test_what_spark_imports_by_itself_is_one_name() -> None:
+    """Each Spark session imports every ``pyspark_*`` that it finds, whether lakedex is used or not."""
+    module = load(SOURCE.parent / "pyspark_lakedex" / "__init__.py", SOURCE.parent)
+    assert [type(node).__name__ for node in module.tree.body] == ["Expr", "ImportFrom", "Assign"]
+    assert_none(unexplained_modules([module]))
+
+
 def test_the_rules_bite() -> None:
     module = Module("write/bad.py", BREAKS_EVERY_RULE, ast.parse(BREAKS_EVERY_RULE))
     assert len(list(long_modules([module]))) == 1

@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from environments import SPARK35, SPARK43, Environment, prepare, prepare_judge
+from environments import SPARK35, SPARK40, SPARK41, SPARK43, Environment, prepare, prepare_judge
 from paths import ROOT
 from process import DevError, install_signal_handlers, say, shown
 
 HELP = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
-  setup    make both environments and fetch the Java judge; quick when nothing changed
+  setup    make all environments and fetch the Java judge; quick when nothing changed
   demo     a tour on the flights of New York: create, upsert, explain (examples/flights.py)
-  test     all tests: without a JVM once, Spark's on PySpark 3.5.9 and 4.3.0, then the judges
-           arguments go to pytest: ./dev test tests/unit -k bloom -x
+  test     all tests: without a JVM once, Spark's on PySpark 3.5.9 and 4.3.0, smoke tests on 4.0.5 and 4.1.4,
+           Spark Connect, then the judges; arguments go to pytest: ./dev test tests/unit -k bloom -x
   check    ruff, mypy, import contracts, architecture rules
   oracle   only the judges: Hudi 1.1.1 in Java, and hudi-rs
   bench    the benchmarks (benchmarks/)
@@ -56,16 +56,22 @@ PLAIN = Leg(
 )
 ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",))
 ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",))
+SMOKE = (
+    Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark",), ("-m", "smoke")),
+    Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), ("-m", "smoke")),
+)
+# A process that has had a classic session gives no Connect session, so these are a run of their own.
+CONNECT = Leg("Spark Connect 4.3.0", SPARK43, ("tests/connect",))
 JUDGES = Leg(
     "judges: Hudi 1.1.1 in Java, hudi-rs", SPARK35, ("tests/oracle",), variables={"LAKEDEX_JUDGES_REQUIRED": "1"}
 )
 
 
 def setup(arguments: Sequence[str]) -> int:
-    """Both environments and the judge."""
+    """All environments and the judge."""
     _refuse(arguments)
-    prepare(SPARK43)
-    prepare(SPARK35)
+    for environment in (SPARK43, SPARK35, SPARK41, SPARK40):
+        prepare(environment)
     prepare_judge()
     say("ready: ./dev demo, ./dev test, ./dev check")
     return 0
@@ -82,7 +88,7 @@ def demo(arguments: Sequence[str]) -> int:
 
 def test(arguments: Sequence[str]) -> int:
     """All legs, each even if the one before failed."""
-    return _run_legs((PLAIN, ON_SPARK43, ON_SPARK35, JUDGES), arguments)
+    return _run_legs((PLAIN, ON_SPARK43, ON_SPARK35, *SMOKE, CONNECT, JUDGES), arguments)
 
 
 def oracle(arguments: Sequence[str]) -> int:

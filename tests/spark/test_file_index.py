@@ -92,6 +92,7 @@ def frame_of(
     )  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_filters_prune_and_rows_are_exact(spark: SparkSession, tmp_path: Path) -> None:
     planner = Planner(trips(tmp_path))
     df = frame_of(spark, planner, tmp_path)
@@ -155,6 +156,7 @@ def test_size_decides_joins(spark: SparkSession, tmp_path: Path) -> None:
     assert "BroadcastHashJoin" not in huge.join(huge, "id")._jdf.queryExecution().executedPlan().toString()
 
 
+@pytest.mark.smoke
 def test_filter_text(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC)
     table = pa.table(
@@ -242,6 +244,7 @@ def check_generations(df: DataFrame, schema: StructType) -> None:
     assert df.select("extra").distinct().count() == 2
 
 
+@pytest.mark.smoke
 def test_generations(spark: SparkSession, tmp_path: Path) -> None:
     files, schema = old_and_new(tmp_path)
     planners = [Planner([entry]) for _, entry in files]
@@ -297,6 +300,7 @@ def test_old_dates_are_read_as_written(spark: SparkSession, tmp_path: Path) -> N
         )  # type: ignore[index]
 
 
+@pytest.mark.smoke
 def test_errors_of_the_planner_keep_their_message(spark: SparkSession, tmp_path: Path) -> None:
     corrupt = CorruptFileError("/t/.hoodie/metadata/files/x.hfile", 7, "magic", "zeros")
 

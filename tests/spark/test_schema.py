@@ -25,6 +25,7 @@ DDL = (
 )
 
 
+@pytest.mark.smoke
 def test_both_ways(spark: SparkSession) -> None:
     schema = spark.createDataFrame([], DDL).schema
     arrow = spark_to_arrow(schema)

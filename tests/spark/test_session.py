@@ -55,6 +55,15 @@ def test_refusals(environment: pytest.MonkeyPatch) -> None:
         configure_spark(new_builder(), java="bundled")
 
 
+def test_spark_connect_of_3_5_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    monkeypatch.setattr(module.pyspark, "__version__", "3.5.9")
+    with pytest.raises(UnsupportedFeatureError, match=r"PySpark 4\.0"):
+        module.check_session(connected)
+    monkeypatch.setattr(module.pyspark, "__version__", "4.0.0")
+    module.check_session(connected)
+
+
 def test_shim_drops_the_one_option(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "a 'quoted' home"
     (home / "bin").mkdir(parents=True)

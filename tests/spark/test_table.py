@@ -47,6 +47,7 @@ def own(df: DataFrame) -> DataFrame:
     return df.drop(*[name for name in df.columns if name.startswith("_hoodie_")])
 
 
+@pytest.mark.smoke
 def test_all_types_come_back(spark: SparkSession, table: Table) -> None:
     assert rows(own(table.to_df())) == rows(frame(spark))
     assert own(table.scan().to_spark()).dtypes == frame(spark).dtypes
@@ -81,6 +82,7 @@ def test_filters_give_sparks_rows(spark: SparkSession, table: Table, where: str)
     assert rows(own(table.scan(where).to_spark())) == wanted
 
 
+@pytest.mark.smoke
 def test_filters_skip_files(spark: SparkSession, table: Table) -> None:
     plan = table.scan("city = 'c1' and n >= 0").plan()
     assert (plan.stage("partition").before, plan.stage("partition").after) == (3, 1)
@@ -89,6 +91,7 @@ def test_filters_skip_files(spark: SparkSession, table: Table) -> None:
     assert table.scan("n > 1000").plan().files == ()
 
 
+@pytest.mark.smoke
 def test_every_action(spark: SparkSession, table: Table) -> None:
     change = frame(spark, 70).where("id >= 50").withColumn("n", F.col("n") + 1000).withColumn("ts", F.col("ts") + 1)
     result = table.upsert(change)
@@ -117,6 +120,7 @@ def test_a_table_takes_its_own_changed_rows(spark: SparkSession, table: Table) -
     assert table.to_df().agg(F.sum("n")).collect() == [(sum(range(60)) + 3000,)]
 
 
+@pytest.mark.smoke
 def test_views_are_pinned_and_refreshed(spark: SparkSession, table: Table) -> None:
     table.create_view("flown")
     pinned = table.to_df()
@@ -156,6 +160,7 @@ def test_two_tables_of_one_schema_are_never_mixed_up(spark: SparkSession, tmp_pa
     assert sorted(row.n for row in both.collect()) == [0, 1]
 
 
+@pytest.mark.smoke
 def test_the_schema_grows(spark: SparkSession, table: Table) -> None:
     grown = (
         frame(spark)
@@ -195,6 +200,7 @@ def test_an_arrow_table_and_a_pandas_frame_are_taken(spark: SparkSession, tmp_pa
     assert sorted(row.id for row in table.to_df().collect()) == ["a", "b"]
 
 
+@pytest.mark.smoke
 def test_large_input_stays_on_the_executors(spark: SparkSession, tmp_path: Path) -> None:
     from lakedex.spark.engine import SparkEngine
 

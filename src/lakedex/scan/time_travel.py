@@ -1,16 +1,51 @@
-"""Whether a table can still be read as of an instant: the cleaner may have taken files that belong to it."""
+"""A table as of an instant or time, and whether it can still be read so: the cleaner may have taken files of it."""
 
 from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
 
 from lakedex.errors import InvalidInputError
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
+from lakedex.timeline.instant import parse_as_of
+from lakedex.timeline.table_support import require_readable
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.types import TableType
 
-__all__ = ["missing_versions", "require_versions"]
+__all__ = ["missing_versions", "require_versions", "snapshot_at"]
 
 Group = tuple[str, str]
+
+
+def snapshot_at(
+    load: Callable[[str | None], Snapshot], as_of: str | datetime.datetime | datetime.date | None
+) -> Snapshot:
+    """The table now, or as of an instant or time.
+
+    Args:
+        load: gives the newest snapshot for None, else that of an instant.
+        as_of: an instant, a time, or None.
+
+    Raises:
+        InvalidInputError: a time before the first commit that is still there, or one whose files were cleaned.
+    """
+    newest = load(None)
+    require_readable(newest.config)
+    if as_of is None:
+        return newest
+    wanted = parse_as_of(as_of, newest.config.timezone)
+    earlier = [i.requested for i in newest.timeline.completed(WRITE_ACTIONS) if i.requested <= wanted]
+    if not earlier:
+        commits = newest.timeline.completed(WRITE_ACTIONS)
+        first = commits[0].requested if commits else "none yet"
+        raise InvalidInputError(
+            f"{newest.base_path} has no commit at or before {as_of} (instant {wanted}); the first one is {first}"
+        )
+    # A savepoint holds its commit on the timeline while later ones are archived: a time among those is no commit's.
+    active = newest.timeline.first_active
+    in_gap = active is not None and earlier[-1] < active.requested
+    return require_versions(load(wanted if in_gap else earlier[-1]))
 
 
 def missing_versions(snapshot: Snapshot) -> list[Group]:

@@ -25,6 +25,7 @@ from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatu
 
 __all__ = [
     "case_sensitive",
+    "check_session",
     "configure_spark",
     "is_connect",
     "session_timezone",
@@ -166,6 +167,18 @@ def _cache_folder() -> Path:
 def is_connect(spark: SparkSession) -> bool:
     """Whether ``spark`` (or a frame) is Spark Connect's, which has no JVM at hand."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session that lacks what writing needs.
+
+    Raises:
+        UnsupportedFeatureError: Spark Connect of PySpark 3.5, whose frames have no ``localCheckpoint``.
+    """
+    if is_connect(spark) and _spark_major() < 4:
+        raise UnsupportedFeatureError(
+            "Spark Connect needs PySpark 4.0 or later; on 3.5 use a classic session", feature="Spark Connect on 3.5"
+        )
 
 
 def session_timezone(spark: SparkSession) -> str:

@@ -12,16 +12,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakedex.engine import Engine
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import read_columns
+from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.scan.scan import Scan
 from lakedex.spark import views
 from lakedex.spark.engine import SparkEngine
 from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.schema import arrow_to_spark, spark_to_arrow
-from lakedex.spark.session import case_sensitive, is_connect, session_timezone
+from lakedex.spark.session import case_sensitive, check_session, is_connect, session_timezone
 
 __all__ = ["SparkTableSession"]
 
@@ -34,6 +34,7 @@ class SparkTableSession:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
+        check_session(self.spark)
         self.engine = SparkEngine(self.spark)
 
     @property
@@ -73,15 +74,17 @@ class SparkTableSession:
 
     def is_frame(self, data: Any) -> bool:
         """Whether ``data`` is rows rather than a condition (text or a Column)."""
-        return not isinstance(data, str) and not hasattr(data, "isNotNull")
+        # By its class: a frame of Spark Connect takes any attribute for a column's name.
+        return not isinstance(data, str) and type(data).__name__ != "Column"
 
     def frame(self, snapshot: Snapshot) -> DataFrame:
-        """All rows of a snapshot; every filter put on the frame prunes files."""
+        """All rows of a snapshot; every filter put on the frame prunes files, but on Spark Connect none.
+
+        Connect cannot ask Python for files while it plans, so there the frame has all of them, and Spark skips row
+        groups by the files' own statistics.
+        """
         if is_connect(self.spark):
-            raise UnsupportedFeatureError(
-                "to_df needs a classic session; on Spark Connect use t.scan(where=…).to_spark()",
-                feature="Spark Connect",
-            )
+            return self._planned(snapshot, plan_scan(snapshot, None), None, None)
         return table_frame(self.spark, snapshot, case_sensitive=self.case_sensitive)
 
     def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> DataFrame:

@@ -7,12 +7,10 @@ import os
 from collections.abc import Sequence
 
 from lakedex.engine import Engine
-from lakedex.errors import InvalidInputError
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.time_travel import require_versions
-from lakedex.timeline.instant import parse_as_of
+from lakedex.scan.time_travel import snapshot_at
 from lakedex.timeline.table_support import require_readable
 
 __all__ = ["check_readable", "handle_for", "names", "resolve_as_of"]
@@ -45,19 +43,4 @@ def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime
     Raises:
         InvalidInputError: a time before the first commit that is still there, or one whose files were cleaned.
     """
-    newest = handle.snapshot()
-    require_readable(newest.config)
-    if as_of is None:
-        return newest
-    wanted = parse_as_of(as_of, newest.config.timezone)
-    commits = [i.requested for i in newest.timeline.completed({"commit", "deltacommit", "replacecommit"})]
-    earlier = [requested for requested in commits if requested <= wanted]
-    if not earlier:
-        first = commits[0] if commits else "none yet"
-        raise InvalidInputError(
-            f"{handle.base_path} has no commit at or before {as_of} (instant {wanted}); the first one is {first}"
-        )
-    # A savepoint holds its commit on the timeline while later ones are archived: a time among those is no commit's.
-    active = newest.timeline.first_active
-    in_gap = active is not None and earlier[-1] < active.requested
-    return require_versions(handle.snapshot(wanted if in_gap else earlier[-1]))
+    return snapshot_at(handle.snapshot, as_of)

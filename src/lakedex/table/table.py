@@ -413,7 +413,8 @@ class Table:
     def to_df(self, as_of: AsOf = None) -> Any:
         """The rows, pinned to the newest commit or to ``as_of``.
 
-        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark.
+        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark. On Spark
+        Connect, which cannot ask Python while it plans, a filter skips row groups only: there use :meth:`scan`.
         """
         return self._session.frame(self._snapshot(as_of))
 

@@ -1,0 +1,252 @@
+"""``spark.read.format("lakedex").load(path)``: a table as a Python Data Source, on classic sessions and Spark Connect.
+
+PySpark 4.0 and later register it by themselves (``pyspark_lakedex``). Rows pass through Python workers, and Spark hands
+no column selection over: it is the option ``columns``. So this is the way that needs no set-up, not the quick one.
+
+A condition that is to choose files is the option ``where``. Spark 4.1 and later can hand a query's filters over
+(``spark.sql.python.filterPushdown.enabled``), but of a frame they keep the partitions of the scan planned last, for all
+of its scans (``PythonDataSourceV2.setReadInfo``): ``df.where(a).union(df.where(b))`` reads the files of ``b`` twice. So
+filters are taken only of a frame whose user says, by the option ``singleQuery``, that one query reads it, and once.
+
+Memory: a task holds one batch; planning holds the file list.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lakedex.arrow_frames import conform
+from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.expr.kinds import NotJudgeable
+from lakedex.expr.nodes import And, Predicate
+from lakedex.expr.pushed import PushedFilter, column_at, pushed_predicate
+from lakedex.expr.terms import unknown_texts
+from lakedex.io.fsspec_storage import open_storage
+from lakedex.layout.file_slice import FileSlice
+from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.scan.slice_rows import SliceReader, iter_slice_rows
+from lakedex.scan.time_travel import snapshot_at
+from lakedex.spark.failures import carried
+from lakedex.spark.read_options import ReadOptions, parse_read_options
+from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
+
+__all__ = ["LakedexDataSource"]
+
+PARTITION_BYTES = 64 << 20
+"""Files of a partition together; a larger file is a partition of its own."""
+
+OPEN_COST = 4 << 20
+"""What opening a file counts for, in bytes (Spark's ``spark.sql.files.openCostInBytes``)."""
+
+PARTITIONS_WANTED = 8
+"""Smaller partitions rather than fewer than so many: a worker does not know how many cores the executors have."""
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class LakedexDataSource(DataSource):
+    """A table of Hudi's format, read at one commit: that of ``load()``, or the one asked for."""
+
+    pinned: str | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """``lakedex``."""
+        return "lakedex"
+
+    def schema(self) -> StructType:
+        """Hudi's meta columns and the table's, or those of the option ``columns``. Pins the commit."""
+        options = parse_read_options(self.options)
+        snapshot = _snapshot(options, None)
+        # Spark sends this object to whatever plans a query of the frame.
+        self.pinned = snapshot.instant
+        options.condition(read_columns(snapshot.schema))
+        return cast("StructType", nullable(arrow_to_spark(_selected(snapshot, options))))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a query."""
+        options = parse_read_options(self.options)
+        # A reader that takes filters fails where Spark does not hand any over: in every worker but this one.
+        made = _PushingReader if options.single_query and _PUSHDOWN_WORKER in sys.modules else _Reader
+        return made(_snapshot(options, self.pinned), options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """Refused.
+
+        Raises:
+            UnsupportedFeatureError: Always: a Python Data Source cannot look keys up before it writes.
+        """
+        raise UnsupportedFeatureError(
+            "format('lakedex') only reads; write with Table.for_path(spark, path).upsert(df), .insert(df) or"
+            " .bulk_insert(df), and make a table with Table.create(spark, path, …)",
+            feature="write by format('lakedex')",
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """Refused.
+
+        Raises:
+            UnsupportedFeatureError: Always.
+        """
+        raise UnsupportedFeatureError(
+            "format('lakedex') only reads; write a stream with"
+            " df.writeStream.foreachBatch(lambda rows, _: Table.for_path(spark, path).upsert(rows))",
+            feature="streaming write by format('lakedex')",
+        )
+
+    def streamReader(self, schema: StructType) -> Any:
+        """Refused.
+
+        Raises:
+            UnsupportedFeatureError: Always.
+        """
+        raise UnsupportedFeatureError(
+            "format('lakedex') reads no streams; use spark.read.format('lakedex') for the table at a commit",
+            feature="streaming read by format('lakedex')",
+        )
+
+
+class _Reader(DataSourceReader):
+    """Reads a snapshot. Only what :meth:`read` needs goes to the executors."""
+
+    def __init__(self, snapshot: Snapshot, options: ReadOptions, schema: StructType) -> None:
+        self._snapshot: Snapshot | None = snapshot
+        self._skipping = options.skipping
+        self._target = spark_to_arrow(schema)
+        self._chosen = _asked(snapshot, self._target)
+        self._where = options.condition(read_columns(snapshot.schema))
+        self._known = self._where
+        self._task = self._make_task()
+
+    def _make_task(self) -> SliceReader:
+        snapshot = self._planned_on()
+        return SliceReader(
+            storage=snapshot.storage,
+            base_path=snapshot.base_path,
+            table_columns=read_columns(snapshot.schema),
+            names=tuple(self._chosen.names),
+            predicate=self._known,
+            skipping=self._skipping,
+        )
+
+    def _planned_on(self) -> Snapshot:
+        if self._snapshot is None:
+            raise InvalidInputError("a reader that was sent to an executor cannot plan")
+        return self._snapshot
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles the reader before it asks for partitions, and again for nothing else.
+        return {**self.__dict__, "_snapshot": None, "_where": None, "_known": None}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Kept files, small ones together. Never empty, so that a task without files is known from a lost one."""
+        try:
+            plan = plan_scan(self._planned_on(), self._where, skipping=self._skipping)
+            return [InputPartition(slices) for slices in packed(plan.slices)] or [InputPartition(())]
+        except LakedexError as error:
+            # PySpark takes a NotImplementedError for a reader without partitions, and would read nothing.
+            raise carried(error) from error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Rows of some files as Arrow batches of exactly the schema that Spark expects."""
+        for item in partition.value:
+            for batch in iter_slice_rows(self._task, item):
+                yield _renamed(batch, self._target)
+
+
+class _PushingReader(_Reader):
+    """Also takes the filters that Spark hands over. All of them are given back: Spark applies them again."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Choose files by the filters, and rows by those that can be judged."""
+        schema = read_columns(self._planned_on().schema)
+        pushed = [pushed_predicate(_plain(item), schema) for item in filters]
+        self._known = _all([self._known, *(one for one in pushed if not unknown_texts(one))])
+        self._where = _all([self._where, *pushed])
+        self._task = self._make_task()
+        return filters
+
+
+def packed(files: Sequence[FileSlice]) -> list[tuple[FileSlice, ...]]:
+    """Files in groups that are one task's work each: largest first, next fit."""
+    total = sum(base.size + OPEN_COST for base in files)
+    limit = min(PARTITION_BYTES, max(OPEN_COST, -(-total // PARTITIONS_WANTED)))
+    groups: list[list[FileSlice]] = []
+    room = 0
+    for base in sorted(files, key=lambda item: (-item.size, item.partition, item.name)):
+        cost = base.size + OPEN_COST
+        if not groups or cost > room:
+            groups.append([])
+            room = limit
+        groups[-1].append(base)
+        room -= cost
+    return [tuple(group) for group in groups]
+
+
+def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
+    storage, base_path = open_storage(options.path)
+    cache = MetadataCache()
+    return snapshot_at(lambda at: Snapshot.load(storage, base_path, cache, at), pinned or options.as_of)
+
+
+def _selected(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
+    """Columns that the option ``columns`` names, in its order."""
+    whole = read_columns(snapshot.schema)
+    if options.columns is None:
+        return whole
+    return pa.schema([whole.field(_find(name, whole, snapshot)) for name in options.columns])
+
+
+def _find(name: str, schema: pa.Schema, snapshot: Snapshot) -> str:
+    try:
+        return column_at((name,), schema).name
+    except NotJudgeable:
+        raise InvalidInputError(
+            f"table {snapshot.config.name} has no column {name!r}: {', '.join(schema.names)}", column=name
+        ) from None
+
+
+def _asked(snapshot: Snapshot, target: pa.Schema) -> pa.Schema:
+    """The table's columns behind a schema that Spark asks for, which may be the user's own."""
+    whole = read_columns(snapshot.schema)
+    found = []
+    for field in target:
+        column = whole.field(_find(field.name, whole, snapshot))
+        stored, asked = (nullable(arrow_to_spark(pa.schema([pa.field("c", f.type)]))) for f in (column, field))
+        if stored != asked or not field.nullable:
+            raise SchemaMismatchError(
+                f"column {field.name!r} of table {snapshot.config.name} is {column.type}, nullable; read it as that"
+                " and cast it afterwards",
+                column=field.name,
+                expected=str(column.type),
+                found=f"{field.type}{'' if field.nullable else ' not null'}",
+            )
+        found.append(column)
+    return pa.schema(found)
+
+
+def _all(predicates: Sequence[Predicate | None]) -> Predicate | None:
+    given = tuple(one for one in predicates if one is not None)
+    return None if not given else given[0] if len(given) == 1 else And(given)
+
+
+def _plain(pushed: Any) -> PushedFilter:
+    """A filter object as plain values."""
+    name = type(pushed).__name__
+    if name == "Not":
+        return name, (), _plain(pushed.child)
+    path = tuple(str(part) for part in getattr(pushed, "attribute", ()))
+    return name, path, getattr(pushed, "value", None)
+
+
+def _renamed(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The batch under the names that Spark asked for, which may differ in case."""
+    return conform(batch.rename_columns(target.names), target)

@@ -1,0 +1,162 @@
+"""Spark Connect, which has no JVM at hand: every action, scans that skip files, and the rows of the local engine."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakedex import Table
+from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.spark.session import is_connect
+
+ROWS = """
+    select cast(id as string) id, concat('c', id % 3) city, id ts, cast(id as int) n, cast(id / 2 as float) f,
+      case when id % 5 = 0 then double('nan') when id = 7 then -0.0D else id * 1.5D end d,
+      cast(id as decimal(10, 2)) m, id % 2 = 0 b, date_add(date'2024-01-01', cast(id as int)) dt,
+      timestamp'2024-01-01 00:00:00' + make_interval(0, 0, 0, cast(id as int)) tm,
+      timestamp_ntz'2024-01-01 00:00:00' tn, cast(concat('x', id) as binary) bin,
+      named_struct('a', id, 's', concat('s', id)) st, array(id, id + 1) ar, map('k', id) mp,
+      if(id % 4 = 0, null, concat('v', id)) nu
+    from range({rows})
+"""
+
+
+def frame(spark: SparkSession, rows: int = 60) -> DataFrame:
+    return spark.sql(ROWS.format(rows=rows))
+
+
+def make(spark: SparkSession, path: Path) -> Table:
+    source = frame(spark)
+    made = Table.create(spark, path, schema=source.schema, record_key="id", partition_by="city", ordering_by="ts")
+    made.bulk_insert(source)
+    return made
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    return make(spark, tmp_path / "t")
+
+
+@pytest.fixture(scope="module")
+def only_read(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return make(spark, tmp_path_factory.mktemp("read") / "t")
+
+
+def rows(df: DataFrame) -> list[str]:
+    return sorted(str(row.asDict(recursive=True)) for row in df.collect())
+
+
+def own(df: DataFrame) -> DataFrame:
+    return df.drop(*[name for name in df.columns if name.startswith("_hoodie_")])
+
+
+def load(spark: SparkSession, table: Table, **options: str) -> DataFrame:
+    return spark.read.format("lakedex").options(**options).load(table.path)
+
+
+def test_the_session_is_what_these_tests_are_about(spark: SparkSession) -> None:
+    assert is_connect(spark)
+
+
+def test_all_types_come_back_by_every_way(spark: SparkSession, only_read: Table) -> None:
+    wanted = rows(frame(spark))
+    for df in (only_read.to_df(), only_read.scan().to_spark(), load(spark, only_read)):
+        assert rows(own(df)) == wanted
+        assert own(df).dtypes == frame(spark).dtypes
+
+
+def test_scans_give_sparks_rows(spark: SparkSession, only_read: Table) -> None:
+    conditions = [
+        "d = double('nan')",
+        "NOT (d > 30)",
+        "d = 0.0",
+        "st.a = 5",
+        "nu in ('v1', null)",
+        "id = '17' or n < 3",
+    ]
+
+    def answers(frames: list[DataFrame]) -> list[tuple[int, str]]:
+        tagged = [frame.select(F.lit(i).alias("i"), "id") for i, frame in enumerate(frames)]
+        return sorted((row.i, row.id) for row in reduce(DataFrame.unionAll, tagged).collect())
+
+    wanted = answers([frame(spark).where(where) for where in conditions])
+    assert {i for i, _ in wanted} == set(range(len(conditions)))
+    assert answers([only_read.scan(where).to_spark() for where in conditions]) == wanted
+    assert answers([load(spark, only_read, where=where) for where in conditions]) == wanted
+
+
+def test_scans_read_kept_files_only(spark: SparkSession, only_read: Table) -> None:
+    scan = only_read.scan("city = 'c1' and id = '19'", columns=["ID", "n"])
+    assert len(scan.plan().files) == 1
+    found = scan.to_spark()
+    assert len(found.inputFiles()) == 1
+    assert [row.asDict() for row in found.collect()] == [{"id": "19", "n": 19}]
+    assert len(only_read.to_df().inputFiles()) == 3
+
+
+def test_every_action(spark: SparkSession, table: Table) -> None:
+    change = frame(spark, 70).where("id >= 50").withColumn("n", F.col("n") + 1000).withColumn("ts", F.col("ts") + 1)
+    result = table.upsert(change)
+    assert (result.inserted, result.updated, result.deleted) == (10, 10, 0)
+    assert table.update({"n": "n + 1", "nu": "upper(city)"}, where="id = '55'").updated == 1
+    assert table.scan("id = '55'", columns=["n", "nu"]).to_spark().collect() == [(1056, "C1")]
+    assert table.update({"n": F.lit(5)}, where=F.col("id") == "56").updated == 1
+    assert table.delete("n = 5 and id = '56'").deleted == 1
+    assert table.delete(F.col("id") == "57").deleted == 1
+    assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id")).deleted == 2
+    assert table.insert(frame(spark, 80).where("id >= 75")).inserted == 5
+    assert table.to_df().count() == load(spark, table).count() == table.scan().to_arrow().num_rows == 71
+
+
+def test_large_input_stays_on_the_executors(spark: SparkSession, table: Table) -> None:
+    from lakedex.spark.engine import SparkEngine
+
+    table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
+    change = frame(spark, 65).where("id % 10 = 0").withColumn("n", F.lit(-1)).withColumn("ts", F.col("ts") + 1)
+    result = table.upsert(change.union(change))
+    assert (result.updated, result.inserted) == (6, 1)
+    assert table.to_df().where("n = -1").count() == 7
+
+
+def test_views_follow_this_sessions_writes(spark: SparkSession, table: Table) -> None:
+    table.create_view("flown")
+    table.upsert(frame(spark).where("id = 1").withColumn("n", F.lit(10_001)).withColumn("ts", F.col("ts") + 1))
+    assert spark.sql("select max(n) from flown where city = 'c1'").collect() == [(10_001,)]
+
+
+def test_a_frame_of_an_earlier_commit_keeps_its_rows(spark: SparkSession, table: Table) -> None:
+    first = table.history().column("commit_time")[0].as_py()
+    loaded = load(spark, table)
+    assert loaded.count() == 60
+    table.upsert(frame(spark, 61).where("id = 60"))
+    assert load(spark, table, asOf=first).count() == table.to_df(as_of=first).count() == 60
+    assert load(spark, table).count() == 61
+
+
+def test_the_schema_grows(spark: SparkSession, table: Table) -> None:
+    grown = frame(spark).where("id = 5").withColumn("n", F.expr("5000000000L")).withColumn("extra", F.lit("e"))
+    table.upsert(grown.withColumn("ts", F.col("ts") + 1))
+    for df in (table.to_df(), load(spark, table)):
+        assert df.where("n > 4000 or n = 3").orderBy("n").select("n", "extra").collect() == [
+            (3, None),
+            (5 * 10**9, "e"),
+        ]
+
+
+def test_errors_keep_their_class(spark: SparkSession, table: Table) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"'n'.*int32.*string"):
+        table.upsert(frame(spark).withColumn("n", F.lit("text")))
+    with pytest.raises(InvalidInputError, match="null or empty record key"):
+        table.upsert(frame(spark, 3).withColumn("id", F.lit("")))
+
+
+@pytest.mark.parametrize("options", [{"colums": "id"}, {"columns": "idd"}, {"where": "pmod(n, 2) = 0"}])
+def test_bad_options_fail_at_load(spark: SparkSession, only_read: Table, options: dict[str, Any]) -> None:
+    word = next(iter(options.values())) if "where" in options or "columns" in options else "columns"
+    with pytest.raises(Exception, match=word.split("(")[0]):
+        load(spark, only_read, **options).schema  # noqa: B018
