@@ -51,7 +51,8 @@ def plan_scan(snapshot: Snapshot, predicate: Predicate | None, *, skipping: bool
     """
     started = time.perf_counter()
     slices = snapshot.slices()
-    bases = [item.base_file for item in slices if item.base_file is not None]
+    # What a base file's index entries say, its slice's log files may change.
+    bases = [item.base_file for item in slices if item.base_file is not None and not item.log_files]
     pruner = _Pruner(snapshot, bases)
     if predicate is not None and skipping:
         pruner.by_partition(predicate)
@@ -66,7 +67,7 @@ def plan_scan(snapshot: Snapshot, predicate: Predicate | None, *, skipping: bool
         where=None if predicate is None else to_sql(predicate),
         files_total=len(slices),
         bytes_total=sum(item.size for item in slices),
-        slices=tuple(item for item in slices if item.base_file in kept),
+        slices=tuple(item for item in slices if item.log_files or item.base_file in kept),
         stages=tuple(pruner.stages),
         unused=tuple(pruner.unused),
         seconds=time.perf_counter() - started,

@@ -15,10 +15,12 @@ from lakedex.expr.nodes import Predicate
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file, read_footer
 from lakedex.layout.conform import conform
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.types import RECORD_KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,8 +104,9 @@ class Scan:
         """
         predicate, schema = self._predicate(), self.schema
         needed = self._needed(schema, predicate)
-        task = _ReadFile(self.snapshot.storage, self.snapshot.base_path, schema, predicate, needed)
-        tables = run_threads(task, self._planned(predicate).files, self.threads)
+        slices = self._planned(predicate).slices
+        task = _ReadSlice(self._reader(slices), schema, predicate, needed)
+        tables = run_threads(task, slices, self.threads)
         return pa.concat_tables([schema.empty_table(), *tables])
 
     def to_pandas(self) -> pd.DataFrame:
@@ -126,13 +129,16 @@ class Scan:
     def count(self) -> int:
         """Number of rows. Without a condition only footers are read."""
         predicate = self._predicate()
-        files = self._planned(predicate).files
+        slices = self._planned(predicate).slices
+        reader = self._reader(slices)
         if predicate is None:
-            counts = run_threads(_CountRows(self.snapshot.storage, self.snapshot.base_path), files, self.threads)
-            return sum(counts)
+            return sum(run_threads(_CountRows(reader), slices, self.threads))
         needed = self._needed(pa.schema([]), predicate)
-        task = _CountMatching(self.snapshot.storage, self.snapshot.base_path, predicate, needed)
-        return sum(run_threads(task, files, self.threads))
+        return sum(run_threads(_CountMatching(reader, predicate, needed), slices, self.threads))
+
+    def _reader(self, slices: Sequence[FileSlice]) -> _SliceReader:
+        merge = MergeSettings.of(self.snapshot) if any(item.log_files for item in slices) else None
+        return _SliceReader(self.snapshot.storage, self.snapshot.base_path, merge)
 
     def _needed(self, schema: pa.Schema, predicate: Predicate | None) -> pa.Schema:
         """Columns to read: those of the result and those of the condition."""
@@ -150,46 +156,61 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class _CountRows:
+class _SliceReader:
+    """Batches of one slice."""
+
     storage: Storage
     base_path: str
+    merge: MergeSettings | None
 
-    def __call__(self, base: BaseFile) -> int:
-        return read_footer(self.storage, f"{self.base_path}/{base.relative_path}").rows
+    def rows(self, item: FileSlice, needed: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if self.merge is not None and item.log_files:
+            yield from iter_merged_slice(self.storage, self.base_path, item, needed, self.merge)
+        elif item.base_file is not None:
+            for stored in iter_base_file(self.storage, f"{self.base_path}/{item.base_file.relative_path}", needed.names):
+                yield conform(stored, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class _CountRows:
+    reader: _SliceReader
+
+    def __call__(self, item: FileSlice) -> int:
+        if item.base_file is not None and not item.log_files:
+            path = f"{self.reader.base_path}/{item.base_file.relative_path}"
+            return read_footer(self.reader.storage, path).rows
+        key = pa.schema([(RECORD_KEY, pa.string())])
+        return sum(batch.num_rows for batch in self.reader.rows(item, key))
 
 
 @dataclass(frozen=True, slots=True)
 class _CountMatching:
-    """How many rows of one file match. Memory: one batch of the condition's columns."""
+    """How many rows of one slice match. Memory: one batch of the condition's columns, and the slice's log records."""
 
-    storage: Storage
-    base_path: str
+    reader: _SliceReader
     predicate: Predicate
     needed: pa.Schema
 
-    def __call__(self, base: BaseFile) -> int:
-        batches = iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", self.needed.names)
-        masks = (filter_rows(self.predicate, conform(stored, self.needed)) for stored in batches)
+    def __call__(self, item: FileSlice) -> int:
+        masks = (filter_rows(self.predicate, batch) for batch in self.reader.rows(item, self.needed))
         return sum(mask.true_count for mask in masks)
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadFile:
-    """Matching rows of one file. Memory: its matching rows and one batch."""
+class _ReadSlice:
+    """Matching rows of one slice. Memory: its matching rows, one batch, and its log records."""
 
-    storage: Storage
-    base_path: str
+    reader: _SliceReader
     schema: pa.Schema
     predicate: Predicate | None
     needed: pa.Schema
 
-    def __call__(self, base: BaseFile) -> pa.Table:
-        path = f"{self.base_path}/{base.relative_path}"
-        return pa.Table.from_batches(list(self._batches(path)), self.schema)
+    def __call__(self, item: FileSlice) -> pa.Table:
+        return pa.Table.from_batches(list(self._batches(item)), self.schema)
 
-    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
-        for stored in iter_base_file(self.storage, path, self.needed.names):
-            batch = conform(stored, self.needed)
+    def _batches(self, item: FileSlice) -> Iterator[pa.RecordBatch]:
+        for batch in self.reader.rows(item, self.needed):
+            matching = batch
             if self.predicate is not None:
-                batch = batch.filter(filter_rows(self.predicate, batch))
-            yield batch.select(self.schema.names)
+                matching = batch.filter(filter_rows(self.predicate, batch))
+            yield matching.select(self.schema.names)

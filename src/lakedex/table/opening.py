@@ -38,13 +38,26 @@ def names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(given)
 
 
-def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime.date | None) -> Snapshot:
+QUERY_TYPES = ("snapshot", "read_optimized")
+
+
+def resolve_as_of(
+    handle: TableHandle, as_of: str | datetime.datetime | datetime.date | None, query_type: str = "snapshot"
+) -> Snapshot:
     """The table now, or as of an instant or time.
 
+    Args:
+        handle: the table.
+        as_of: an instant or time; None for now.
+        query_type: as ``hoodie.datasource.query.type``: ``read_optimized`` leaves out the log files of merge-on-read.
+
     Raises:
-        InvalidInputError: a time before the first commit that is still there.
+        InvalidInputError: a time before the first commit that is still there, or another query type.
     """
-    newest = handle.snapshot()
+    if query_type not in QUERY_TYPES:
+        raise InvalidInputError(f"query_type {query_type!r} is none of: {', '.join(QUERY_TYPES)}")
+    read_optimized = query_type == "read_optimized"
+    newest = handle.snapshot(read_optimized=read_optimized)
     require_readable(newest.config)
     if as_of is None:
         return newest
@@ -56,4 +69,4 @@ def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime
         raise InvalidInputError(
             f"{handle.base_path} has no commit at or before {as_of} (instant {wanted}); the first one is {first}"
         )
-    return handle.snapshot(earlier[-1])
+    return handle.snapshot(earlier[-1], read_optimized=read_optimized)

@@ -96,7 +96,7 @@ class Table:
 
         Raises:
             TableNotFoundError: there is no Hudi table.
-            UnsupportedFeatureError: a table that lakedex does not read yet (merge-on-read, other versions).
+            UnsupportedFeatureError: a table that lakedex does not read (versions other than 6, 8 and 9, ORC files …).
         """
         session = open_session(spark)
         parse_options(options)
@@ -130,8 +130,8 @@ class Table:
         """The table's columns, without Hudi's meta columns."""
         return self._snapshot().schema
 
-    def _snapshot(self, as_of: AsOf = None) -> Snapshot:
-        return resolve_as_of(self._handle, as_of)
+    def _snapshot(self, as_of: AsOf = None, query_type: str = "snapshot") -> Snapshot:
+        return resolve_as_of(self._handle, as_of, query_type)
 
     def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
         return parse_options({**self._options, **(options or {})})
@@ -198,6 +198,7 @@ class Table:
         *,
         as_of: AsOf = None,
         skipping: bool = True,
+        query_type: str = "snapshot",
     ) -> Scan:
         """A lazy scan of the table as it is now, or as of an instant or time.
 
@@ -206,9 +207,13 @@ class Table:
             columns: columns of the result; None for all.
             as_of: an instant (``r.instant``) or a time.
             skipping: False reads all files.
+            query_type: ``read_optimized`` reads base files only: a merge-on-read table as of its last compactions.
+
+        Raises:
+            UnsupportedFeatureError: log files that are merged in a way that lakedex does not know.
         """
         return Scan(
-            snapshot=self._snapshot(as_of),
+            snapshot=self._snapshot(as_of, query_type),
             where=where,
             columns=None if columns is None else tuple(columns),
             skipping=skipping,
@@ -217,12 +222,14 @@ class Table:
             to_frame=self._session.to_frame,
         )
 
-    def to_df(self, as_of: AsOf = None) -> Any:
-        """The rows, pinned to the newest commit or to ``as_of``.
+    def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:
+        """The rows, pinned to the newest commit or to ``as_of``; ``query_type`` as in :meth:`scan`.
 
-        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark.
+        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark. File slices
+        with log files (merge-on-read) are merged in Python on the executors, and no filter reaches them there: for a
+        selective one use ``scan(where).to_spark()``, which prunes slices first.
         """
-        return self._session.frame(self._snapshot(as_of))
+        return self._session.frame(self._snapshot(as_of, query_type))
 
     def create_view(self, name: str) -> None:
         """Make a temporary view for Spark SQL, pinned to the newest commit. This session's writes refresh it."""
