@@ -39,13 +39,27 @@ def names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(given)
 
 
-def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime.date | None) -> Snapshot:
+QUERY_TYPES = ("snapshot", "read_optimized")
+
+
+def resolve_as_of(
+    handle: TableHandle, as_of: str | datetime.datetime | datetime.date | None, query_type: str = "snapshot"
+) -> Snapshot:
     """The table now, or as of an instant or time.
 
+    Args:
+        handle: the table.
+        as_of: an instant or time; None for now.
+        query_type: as ``hoodie.datasource.query.type``: ``read_optimized`` leaves out the log files of merge-on-read.
+
     Raises:
-        InvalidInputError: a time before the first commit that is still there, or one whose files were cleaned.
+        InvalidInputError: a time before the first commit that is still there, one whose files were cleaned, or another
+            query type.
     """
-    newest = handle.snapshot()
+    if query_type not in QUERY_TYPES:
+        raise InvalidInputError(f"query_type {query_type!r} is none of: {', '.join(QUERY_TYPES)}")
+    read_optimized = query_type == "read_optimized"
+    newest = handle.snapshot(read_optimized=read_optimized)
     require_readable(newest.config)
     if as_of is None:
         return newest
@@ -60,4 +74,4 @@ def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime
     # A savepoint holds its commit on the timeline while later ones are archived: a time among those is no commit's.
     active = newest.timeline.first_active
     in_gap = active is not None and earlier[-1] < active.requested
-    return require_versions(handle.snapshot(wanted if in_gap else earlier[-1]))
+    return require_versions(handle.snapshot(wanted if in_gap else earlier[-1], read_optimized=read_optimized))
