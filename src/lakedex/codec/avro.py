@@ -37,6 +37,7 @@ from lakedex.errors import CorruptFileError, InvalidInputError
 __all__ = [
     "DATUM_FAILURES",
     "ParsedSchema",
+    "check_element",
     "decode_datum",
     "encode_datum",
     "metadata_schema_json",
@@ -143,18 +144,26 @@ def _parse_text(text: str) -> ParsedSchema:
     return parse(json.loads(text))
 
 
-def _physical(node: Any) -> Any:
-    """Copy of a schema without its logical types, refusing element types that take no bytes.
+def check_element(items: Any) -> None:
+    """Refuse an array's or map's element type that takes no bytes.
 
     A block of nulls says how many there are and then holds nothing, so a damaged count would cost unbounded memory.
+
+    Raises:
+        ValueError: It is one.
     """
+    if items == "null" or (isinstance(items, dict) and items.get("type") == "record" and not items.get("fields")):
+        raise ValueError("array or map of values without bytes")
+
+
+def _physical(node: Any) -> Any:
+    """Copy of a schema without its logical types, refusing element types that take no bytes."""
     if isinstance(node, list):
         return [_physical(branch) for branch in node]
     if not isinstance(node, dict):
         return node
     for items in (node.get("items"), node.get("values")):
-        if items == "null" or (isinstance(items, dict) and items.get("type") == "record" and not items.get("fields")):
-            raise ValueError("array or map of values without bytes")
+        check_element(items)
     plain = {key: value for key, value in node.items() if key not in ("logicalType", "precision", "scale")}
     for key in ("type", "items", "values"):
         if key in plain:

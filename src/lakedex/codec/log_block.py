@@ -16,8 +16,9 @@
 
 In Hudi: ``HoodieLogFormatWriter``, ``HoodieLogFileReader`` and ``HoodieLogBlock`` (1.1.1). Its reader takes a block for
 corrupt if its two sizes differ or if neither the end of the file nor the magic follows, and goes on at the next magic:
-records are lost in silence. Here every damage is an error. A block without a single byte is no block: an empty log
-file is what a writer leaves that ended before its first block.
+records are lost in silence. Here only what an interrupted writer leaves may be skipped (``skip_torn``): a block that
+runs past the end of the file or whose two sizes differ. All other damage is an error. A block without a single byte is
+no block: an empty log file is what a writer leaves that ended before its first block.
 
 Hudi keeps the header in a hash map of enums, so its order differs from run to run; here it is that of the dict.
 """
@@ -169,7 +170,7 @@ def decode_log_blocks(buf: bytes | memoryview, path: str = "") -> list[LogBlock]
     return blocks
 
 
-def read_block_headers(fetch: Fetch, size: int, path: str = "") -> list[LogBlock]:
+def read_block_headers(fetch: Fetch, size: int, path: str = "", *, skip_torn: bool = False) -> list[LogBlock]:
     """Read all blocks of a log file without their contents.
 
     Blocks that lie within 64 KiB share one call of ``fetch``; otherwise each block takes one call, for the end of
@@ -179,6 +180,7 @@ def read_block_headers(fetch: Fetch, size: int, path: str = "") -> list[LogBlock
         fetch: Gives the bytes of half-open ranges ``(start, end)`` of the file.
         size: Size of the file.
         path: Named in errors.
+        skip_torn: Leave out blocks that a writer did not finish, as Hudi's reader does.
 
     Raises:
         CorruptFileError: Any damage outside the contents.
@@ -187,9 +189,44 @@ def read_block_headers(fetch: Fetch, size: int, path: str = "") -> list[LogBlock
     blocks: list[LogBlock] = []
     pos = 0
     while pos < size:
-        block, pos = _read_block(source, pos, path)
+        try:
+            block, after = _read_block(source, pos, path)
+        except CorruptFileError:
+            if not (skip_torn and _is_torn(source, pos)):
+                raise
+            pos = _next_magic(source, pos + len(_MAGIC))
+            continue
         blocks.append(block)
+        pos = after
     return blocks
+
+
+def _is_torn(source: _Source, offset: int) -> bool:
+    """Whether the bytes at an offset are what an interrupted writer leaves (``HoodieLogFileReader.isBlockCorrupted``)."""
+    left = source.size - offset
+    if left < len(_MAGIC):
+        return True
+    if source.take(offset, offset + len(_MAGIC)) != _MAGIC:
+        return False
+    if left < _SIZED_FROM:
+        return True
+    (size,) = _LONG.unpack(source.take(offset + _SIZE_AT, offset + _SIZED_FROM))
+    if not _LONG.size <= size <= left - _SIZED_FROM:
+        return True
+    end = offset + _SIZED_FROM + size
+    (size_again,) = _LONG.unpack(source.take(end - _LONG.size, end))
+    return bool(size_again != size + len(_MAGIC))
+
+
+def _next_magic(source: _Source, start: int) -> int:
+    """Where the next block begins at or after an offset; the size of the file where there is none."""
+    while start < source.size:
+        stop = min(start + WINDOW_SIZE, source.size)
+        found = bytes(source.take(start, stop)).find(_MAGIC)
+        if found >= 0:
+            return start + found
+        start = stop if stop == source.size else stop - len(_MAGIC) + 1
+    return source.size
 
 
 def _read_block(source: _Source, offset: int, path: str) -> tuple[LogBlock, int]:

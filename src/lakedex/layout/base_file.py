@@ -15,7 +15,7 @@ Memory: a reader holds one batch, a writer one row group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -36,6 +36,7 @@ __all__ = [
     "Footer",
     "iter_base_file",
     "open_parquet",
+    "parquet_columns",
     "read_base_file",
     "read_footer",
     "read_schema",
@@ -258,6 +259,20 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns if name in schema.names])
     return pa.Table.from_batches(iter_base_file(storage, path, columns), schema)
+
+
+def parquet_columns(content: bytes | memoryview, columns: Collection[str], path: str) -> pa.Table:
+    """Some columns of a Parquet file in memory, which is what a PARQUET_DATA log block holds; absent ones left out.
+
+    Raises:
+        CorruptFileError: The bytes are no Parquet file; names ``path``.
+    """
+    try:
+        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
+            wanted = [name for name in parquet.schema_arrow.names if name in columns]
+            return parquet.read(wanted).replace_schema_metadata(None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFileError(path, 0, "a readable Parquet file", str(error).splitlines()[0]) from error
 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:

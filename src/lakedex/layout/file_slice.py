@@ -1,7 +1,8 @@
 """File groups and their slices: which files a snapshot of a table has (``HoodieTableFileSystemView``).
 
-A listing names files; the timeline says which of them count. Version 8 rules: a base file counts when the
-instant in its name is committed; a file group that a completed replace commit names is gone from then on.
+A listing names files; the timeline says which of them count. A base file counts when the instant in its name is
+committed; a file group that a completed replace commit names is gone from then on. Log files of change data
+(``.cdc``) are no part of a slice here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "LogFile", "latest_slices"]
+__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "find_slices", "latest_slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,30 @@ class FileSlice:
         return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRules:
+    """What of a listing counts, and how files become slices.
+
+    Attributes:
+        is_committed: whether the instant in a file's name is committed.
+        completion_time: completion time of an instant, None when it is not known (archived or pending).
+        replaced: ``(partition, file id)`` of groups that are replaced in this snapshot.
+        as_of: only slices that begin up to this instant, and of them only log files of instants up to it.
+        logs_name_base: version 6: a log file's name has the base instant of its slice, not that of the commit that
+            wrote it; which commits did, only its blocks tell.
+        pending_compactions: version 6: instants of compactions under way. Logs written meanwhile name them as base.
+        base_files_only: read-optimized: as if there were no log files.
+    """
+
+    is_committed: Callable[[str], bool]
+    completion_time: Callable[[str], str | None]
+    replaced: frozenset[tuple[str, str]] = frozenset()
+    as_of: str | None = None
+    logs_name_base: bool = False
+    pending_compactions: frozenset[str] = frozenset()
+    base_files_only: bool = False
+
+
 def latest_slices(
     listing: Mapping[str, Mapping[str, int]],
     is_committed: Callable[[str], bool],
@@ -73,65 +98,94 @@ def latest_slices(
     replaced: Mapping[tuple[str, str], str] | Iterable[tuple[str, str]] = (),
     as_of: str | None = None,
 ) -> list[FileSlice]:
+    """:func:`find_slices` by the rules of version 8 and later."""
+    rules = SliceRules(
+        is_committed=is_committed, completion_time=completion_time, replaced=frozenset(replaced), as_of=as_of
+    )
+    return find_slices(listing, rules)
+
+
+def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> list[FileSlice]:
     """Newest slice of each file group, ordered by partition and file id.
 
     Args:
         listing: partition path → file name → size in bytes.
-        is_committed: whether the instant in a file's name is committed.
-        completion_time: completion time of an instant, None when it is not known (archived or pending).
-        replaced: ``(partition, file id)`` of groups that are replaced in this snapshot.
-        as_of: only files of instants up to this one.
+        rules: what counts.
 
     Returns:
-        Slices; a log file belongs to the slice with the largest base instant not after its completion time.
+        Slices. A log file belongs to the slice with the largest base instant not after its completion time; in
+        version 6 to the one that its name says.
     """
-    gone = set(replaced)
     slices = []
     for partition, files in sorted(listing.items()):
-        bases, logs = _group_files(partition, files, is_committed, as_of)
+        bases, logs = _group_files(partition, files, rules)
         for file_id in sorted(bases.keys() | logs.keys()):
-            if (partition, file_id) in gone:
+            if (partition, file_id) in rules.replaced:
                 continue
-            own_logs = logs.get(file_id, [])
-            slices.append(_newest_slice(partition, file_id, bases.get(file_id), own_logs, completion_time))
+            found = _newest_slice(partition, file_id, bases.get(file_id, {}), logs.get(file_id, []), rules)
+            if found is not None:
+                slices.append(found)
     return slices
 
 
 def _group_files(
-    partition: str, files: Mapping[str, int], is_committed: Callable[[str], bool], as_of: str | None
-) -> tuple[dict[str, BaseFile], dict[str, list[LogFile]]]:
-    bases: dict[str, BaseFile] = {}
+    partition: str, files: Mapping[str, int], rules: SliceRules
+) -> tuple[dict[str, dict[str, BaseFile]], dict[str, list[LogFile]]]:
+    """Committed base files by file id and instant, and log files by file id."""
+    bases: dict[str, dict[str, BaseFile]] = {}
     logs: dict[str, list[LogFile]] = {}
     for name, size in files.items():
         if (base := parse_base_file_name(name)) is not None:
-            if (as_of is not None and base.instant > as_of) or not is_committed(base.instant):
+            if not rules.is_committed(base.instant):
                 continue
-            known = bases.get(base.file_id)
+            known = bases.setdefault(base.file_id, {})
             # Of two attempts of one task only one is in the metadata; a plain listing may show both.
-            if known is None or (base.instant, name) > (known.instant, known.name):
-                bases[base.file_id] = BaseFile(partition, name, size, base.file_id, base.instant)
+            if base.instant not in known or name > known[base.instant].name:
+                known[base.instant] = BaseFile(partition, name, size, base.file_id, base.instant)
         elif (
-            (log := parse_log_file_name(name)) is not None
+            not rules.base_files_only
+            and (log := parse_log_file_name(name)) is not None
             and not log.cdc
-            and (as_of is None or log.instant <= as_of)
-            and is_committed(log.instant)
+            and (rules.is_committed(log.instant) or log.instant in rules.pending_compactions)
         ):
             logs.setdefault(log.file_id, []).append(LogFile(partition, name, size, log.instant))
     return bases, logs
 
 
 def _newest_slice(
-    partition: str,
-    file_id: str,
-    base: BaseFile | None,
-    logs: list[LogFile],
-    completion_time: Callable[[str], str | None],
-) -> FileSlice:
-    if base is not None:
-        logs = [log for log in logs if (completion_time(log.instant) or log.instant) >= base.instant]
-    ordered = tuple(sorted(logs, key=lambda log: _log_order(log.name)))
-    base_instant = base.instant if base is not None else min((log.instant for log in logs), default="")
-    return FileSlice(partition, file_id, base_instant, base, ordered)
+    partition: str, file_id: str, bases: dict[str, BaseFile], logs: list[LogFile], rules: SliceRules
+) -> FileSlice | None:
+    slots: dict[str, list[LogFile]] = {instant: [] for instant in bases}
+    alone: list[LogFile] = []
+    for log in logs:
+        base_instant = log.instant if rules.logs_name_base else _base_instant(log.instant, bases, rules)
+        (alone if base_instant is None else slots.setdefault(base_instant, [])).append(log)
+    if alone:
+        slots[min(log.instant for log in alone)] = alone
+    visible = sorted(instant for instant in slots if rules.as_of is None or instant <= rules.as_of)
+    if not visible:
+        return None
+    base_instant = visible.pop()
+    found = slots[base_instant]
+    # HoodieFileGroup of version 6: until its compaction is done, a slice is read together with the one before it
+    # (AbstractTableFileSystemView.fetchMergedFileSlice).
+    while base_instant in rules.pending_compactions and base_instant not in bases and visible:
+        base_instant = visible.pop()
+        found = slots[base_instant] + found
+    # In version 6 the name tells nothing of the commits inside, and none is after the instant by which a slice begins.
+    kept = [log for log in found if rules.as_of is None or log.instant <= rules.as_of]
+    ordered = tuple(sorted(kept, key=lambda log: _log_order(log.name)))
+    base = bases.get(base_instant)
+    return FileSlice(partition, file_id, base_instant, base, ordered) if base is not None or ordered else None
+
+
+def _base_instant(log_instant: str, bases: Mapping[str, BaseFile], rules: SliceRules) -> str | None:
+    """The slice of a log file by version 8; None where no base file is as old."""
+    newest = max(bases, default="")
+    if not newest or log_instant >= newest:
+        return newest or None
+    completed = rules.completion_time(log_instant) or log_instant
+    return max((instant for instant in bases if instant <= completed), default=None)
 
 
 def _log_order(name: str) -> tuple[str, int, str, bool]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from lakedex.codec.hfile import HFileReader
 from lakedex.io.storage import Storage
 from lakedex.metadata.file_view import FileView
@@ -13,7 +11,10 @@ from lakedex.timeline.timeline import Timeline
 __all__ = ["KEPT_VIEWS", "MetadataCache"]
 
 KEPT_VIEWS = 5
-"""Views remembered: the newest state and four points in time."""
+"""Views remembered: the newest state and four others."""
+
+Moment = tuple[str | None, bool]
+NOW: Moment = (None, False)
 
 
 class MetadataCache:
@@ -26,18 +27,18 @@ class MetadataCache:
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
         self._open: dict[str, HFileReader | MetadataLogFile] = {}
-        self._views: dict[Hashable, FileView] = {}
+        self._views: dict[Moment, FileView] = {}
         self._timelines: dict[str, Timeline] = {}
 
-    def view(self, moment: Hashable) -> FileView | None:
-        """The last view of the newest state (None), or of a point in time."""
+    def view(self, moment: Moment) -> FileView | None:
+        """The last view of a moment: a point in time (None for now), and whether log files count."""
         return self._views.get(moment)
 
-    def keep_view(self, moment: Hashable, view: FileView) -> None:
+    def keep_view(self, moment: Moment, view: FileView) -> None:
         """Remember a view."""
         self._views.pop(moment, None)
         while len(self._views) >= KEPT_VIEWS:
-            del self._views[next(key for key in self._views if key is not None or len(self._views) == 1)]
+            del self._views[next(key for key in self._views if key != NOW or len(self._views) == 1)]
         self._views[moment] = view
 
     def timeline(self, storage: Storage, base_path: str, subfolder: str, zone: str) -> Timeline:

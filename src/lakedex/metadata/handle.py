@@ -21,6 +21,6 @@ class TableHandle:
     engine: Engine
     cache: MetadataCache = field(default_factory=MetadataCache)
 
-    def snapshot(self, as_of: str | None = None) -> Snapshot:
-        """The table now, or at an instant."""
-        return Snapshot.load(self.storage, self.base_path, self.cache, as_of)
+    def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:
+        """The table now, or at an instant; ``read_optimized`` leaves out log files."""
+        return Snapshot.load(self.storage, self.base_path, self.cache, as_of, read_optimized=read_optimized)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import avro_to_arrow
-from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, TableNotFoundError
 from lakedex.io.storage import Storage
+from lakedex.layout.archived_timeline import archived_completion_times
 from lakedex.layout.base_file import read_schema
-from lakedex.layout.file_slice import BaseFile, FileSlice, latest_slices
+from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.file_view import FileView, StateToken, group_slices
@@ -33,6 +34,7 @@ class Snapshot:
     Attributes:
         as_of: instant that files are read at; None for the newest.
         evolves_on_read: the schema was changed under Hudi's schema-on-read. Known once :attr:`schema` was asked for.
+        read_optimized: leave out log files: a merge-on-read table as of its last compactions.
     """
 
     storage: Storage
@@ -42,13 +44,21 @@ class Snapshot:
     metadata: MetadataStore
     as_of: str | None = None
     evolves_on_read: bool = False
+    read_optimized: bool = False
     _view: FileView | None = field(default=None, repr=False)
     _chosen: bool = field(default=False, repr=False)
     _schema: pa.Schema | None = field(default=None, repr=False)
+    _archived: dict[str, str] | None = field(default=None, repr=False)
 
     @classmethod
     def load(
-        cls, storage: Storage, base_path: str, cache: MetadataCache | None = None, as_of: str | None = None
+        cls,
+        storage: Storage,
+        base_path: str,
+        cache: MetadataCache | None = None,
+        as_of: str | None = None,
+        *,
+        read_optimized: bool = False,
     ) -> Snapshot:
         """Read settings and both timelines.
 
@@ -60,8 +70,10 @@ class Snapshot:
         config = read_table_config(storage, base_path)
         cache = cache or MetadataCache()
         data, own = _timelines(storage, base_path, config, cache)
-        store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
-        return cls(storage, base_path, config, data, store, as_of)
+        # Version 6 counts its metadata's log blocks by other rules; storage is listed instead, and nothing is pruned by it.
+        usable = frozenset[str]() if config.version < 8 else config.metadata_partitions
+        store = MetadataStore(storage, base_path, data, own, usable, cache)
+        return cls(storage, base_path, config, data, store, as_of, read_optimized)
 
     @property
     def instant(self) -> str | None:
@@ -117,11 +129,7 @@ class Snapshot:
         return [item.base_file for item in self.slices(partitions) if item.base_file is not None]
 
     def slices(self, partitions: Iterable[str] | None = None) -> list[FileSlice]:
-        """Newest file slices, of all partitions or of some.
-
-        Raises:
-            UnsupportedFeatureError: log files on a slice, which only merge-on-read tables have.
-        """
+        """Newest file slices, of all partitions or of some."""
         if partitions is None:
             return list(self.view().table.slices)
         wanted = sorted(set(partitions))
@@ -134,10 +142,11 @@ class Snapshot:
         if self._view is None:
             cache = self.metadata.cache
             token = self._token()
-            known = cache.view(self.as_of)
+            moment = (self.as_of, self.read_optimized)
+            known = cache.view(moment)
             if known is None or known.token != token:
                 known = (self._advanced(known, token) if known is not None else None) or self._anew(token)
-                cache.keep_view(self.as_of, known)
+                cache.keep_view(moment, known)
             self._view = known
         return self._view
 
@@ -171,21 +180,28 @@ class Snapshot:
         return older.advanced(token, found, self.metadata.files_of(FILES.name), replaced, self.metadata)
 
     def _find_slices(self, partitions: Iterable[str] | None) -> list[FileSlice]:
-        found = latest_slices(
-            self.listing(partitions),
-            self.timeline.is_committed,
-            self.timeline.completion_time,
-            self.timeline.replaced_file_groups(self.as_of),
-            self.as_of,
+        old_names = self.config.version < 8
+        pending = {i.requested for i in self.timeline.pending({"compaction"})} if old_names else ()
+        rules = SliceRules(
+            is_committed=self.timeline.is_committed,
+            completion_time=self._completion_time,
+            replaced=frozenset(self.timeline.replaced_file_groups(self.as_of)),
+            as_of=self.as_of,
+            logs_name_base=old_names,
+            pending_compactions=frozenset(pending),
+            base_files_only=self.read_optimized or self.config.table_type == "COPY_ON_WRITE",
         )
-        for item in found:
-            if item.log_files:
-                raise UnsupportedFeatureError(
-                    f"{self.base_path}: file group {item.file_id} in {item.partition or 'the table'} has log files; "
-                    "merge-on-read is not done yet, read it with Hudi or hudi-rs",
-                    feature="log files",
-                )
-        return [item for item in found if item.base_file is not None]
+        return find_slices(self.listing(partitions), rules)
+
+    def _completion_time(self, instant: str) -> str | None:
+        known = self.timeline.completion_time(instant)
+        if known is not None or self.timeline.contains(instant) or self.config.version < 8:
+            return known
+        if self._archived is None:
+            folder = self.config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
+            path = f"{self.base_path}/{self.config.timeline_path}/{folder}"
+            self._archived = archived_completion_times(self.storage, path)
+        return self._archived.get(instant)
 
     def at(self, as_of: str) -> Snapshot:
         """The same table, its files and schema as of an instant."""

@@ -19,6 +19,7 @@ from lakedex.layout.base_file import read_footer
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.analysis import AnalyzedPlan, Measurer
+from lakedex.scan.merge_read import MergeSettings
 from lakedex.scan.ordered import stream_ordered
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
@@ -135,6 +136,7 @@ class Scan:
             names=tuple(names),
             predicate=predicate,
             skipping=self.skipping,
+            merge=MergeSettings.of(self.snapshot) if self.snapshot.view().table.has_logs.any() else None,
         )
 
     @overload

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakedex.errors import UnsupportedFeatureError
+from lakedex.errors import InvalidInputError
 from lakedex.expr import ColumnBounds, columns_of, filter_rows, prune
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.io.storage import Storage
 from lakedex.layout.conform import conform
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.row_groups import BaseFileReader, open_base_file
+from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
+from lakedex.types import RECORD_KEY
 
 __all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows"]
 
@@ -64,6 +66,7 @@ class SliceReader:
         names: columns of the result, in its order; none gives batches that only count rows.
         predicate: the condition; None for all rows.
         skipping: False reads all row groups.
+        merge: how log files are merged; None for a table without any.
     """
 
     storage: Storage
@@ -72,6 +75,7 @@ class SliceReader:
     names: tuple[str, ...]
     predicate: Predicate | None = None
     skipping: bool = True
+    merge: MergeSettings | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,15 +110,12 @@ def iter_slice_rows(
         count: is added to as the batches are taken.
 
     Raises:
-        UnsupportedFeatureError: log files, or a condition that only Spark can evaluate.
+        UnsupportedFeatureError: log files that lakedex does not merge, or a condition that only Spark can evaluate.
     """
     seen = ReadCount() if count is None else count
     if item.log_files:
-        raise UnsupportedFeatureError(
-            f"{reader.base_path}: file group {item.file_id} in {item.partition or 'the table'} has log files; "
-            "merge-on-read is not done yet, read it with Hudi or hudi-rs",
-            feature="log files",
-        )
+        yield from _merged_rows(reader, item, part, seen)
+        return
     if item.base_file is None:
         return
     needed = reader.needed
@@ -128,6 +129,26 @@ def iter_slice_rows(
             seen.matched += batch.num_rows
             if batch.num_rows:
                 yield batch.select(list(reader.names))
+
+
+def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCount) -> Iterator[pa.RecordBatch]:
+    """Rows of a slice with log files. It is read whole, as its first part: what a row group holds, a log may change."""
+    if part.index:
+        return
+    if reader.merge is None:
+        raise InvalidInputError(
+            f"{reader.base_path}: {item.name} has log files, and no settings to merge them were given"
+        )
+    # Without any column a batch would not say how many rows it has.
+    columns = [*reader.needed, *([] if len(reader.needed) else [reader.table_columns.field(RECORD_KEY)])]
+    seen.bytes_read += item.size
+    merged = iter_merged_slice(reader.storage, reader.base_path, item, pa.schema(columns), reader.merge)
+    for stored in merged:
+        seen.rows += stored.num_rows
+        batch = _matching(reader.predicate, stored)
+        seen.matched += batch.num_rows
+        if batch.num_rows:
+            yield batch.select(list(reader.names))
 
 
 def _matching(predicate: Predicate | None, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from lakedex.engine import Engine
 from lakedex.io.fsspec_storage import open_storage
@@ -37,10 +38,23 @@ def names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(given)
 
 
-def resolve_as_of(handle: TableHandle, as_of: str | datetime.datetime | datetime.date | None) -> Snapshot:
+QUERY_TYPES = ("snapshot", "read_optimized")
+
+
+def resolve_as_of(
+    handle: TableHandle, as_of: str | datetime.datetime | datetime.date | None, query_type: str = "snapshot"
+) -> Snapshot:
     """The table now, or as of an instant or time.
 
+    Args:
+        handle: the table.
+        as_of: an instant or time; None for now.
+        query_type: as ``hoodie.datasource.query.type``: ``read_optimized`` leaves out the log files of merge-on-read.
+
     Raises:
-        InvalidInputError: a time before the first commit that is still there, or one whose files were cleaned.
+        InvalidInputError: a time before the first commit that is still there, one whose files were cleaned, or another
+            query type.
     """
-    return snapshot_at(handle.snapshot, as_of)
+    if query_type not in QUERY_TYPES:
+        raise InvalidInputError(f"query_type {query_type!r} is none of: {', '.join(QUERY_TYPES)}")
+    return snapshot_at(partial(handle.snapshot, read_optimized=query_type == "read_optimized"), as_of)

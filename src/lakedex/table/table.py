@@ -101,7 +101,7 @@ class Table:
 
         Raises:
             TableNotFoundError: there is no Hudi table.
-            UnsupportedFeatureError: a table that lakedex does not read yet (merge-on-read, other versions).
+            UnsupportedFeatureError: a table that lakedex does not read (versions other than 6, 8 and 9, ORC files …).
         """
         session = open_session(spark)
         parse_options(options)
@@ -135,8 +135,8 @@ class Table:
         """The table's columns, without Hudi's meta columns."""
         return self._snapshot().schema
 
-    def _snapshot(self, as_of: AsOf = None) -> Snapshot:
-        return resolve_as_of(self._handle, as_of)
+    def _snapshot(self, as_of: AsOf = None, query_type: str = "snapshot") -> Snapshot:
+        return resolve_as_of(self._handle, as_of, query_type)
 
     def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
         return parse_options({**self._options, **(options or {})})
@@ -349,6 +349,7 @@ class Table:
         limit: int | None = None,
         skipping: bool = True,
         verify: Literal["full"] | None = None,
+        query_type: str = "snapshot",
     ) -> Scan:
         """A lazy scan of the table as it is now, or as of an instant or time.
 
@@ -359,11 +360,14 @@ class Table:
             limit: rows at most.
             skipping: False reads all files and row groups.
             verify: ``full`` also reads the files that indexes drop, and raises if one holds a matching row.
+            query_type: ``read_optimized`` reads base files only: a merge-on-read table as of its last compactions.
 
         Raises:
             InvalidInputError: an ``as_of`` before the first commit, or one whose files the cleaner took.
+            UnsupportedFeatureError: log files that are merged in a way that lakedex does not know.
         """
-        return self._scan(self._snapshot(as_of), where, columns, max_rows=limit, skipping=skipping, verify=verify)
+        snapshot = self._snapshot(as_of, query_type)
+        return self._scan(snapshot, where, columns, max_rows=limit, skipping=skipping, verify=verify)
 
     def _scan(self, snapshot: Snapshot, where: str | None, columns: Sequence[str] | None, **options: Any) -> Scan:
         return Scan(
@@ -410,13 +414,15 @@ class Table:
         found = changed_snapshot(self._snapshot(), since, until, format=format, fallback=fallback)
         return self._scan(found.snapshot, found.condition(where), columns)
 
-    def to_df(self, as_of: AsOf = None) -> Any:
+    def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:
         """The rows, pinned to the newest commit or to ``as_of``.
 
-        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark. On Spark
-        Connect, which cannot ask Python while it plans, a filter skips row groups only: there use :meth:`scan`.
+        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark. File slices
+        with log files (merge-on-read) are merged in Python on the executors, and no filter reaches them there: for a
+        selective one use ``scan(where).to_spark()``, which prunes slices first. On Spark Connect, which cannot ask
+        Python while it plans, a filter skips row groups only: there too use :meth:`scan`.
         """
-        return self._session.frame(self._snapshot(as_of))
+        return self._session.frame(self._snapshot(as_of, query_type))
 
     def create_view(self, name: str) -> None:
         """Make a temporary view for Spark SQL, pinned to the newest commit. This session's writes refresh it."""

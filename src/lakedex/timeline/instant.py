@@ -1,13 +1,13 @@
-"""Instants: their times and the names of their files (table versions 8 and 9, timeline layout 2).
+"""Instants: their times and the names of their files (timeline layout 2 of table versions 8 and 9, layout 1 of 6).
 
 Layout::
 
     <requested>.<action>.requested          an intention
     <requested>.<action>.inflight           work in progress; a commit's is just <requested>.inflight
-    <requested>_<completion>.<action>       done; without "_" one that an upgrade took over from layout 1
+    <requested>_<completion>.<action>       done; without "_" one of layout 1, maybe taken over by an upgrade
 
-Times are 17 digits, ``yyyyMMddHHmmssSSS``, in the table's zone, and compare as text. In Hudi: InstantGeneratorV2,
-InstantFileNameParserV2, InstantComparatorV2, HoodieInstantTimeGenerator. Not supported: layout 1.
+Times are 17 digits, ``yyyyMMddHHmmssSSS``, in the table's zone, and compare as text. In Hudi: InstantGeneratorV1 and V2,
+InstantFileNameParserV1 and V2, InstantComparatorV2, HoodieInstantTimeGenerator. Layout 1 is read, not written.
 """
 
 from __future__ import annotations

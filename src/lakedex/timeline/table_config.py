@@ -128,12 +128,14 @@ class TableConfig:
         if not name:
             raise FormatError(f"hoodie.properties: {NAME} is missing")
         ordering = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")
-        timeline_path = raw.get("hoodie.timeline.path", "").strip() or "timeline"
+        layout = _number(raw, "hoodie.timeline.layout.version", 1)
+        # Layout 1 has its instants in .hoodie itself, whatever else is set (HoodieTableMetaClient).
+        folder = "" if layout == 1 else "/" + (raw.get("hoodie.timeline.path", "").strip() or "timeline")
         return cls(
             name=name,
             database=raw.get("hoodie.database.name", "").strip(),
             version=_number(raw, "hoodie.table.version", 0),
-            layout_version=_number(raw, "hoodie.timeline.layout.version", 1),
+            layout_version=layout,
             table_type=raw.get("hoodie.table.type", "").strip() or "COPY_ON_WRITE",
             record_key_fields=split_list(raw.get("hoodie.table.recordkey.fields")),
             # The custom key generator keeps "field:SIMPLE,time:TIMESTAMP" here.
@@ -151,7 +153,7 @@ class TableConfig:
             timezone=raw.get("hoodie.table.timeline.timezone", "").strip().upper() or "LOCAL",
             create_schema=raw.get("hoodie.table.create.schema") or None,
             base_file_format=raw.get("hoodie.table.base.file.format", "").strip().upper() or "PARQUET",
-            timeline_path=f".hoodie/{timeline_path}",
+            timeline_path=f".hoodie{folder}",
             raw=dict(raw),
         )
 

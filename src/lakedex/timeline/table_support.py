@@ -15,15 +15,18 @@ from lakedex.timeline.table_config import (
 __all__ = ["require_readable", "require_writable"]
 
 _VERSION_ADVICE: Final = {
-    6: "upgrade it with Hudi 1.0.2 (hudi-cli: upgrade table --toVersion 8)",
+    6: "upgrade it with Hudi 1.0.2 (hudi-cli: upgrade table --toVersion 8). Reading works",
     7: "version 7 is a half-way step of Hudi's upgrade; finish it with Hudi 1.0.2 (hudi-cli: upgrade table "
     "--toVersion 8)",
     9: "a Hudi 1.1 writer made or upgraded it; downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), "
     "and have Hudi 1.1 writers set hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays. "
     "Reading works",
 }
-_READABLE_VERSIONS: Final = frozenset({8, 9})
-"""Version 9 differs from 8 in what a writer must keep up (index versions, payloads), not in what a reader meets."""
+_LAYOUTS: Final = {6: 1, 8: 2, 9: 2}
+"""Timeline layout of each version. Version 9 differs from 8 in what a writer must keep up (index versions, payloads), not
+in what a reader meets; version 6 in its timeline, and in how log files are named."""
+_WRITABLE_VERSIONS: Final = frozenset({8})
+_TABLE_TYPES: Final = frozenset({"COPY_ON_WRITE", "MERGE_ON_READ"})
 _MAINTAINED: Final = frozenset({"files", "column_stats", "partition_stats", "bloom_filters"})
 _INDEX_NAMES: Final = {
     "record_index": "the record index",
@@ -44,7 +47,7 @@ def _is_true(config: TableConfig, key: str) -> bool:
     return config.raw.get(key, "").strip().lower() == "true"
 
 
-def _check_kind(config: TableConfig, verb: str, versions: frozenset[int]) -> None:
+def _check_version(config: TableConfig, verb: str, versions: frozenset[int]) -> None:
     if config.version not in versions:
         advice = _VERSION_ADVICE.get(config.version)
         known = "older" if config.version < 6 else "newer"
@@ -55,15 +58,14 @@ def _check_kind(config: TableConfig, verb: str, versions: frozenset[int]) -> Non
             f"its table version is {config.version or 'not given'}; lakedex {verb} version {known_versions} only{tail}",
             f"table version {config.version}",
         )
-    if config.layout_version != 2:
+    expected = _LAYOUTS[config.version]
+    if config.layout_version != expected:
         raise _refuse(
             config,
-            f"its timeline layout is {config.layout_version}, not 2 as in every table of version {config.version}",
+            f"its timeline layout is {config.layout_version}, not {expected} as in every table of version "
+            f"{config.version}",
             f"timeline layout {config.layout_version}",
         )
-    if config.table_type != "COPY_ON_WRITE":
-        name = "merge-on-read (MERGE_ON_READ)" if config.table_type == "MERGE_ON_READ" else config.table_type
-        raise _refuse(config, f"it is a {name} table; lakedex {verb} copy-on-write tables only", config.table_type)
 
 
 def require_readable(config: TableConfig) -> None:
@@ -72,7 +74,11 @@ def require_readable(config: TableConfig) -> None:
     Raises:
         UnsupportedFeatureError: It does not; the message names why.
     """
-    _check_kind(config, "reads", _READABLE_VERSIONS)
+    _check_version(config, "reads", frozenset(_LAYOUTS))
+    if config.table_type not in _TABLE_TYPES:
+        raise _refuse(
+            config, f"it is a {config.table_type} table, a type that lakedex does not know", config.table_type
+        )
     if config.base_file_format != "PARQUET" or _is_true(config, "hoodie.table.multiple.base.file.formats.enable"):
         raise _refuse(
             config,
@@ -101,8 +107,15 @@ def require_writable(config: TableConfig) -> None:
     Raises:
         UnsupportedFeatureError: It cannot; the message names why and, where there is one, the way out.
     """
-    _check_kind(config, "writes", frozenset({8}))
+    _check_version(config, "writes", _WRITABLE_VERSIONS)
     require_readable(config)
+    if config.table_type != "COPY_ON_WRITE":
+        raise _refuse(
+            config,
+            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Reading works; write "
+            "it with Hudi",
+            config.table_type,
+        )
     _check_rows(config)
     _check_keys(config)
     _check_merging(config)

@@ -1,4 +1,4 @@
-"""The active timeline: one listing of ``.hoodie/timeline``, seen as instants (timeline layout 2).
+"""The active timeline: one listing of ``.hoodie/timeline`` (layout 1: of ``.hoodie``), seen as instants.
 
 All files of one instant stay until it is archived; its state is the highest one present. Archived instants are not
 read: what is earlier than the active timeline was committed (BaseHoodieTimeline.isBeforeTimelineStarts).
@@ -143,12 +143,17 @@ class Timeline:
 
         Raises:
             KeyError: A requested time without a completed instant.
-            CorruptFileError: Its file is empty or damaged.
+            CorruptFileError: Its file is damaged; or empty, unless it is of layout 1.
         """
         found = self._completed[instant] if isinstance(instant, str) else instant
         known = self._metadata.get(found.file_name)
         if known is None:
-            known = decode_commit_metadata(self.read(found.file_name), f"{self.path}/{found.file_name}")
+            body = self.read(found.file_name)
+            if not body and found.is_legacy:
+                # CommitMetadataSerDeV1: a commit of layout 1 without a body did nothing.
+                known = CommitMetadata(operation=None)
+            else:
+                known = decode_commit_metadata(body, f"{self.path}/{found.file_name}")
             self._metadata[found.file_name] = known
         return known
 

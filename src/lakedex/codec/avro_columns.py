@@ -1,0 +1,238 @@
+"""Avro datums of one schema as Arrow columns: the content of AVRO_DATA log blocks, and the values of HFILE_DATA ones.
+
+    ======  ====================================================================
+    bytes   content of an AVRO_DATA block (big-endian)
+    ======  ====================================================================
+    4       version of the content: 1 to 3, which do not differ
+    4       number of records
+    n       for each record its size (4 bytes) and its datum
+    ======  ====================================================================
+
+In Hudi: ``HoodieAvroDataBlock`` (1.1.1).
+
+fastavro makes the values, many datums in one call, and Arrow takes them over as physical values; logical types are put
+on whole columns afterwards. Memory: the Python values of ``ROWS_AT_ONCE`` records besides the columns.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException
+
+from lakedex.codec.avro import DATUM_FAILURES, check_element
+from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+
+__all__ = ["ROWS_AT_ONCE", "datum_schema", "decimals", "decode_datums", "split_avro_block"]
+
+ROWS_AT_ONCE = 32_768
+_INT = struct.Struct(">i")
+_VERSIONS = (1, 2, 3)
+_DECIMAL_BYTES = 16
+
+
+def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 0) -> list[memoryview]:
+    """The datums of a block's content, as views of it.
+
+    Raises:
+        CorruptFileError: Sizes that do not fill the content, or another version.
+    """
+    view = memoryview(content)
+    if len(view) < 2 * _INT.size:
+        raise CorruptFileError(path, offset, f"a data block of at least {2 * _INT.size} bytes", str(len(view)))
+    (version,), (records,) = _INT.unpack_from(view), _INT.unpack_from(view, _INT.size)
+    if version not in _VERSIONS:
+        raise CorruptFileError(path, offset, f"data block version {_VERSIONS[-1]}", str(version))
+    if not 0 <= records <= len(view) // _INT.size:
+        raise CorruptFileError(path, offset + _INT.size, f"a record count within {len(view)} bytes", str(records))
+    datums = []
+    pos = 2 * _INT.size
+    for _ in range(records):
+        start = pos + _INT.size
+        size = _INT.unpack_from(view, pos)[0] if start <= len(view) else -1
+        if not 0 <= size <= len(view) - start:
+            raise CorruptFileError(path, offset + pos, f"a datum within {len(view) - pos} bytes", f"{size} bytes")
+        pos = start + size
+        datums.append(view[start:pos])
+    if pos != len(view):
+        raise CorruptFileError(path, offset + pos, "the end of the data block", f"{len(view) - pos} more bytes")
+    return datums
+
+
+@lru_cache(maxsize=256)
+def _prepared(text: str) -> tuple[pa.Schema, Any]:
+    """Arrow schema of a record, and what fastavro reads an array of such records by."""
+    node = json.loads(text)
+    schema = avro_to_arrow(node)
+    return schema, parse_schema({"type": "array", "items": _physical(node, count())})
+
+
+def datum_schema(text: str, path: str = "", offset: int = 0) -> pa.Schema:
+    """Arrow schema of the record whose Avro schema is ``text``.
+
+    Raises:
+        CorruptFileError: The text is no schema of a record.
+        UnsupportedFeatureError: It has a type without counterpart in Arrow.
+    """
+    return _prepare(text, path, offset)[0]
+
+
+def _prepare(text: str, path: str, offset: int) -> tuple[pa.Schema, Any]:
+    try:
+        return _prepared(text)
+    except CorruptFileError as error:
+        raise CorruptFileError(path, offset, error.expected, error.found) from error
+    except UnsupportedFeatureError:
+        raise
+    except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptFileError(path, offset, "the Avro schema of a record", f"{text[:60]!r} ({error})") from error
+
+
+def _physical(node: Any, numbers: count[int]) -> Any:
+    """Copy of a schema without logical types, and with maps as lists of entries, which is what they are in bytes."""
+    if isinstance(node, list):
+        return [_physical(branch, numbers) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") == "map":
+        check_element(node["values"])
+        fields = [{"name": "key", "type": "string"}, {"name": "value", "type": _physical(node["values"], numbers)}]
+        entry = {"type": "record", "name": f"lakedex.entry{next(numbers)}", "fields": fields}
+        return {"type": "array", "items": entry}
+    plain = {key: value for key, value in node.items() if key not in ("logicalType", "precision", "scale")}
+    if "items" in plain:
+        check_element(plain["items"])
+        plain["items"] = _physical(plain["items"], numbers)
+    if isinstance(plain.get("type"), (dict, list)):
+        plain["type"] = _physical(plain["type"], numbers)
+    if isinstance(plain.get("fields"), list):
+        plain["fields"] = [{**field, "type": _physical(field["type"], numbers)} for field in plain["fields"]]
+    return plain
+
+
+def decode_datums(
+    datums: Sequence[bytes | memoryview], text: str, columns: Collection[str], path: str = "", offset: int = 0
+) -> pa.Table:
+    """Some columns of records of one schema.
+
+    Args:
+        datums: Avro binary form of each record.
+        text: The schema of all of them, as JSON.
+        columns: Names of the columns; those that the schema lacks are left out.
+        path: Named in errors.
+        offset: Where the datums begin in the file, for errors.
+
+    Returns:
+        The columns in the schema's order, with its types.
+
+    Raises:
+        CorruptFileError: Bytes that do not fit the schema.
+        UnsupportedFeatureError: A type without counterpart in Arrow.
+    """
+    schema, reader = _prepare(text, path, offset)
+    wanted = pa.schema([field for field in schema if field.name in columns])
+    plain = pa.struct([field.with_type(_plain_type(field.type)) for field in wanted])
+    batches = []
+    for start in range(0, len(datums), ROWS_AT_ONCE):
+        part = datums[start : start + ROWS_AT_ONCE]
+        rows = _read_array(part, reader, path, offset)
+        try:
+            values = pa.array(rows, plain)
+            arrays = [_logical(values.field(i), field.type) for i, field in enumerate(wanted)]
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+            raise CorruptFileError(path, offset, "values of the block's schema", str(error)) from error
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=wanted) if len(wanted) else None)
+    return pa.Table.from_batches([batch for batch in batches if batch is not None], wanted)
+
+
+def _read_array(datums: Sequence[bytes | memoryview], reader: Any, path: str, offset: int) -> list[Any]:
+    """All datums in one call: together, between their number and a zero, they are an Avro array."""
+    head, rest = bytearray(), len(datums) << 1
+    while rest > 0x7F:
+        head.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    head.append(rest)
+    stream = io.BytesIO(b"".join((head, *datums, b"\0")))
+    try:
+        rows: Any = schemaless_reader(stream, reader, None)
+    except DATUM_FAILURES as error:
+        expected = "Avro records of the block's schema"
+        raise CorruptFileError(path, offset, expected, f"{type(error).__name__}: {error}") from error
+    if len(rows) != len(datums) or stream.read(1):
+        raise CorruptFileError(path, offset, f"{len(datums)} Avro records and nothing after them", f"{len(rows)}")
+    return list(rows)
+
+
+# ------------------------------------------------------------------------------------------- physical and logical
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type whose values fastavro gives for a column of ``kind``."""
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return pa.int32()
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.int64()
+    if pa.types.is_decimal(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        entry = [pa.field("key", pa.string(), False), kind.item_field.with_type(_plain_type(kind.item_type))]
+        return pa.list_(pa.field("element", pa.struct(entry), False))
+    return kind
+
+
+def _logical(array: Any, kind: pa.DataType) -> Any:
+    """A column of plain values as what they stand for."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        children = [_logical(array.field(i), field.type) for i, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if pa.types.is_list(kind):
+        values = _logical(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=array.is_null())
+    if pa.types.is_map(kind):
+        entries = array.values
+        items = _logical(entries.field(1), kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, entries.field(0), items, type=kind, mask=array.is_null())
+    if pa.types.is_decimal(kind):
+        return decimals(array, kind)
+    return array.view(kind)
+
+
+def decimals(array: Any, kind: pa.DataType) -> Any:
+    """Two's complement big-endian numbers of any length up to 16 bytes as decimals of ``kind``.
+
+    Raises:
+        ValueError: A number is longer.
+    """
+    rows = len(array)
+    _, offsets_buffer, data = array.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + rows + 1].astype(np.int64)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    ends, lengths = offsets[1:], np.diff(offsets)
+    if rows and lengths.max() > _DECIMAL_BYTES:
+        raise ValueError(f"a decimal of {lengths.max()} bytes")
+    negative = np.zeros(rows, bool)
+    filled = lengths > 0
+    negative[filled] = raw[offsets[:-1][filled]] >= 0x80
+    words = np.zeros((rows, _DECIMAL_BYTES), np.uint8)
+    for place in range(_DECIMAL_BYTES):
+        there = lengths > place
+        words[there, place] = raw[ends[there] - 1 - place]
+        words[negative & ~there, place] = 0xFF
+    valid = None if not array.null_count else pa.array(array.is_valid()).buffers()[1]
+    return pa.Array.from_buffers(kind, rows, [valid, pa.py_buffer(words)])
