@@ -33,7 +33,7 @@ from lakedex.codec.avro import DATUM_FAILURES, check_element
 from lakedex.codec.avro_schema import avro_to_arrow
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 
-__all__ = ["ROWS_AT_ONCE", "decode_datums", "datum_schema", "decimals", "split_avro_block"]
+__all__ = ["ROWS_AT_ONCE", "datum_schema", "decimals", "decode_datums", "split_avro_block"]
 
 ROWS_AT_ONCE = 32_768
 _INT = struct.Struct(">i")

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakedex.errors import SchemaMismatchError
 
-__all__ = ["can_widen", "conform", "conform_array"]
+__all__ = ["can_widen", "conform", "conform_array", "conform_stored"]
 
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
@@ -79,6 +79,22 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         else:
             columns.append(conform_array(batch.column(position), field.type, field.name))
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Stored rows of an older schema in schema ``target``.
+
+    As :func:`conform`; besides, a column of whole numbers or dates may have become text since, which a writer has to
+    ask for and a reader has to take as it finds it.
+    """
+    columns = []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        place = target.get_field_index(name)
+        kind = array.type
+        is_plain = pa.types.is_integer(kind) or pa.types.is_date32(kind)
+        is_text = place >= 0 and pa.types.is_string(target.field(place).type) and is_plain
+        columns.append(array.cast(pa.string()) if is_text else array)
+    return conform(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), target)
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:

@@ -1,8 +1,8 @@
 """Log files of a data table as Arrow tables: which blocks count, and what each of them holds.
 
 A block counts when the instant in its header is committed and not after the instant that is read, unless a later
-command block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan). Blocks
-that a log compaction merged are read as well as the block that it made of them, which says the same once more.
+command block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan).
+Blocks that a log compaction merged are read as well as the block that it made of them, which says the same once more.
 
 Not read: blocks of partial updates. Blocks and files of change data are left out, as every snapshot does.
 """
@@ -34,7 +34,7 @@ HELD_BYTES = 64 << 20
 
 _HFILE_KEY_FIELD = "key"
 """Java blanks a field of this name in the values of an HFile, since its keys have it (``HoodieHFileDataBlock``)."""
-_DATA = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA")
+_COUNTED = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,8 @@ def read_log_files(
             if block.block_type == "COMMAND":
                 target = decode_command_block(block, opened.path).target_instant
                 kept = [entry for entry in kept if entry[1].header["INSTANT_TIME"] != target]
-            elif block.block_type in _DATA or block.block_type == "DELETE":
-                if counts(_required(block, "INSTANT_TIME", opened.path)):
-                    kept.append((opened, block))
+            elif block.block_type in _COUNTED and counts(_required(block, "INSTANT_TIME", opened.path)):
+                kept.append((opened, block))
     for opened, block in kept:
         yield _read_block(opened, block, columns)
 
@@ -129,20 +128,26 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     if block.header.get("IS_PARTIAL", "").lower() == "true":
         raise UnsupportedFeatureError(
             f"{path}: the block at byte {block.offset} holds partial updates (written by MERGE INTO with "
-            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Have Hudi compact "
-            "the table, or read it with Hudi",
+            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Have Hudi "
+            "compact the table, or read it with Hudi",
             feature="partial update log blocks",
         )
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)
-        return DeletedKeys(path, tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records))
+        return DeletedKeys(
+            path, tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records)
+        )
     if block.block_type == "PARQUET_DATA":
         rows = parquet_columns(content, columns, f"{path} (block at byte {block.offset})")
     else:
         text = _required(block, "SCHEMA", path)
-        rows = _hfile_rows(content, text, columns, path, block) if block.block_type == "HFILE_DATA" else decode_datums(
-            split_avro_block(content, path, block.content_offset), text, columns, path, block.content_offset
+        rows = (
+            _hfile_rows(content, text, columns, path, block)
+            if block.block_type == "HFILE_DATA"
+            else decode_datums(
+                split_avro_block(content, path, block.content_offset), text, columns, path, block.content_offset
+            )
         )
     if RECORD_KEY not in rows.schema.names:
         raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY}", ", ".join(rows.schema.names))

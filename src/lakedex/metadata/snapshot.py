@@ -63,7 +63,7 @@ class Snapshot:
             raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
         config = read_table_config(storage, base_path)
         data, own = _timelines(storage, base_path, config)
-        # Version 6 counts its metadata's log blocks by other rules; storage is listed instead, and nothing is pruned by it.
+        # Version 6 counts its metadata's log blocks by other rules: storage is listed instead, and no index is used.
         usable = frozenset[str]() if config.version < 8 else config.metadata_partitions
         store = MetadataStore(storage, base_path, data, own, usable, cache or MetadataCache())
         return cls(storage, base_path, config, data, store, as_of, read_optimized)

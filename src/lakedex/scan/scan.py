@@ -14,7 +14,7 @@ from lakedex.expr import columns_of, filter_rows, parse_predicate
 from lakedex.expr.nodes import Predicate
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file, read_footer
-from lakedex.layout.conform import conform
+from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
@@ -167,8 +167,10 @@ class _SliceReader:
         if self.merge is not None and item.log_files:
             yield from iter_merged_slice(self.storage, self.base_path, item, needed, self.merge)
         elif item.base_file is not None:
-            for stored in iter_base_file(self.storage, f"{self.base_path}/{item.base_file.relative_path}", needed.names):
-                yield conform(stored, needed)
+            for stored in iter_base_file(
+                self.storage, f"{self.base_path}/{item.base_file.relative_path}", needed.names
+            ):
+                yield conform_stored(stored, needed)
 
 
 @dataclass(frozen=True, slots=True)
