@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.codec.avro_columns import datum_schema, decode_datums, split_avro_block
+from lakedex.codec.avro_columns import Datums, datum_schema, decode_datums, split_avro_block
 from lakedex.codec.delete_block import decode_delete_block
 from lakedex.codec.hfile import HFileReader
 from lakedex.codec.log_block import LogBlock, decode_command_block, read_block_headers
@@ -171,7 +171,7 @@ def _hfile_rows(
             raise CorruptFileError(path, block.content_offset, f"a value of key {key!r}", "none")
         keys.append(key)
         datums.append(value)
-    rows = decode_datums(datums, text, columns, path, block.content_offset)
+    rows = decode_datums(Datums.of(datums), text, columns, path, block.content_offset)
     place = rows.schema.get_field_index(_HFILE_KEY_FIELD)
     if place >= 0 and pa.types.is_string(datum_schema(text, path).field(_HFILE_KEY_FIELD).type):
         texts = pa.array([key.decode("utf-8") for key in keys], pa.string())
