@@ -87,14 +87,12 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     As :func:`conform`; besides, a column of whole numbers or dates may have become text since, which a writer has to
     ask for and a reader has to take as it finds it.
     """
-    columns = []
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        place = target.get_field_index(name)
-        kind = array.type
-        is_plain = pa.types.is_integer(kind) or pa.types.is_date32(kind)
-        is_text = place >= 0 and pa.types.is_string(target.field(place).type) and is_plain
-        columns.append(array.cast(pa.string()) if is_text else array)
-    return conform(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), target)
+    for place, (name, array) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        wanted = target.get_field_index(name)
+        is_plain = pa.types.is_integer(array.type) or pa.types.is_date32(array.type)
+        if wanted >= 0 and is_plain and pa.types.is_string(target.field(wanted).type):
+            batch = batch.set_column(place, name, array.cast(pa.string()))
+    return conform(batch, target)
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
