@@ -6,8 +6,10 @@ import zipfile
 from pathlib import Path
 
 TABLES = Path(__file__).parent / "golden" / "tables"
+VERSION_6 = sorted(path.stem for path in TABLES.glob("v6_*.zip"))
 VERSION_8 = sorted(path.stem for path in TABLES.glob("v8_*.zip"))
 VERSION_9 = sorted(path.stem for path in TABLES.glob("v9_*.zip"))
+MERGE_ON_READ = sorted(path.stem for path in TABLES.glob("mor_*.zip"))
 
 
 def unpack(name: str, target: Path) -> Path:

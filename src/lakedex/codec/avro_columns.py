@@ -10,8 +10,9 @@
 
 In Hudi: ``HoodieAvroDataBlock`` (1.1.1).
 
-fastavro makes the values, many datums in one call, and Arrow takes them over as physical values; logical types are put
-on whole columns afterwards. Memory: the Python values of ``ROWS_AT_ONCE`` records besides the columns.
+Flat schemas are read column by column (:mod:`lakedex.codec.avro_vector`). Those with lists or maps go to fastavro, many
+datums in one call, whose values Arrow takes over. Both give physical values; logical types are put on whole columns
+afterwards. Memory: the Python values of ``ROWS_AT_ONCE`` records besides the columns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 from typing import Any
@@ -31,9 +32,10 @@ from fastavro.schema import SchemaParseException
 
 from lakedex.codec.avro import DATUM_FAILURES, check_element
 from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.avro_vector import Datums, FlatType, flat_type, read_columns
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 
-__all__ = ["ROWS_AT_ONCE", "datum_schema", "decimals", "decode_datums", "split_avro_block"]
+__all__ = ["ROWS_AT_ONCE", "Datums", "datum_schema", "decimals", "decode_datums", "split_avro_block"]
 
 ROWS_AT_ONCE = 32_768
 _INT = struct.Struct(">i")
@@ -41,8 +43,8 @@ _VERSIONS = (1, 2, 3)
 _DECIMAL_BYTES = 16
 
 
-def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 0) -> list[memoryview]:
-    """The datums of a block's content, as views of it.
+def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 0) -> Datums:
+    """The datums of a block's content.
 
     Raises:
         CorruptFileError: Sizes that do not fill the content, or another version.
@@ -55,26 +57,30 @@ def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 
         raise CorruptFileError(path, offset, f"data block version {_VERSIONS[-1]}", str(version))
     if not 0 <= records <= len(view) // _INT.size:
         raise CorruptFileError(path, offset + _INT.size, f"a record count within {len(view)} bytes", str(records))
-    datums = []
+    starts = []
     pos = 2 * _INT.size
+    size_at = _INT.unpack_from
     for _ in range(records):
+        # Each size tells where the next one is, so this is the one step that cannot be done for all records at once.
         start = pos + _INT.size
-        size = _INT.unpack_from(view, pos)[0] if start <= len(view) else -1
-        if not 0 <= size <= len(view) - start:
-            raise CorruptFileError(path, offset + pos, f"a datum within {len(view) - pos} bytes", f"{size} bytes")
+        size = size_at(view, pos)[0] if start <= len(view) else -1
+        if size < 0:
+            raise CorruptFileError(path, offset + pos, f"the size of a datum in {len(view) - pos} bytes", str(size))
+        starts.append(start)
         pos = start + size
-        datums.append(view[start:pos])
     if pos != len(view):
-        raise CorruptFileError(path, offset + pos, "the end of the data block", f"{len(view) - pos} more bytes")
-    return datums
+        expected = f"{records} datums in {len(view)} bytes"
+        raise CorruptFileError(path, offset + len(view), expected, f"datums of {pos} bytes")
+    begin = np.array(starts, np.int64)
+    return Datums(view, begin, np.append(begin[1:] - _INT.size, pos)[: len(begin)])
 
 
 @lru_cache(maxsize=256)
-def _prepared(text: str) -> tuple[pa.Schema, Any]:
-    """Arrow schema of a record, and what fastavro reads an array of such records by."""
+def _prepared(text: str) -> tuple[pa.Schema, Any, FlatType | None]:
+    """Arrow schema of a record, what fastavro reads an array of such records by, and the record if it is a flat one."""
     node = json.loads(text)
     schema = avro_to_arrow(node)
-    return schema, parse_schema({"type": "array", "items": _physical(node, count())})
+    return schema, parse_schema({"type": "array", "items": _physical(node, count())}), flat_type(node)
 
 
 def datum_schema(text: str, path: str = "", offset: int = 0) -> pa.Schema:
@@ -87,7 +93,7 @@ def datum_schema(text: str, path: str = "", offset: int = 0) -> pa.Schema:
     return _prepare(text, path, offset)[0]
 
 
-def _prepare(text: str, path: str, offset: int) -> tuple[pa.Schema, Any]:
+def _prepare(text: str, path: str, offset: int) -> tuple[pa.Schema, Any, FlatType | None]:
     try:
         return _prepared(text)
     except CorruptFileError as error:
@@ -120,13 +126,11 @@ def _physical(node: Any, numbers: count[int]) -> Any:
     return plain
 
 
-def decode_datums(
-    datums: Sequence[bytes | memoryview], text: str, columns: Collection[str], path: str = "", offset: int = 0
-) -> pa.Table:
+def decode_datums(datums: Datums, text: str, columns: Collection[str], path: str = "", offset: int = 0) -> pa.Table:
     """Some columns of records of one schema.
 
     Args:
-        datums: Avro binary form of each record.
+        datums: The records in Avro's binary form.
         text: The schema of all of them, as JSON.
         columns: Names of the columns; those that the schema lacks are left out.
         path: Named in errors.
@@ -139,30 +143,38 @@ def decode_datums(
         CorruptFileError: Bytes that do not fit the schema.
         UnsupportedFeatureError: A type without counterpart in Arrow.
     """
-    schema, reader = _prepare(text, path, offset)
+    schema, reader, flat = _prepare(text, path, offset)
     wanted = pa.schema([field for field in schema if field.name in columns])
-    plain = pa.struct([field.with_type(_plain_type(field.type)) for field in wanted])
+    plain = pa.schema([field.with_type(_plain_type(field.type)) for field in schema])
     batches = []
     for start in range(0, len(datums), ROWS_AT_ONCE):
-        part = datums[start : start + ROWS_AT_ONCE]
-        rows = _read_array(part, reader, path, offset)
+        part = datums.slice(start, ROWS_AT_ONCE)
         try:
-            values = pa.array(rows, plain)
-            arrays = [_logical(values.field(i), field.type) for i, field in enumerate(wanted)]
+            if flat is not None:
+                types = dict(zip(plain.names, plain.types, strict=True))
+                values = read_columns(part, flat, types, wanted.names)
+            else:
+                rows = _read_array(part, reader, path, offset)
+                struct = pa.array(rows, pa.struct([plain.field(name) for name in wanted.names]))
+                values = {name: struct.field(name) for name in wanted.names}
+            arrays = [_logical(values[field.name], field.type) for field in wanted]
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
-            raise CorruptFileError(path, offset, "values of the block's schema", str(error)) from error
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=wanted) if len(wanted) else None)
-    return pa.Table.from_batches([batch for batch in batches if batch is not None], wanted)
+            if isinstance(error, CorruptFileError):
+                raise
+            raise CorruptFileError(path, offset, "Avro records of the block's schema", str(error)) from error
+        if len(wanted):
+            batches.append(pa.RecordBatch.from_arrays(arrays, schema=wanted))
+    return pa.Table.from_batches(batches, wanted)
 
 
-def _read_array(datums: Sequence[bytes | memoryview], reader: Any, path: str, offset: int) -> list[Any]:
+def _read_array(datums: Datums, reader: Any, path: str, offset: int) -> list[Any]:
     """All datums in one call: together, between their number and a zero, they are an Avro array."""
     head, rest = bytearray(), len(datums) << 1
     while rest > 0x7F:
         head.append(rest & 0x7F | 0x80)
         rest >>= 7
     head.append(rest)
-    stream = io.BytesIO(b"".join((head, *datums, b"\0")))
+    stream = io.BytesIO(b"".join((head, *datums.parts(), b"\0")))
     try:
         rows: Any = schemaless_reader(stream, reader, None)
     except DATUM_FAILURES as error:

@@ -202,7 +202,7 @@ def read_block_headers(fetch: Fetch, size: int, path: str = "", *, skip_torn: bo
 
 
 def _is_torn(source: _Source, offset: int) -> bool:
-    """Whether the bytes at an offset are what an interrupted writer leaves (``HoodieLogFileReader.isBlockCorrupted``)."""
+    """Whether an interrupted writer left these bytes (``HoodieLogFileReader.isBlockCorrupted``)."""
     left = source.size - offset
     if left < len(_MAGIC):
         return True

@@ -43,7 +43,7 @@ def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
         raise UnsupportedFeatureError(
             f"cannot evaluate {unknown[0]!r} outside Spark: filter with a Spark DataFrame instead", feature=unknown[0]
         )
-    return _per_batch(data, lambda batch: truth(predicate, batch), pa.bool_())
+    return _per_batch(data, lambda batch: _column(truth(predicate, batch), batch), pa.bool_())
 
 
 def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
@@ -56,6 +56,11 @@ def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
         UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
     """
     return pc.fill_null(truth_of_rows(predicate, data), False)
+
+
+def _column(value: Any, batch: pa.RecordBatch) -> Any:
+    """A comparison of constants is one value for all rows."""
+    return value if isinstance(value, pa.Array) else pa.repeat(value, batch.num_rows)
 
 
 def evaluate_scalar(

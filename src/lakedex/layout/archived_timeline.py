@@ -1,4 +1,4 @@
-"""When archived instants completed, from the history of timeline layout 2 (``HoodieArchivedTimeline``, ``LSMTimeline``).
+"""When archived instants completed, from the history of timeline layout 2 (``ArchivedTimelineV2``, ``LSMTimeline``).
 
 ``.hoodie/timeline/history`` holds Parquet files with a row for each archived instant. ``_version_`` names the manifest
 that is in force, and the manifest the files; where ``_version_`` is missing the newest manifest counts. A file that no

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakedex.errors import SchemaMismatchError
 
-__all__ = ["can_widen", "conform", "conform_array"]
+__all__ = ["can_widen", "conform", "conform_array", "conform_stored"]
 
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
@@ -79,6 +79,20 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         else:
             columns.append(conform_array(batch.column(position), field.type, field.name))
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Stored rows of an older schema in schema ``target``.
+
+    As :func:`conform`; besides, a column of whole numbers or dates may have become text since, which a writer has to
+    ask for and a reader has to take as it finds it.
+    """
+    for place, (name, array) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        wanted = target.get_field_index(name)
+        is_plain = pa.types.is_integer(array.type) or pa.types.is_date32(array.type)
+        if wanted >= 0 and is_plain and pa.types.is_string(target.field(wanted).type):
+            batch = batch.set_column(place, name, array.cast(pa.string()))
+    return conform(batch, target)
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:

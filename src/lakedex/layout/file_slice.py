@@ -7,12 +7,12 @@ committed; a file group that a completed replace commit names is gone from then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "find_slices", "latest_slices"]
+__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "find_slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +89,6 @@ class SliceRules:
     logs_name_base: bool = False
     pending_compactions: frozenset[str] = frozenset()
     base_files_only: bool = False
-
-
-def latest_slices(
-    listing: Mapping[str, Mapping[str, int]],
-    is_committed: Callable[[str], bool],
-    completion_time: Callable[[str], str | None],
-    replaced: Mapping[tuple[str, str], str] | Iterable[tuple[str, str]] = (),
-    as_of: str | None = None,
-) -> list[FileSlice]:
-    """:func:`find_slices` by the rules of version 8 and later."""
-    rules = SliceRules(
-        is_committed=is_committed, completion_time=completion_time, replaced=frozenset(replaced), as_of=as_of
-    )
-    return find_slices(listing, rules)
 
 
 def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> list[FileSlice]:

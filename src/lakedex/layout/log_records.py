@@ -1,8 +1,8 @@
 """Log files of a data table as Arrow tables: which blocks count, and what each of them holds.
 
 A block counts when the instant in its header is committed and not after the instant that is read, unless a later
-command block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan). Blocks
-that a log compaction merged are read as well as the block that it made of them, which says the same once more.
+command block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan).
+Blocks that a log compaction merged are read as well as the block that it made of them, which says the same once more.
 
 Not read: blocks of partial updates. Blocks and files of change data are left out, as every snapshot does.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.codec.avro_columns import datum_schema, decode_datums, split_avro_block
+from lakedex.codec.avro_columns import Datums, datum_schema, decode_datums, split_avro_block
 from lakedex.codec.delete_block import decode_delete_block
 from lakedex.codec.hfile import HFileReader
 from lakedex.codec.log_block import LogBlock, decode_command_block, read_block_headers
@@ -34,7 +34,7 @@ HELD_BYTES = 64 << 20
 
 _HFILE_KEY_FIELD = "key"
 """Java blanks a field of this name in the values of an HFile, since its keys have it (``HoodieHFileDataBlock``)."""
-_DATA = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA")
+_COUNTED = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,8 @@ def read_log_files(
             if block.block_type == "COMMAND":
                 target = decode_command_block(block, opened.path).target_instant
                 kept = [entry for entry in kept if entry[1].header["INSTANT_TIME"] != target]
-            elif block.block_type in _DATA or block.block_type == "DELETE":
-                if counts(_required(block, "INSTANT_TIME", opened.path)):
-                    kept.append((opened, block))
+            elif block.block_type in _COUNTED and counts(_required(block, "INSTANT_TIME", opened.path)):
+                kept.append((opened, block))
     for opened, block in kept:
         yield _read_block(opened, block, columns)
 
@@ -129,8 +128,8 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     if block.header.get("IS_PARTIAL", "").lower() == "true":
         raise UnsupportedFeatureError(
             f"{path}: the block at byte {block.offset} holds partial updates (written by MERGE INTO with "
-            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Have Hudi compact "
-            "the table, or read it with Hudi",
+            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Have Hudi "
+            "compact the table, or read it with Hudi",
             feature="partial update log blocks",
         )
     content = opened.content(block)
@@ -172,7 +171,7 @@ def _hfile_rows(
             raise CorruptFileError(path, block.content_offset, f"a value of key {key!r}", "none")
         keys.append(key)
         datums.append(value)
-    rows = decode_datums(datums, text, columns, path, block.content_offset)
+    rows = decode_datums(Datums.of(datums), text, columns, path, block.content_offset)
     place = rows.schema.get_field_index(_HFILE_KEY_FIELD)
     if place >= 0 and pa.types.is_string(datum_schema(text, path).field(_HFILE_KEY_FIELD).type):
         texts = pa.array([key.decode("utf-8") for key in keys], pa.string())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import avro_to_arrow
-from lakedex.errors import CorruptFileError, TableNotFoundError
+from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.archived_timeline import archived_completion_times
 from lakedex.layout.base_file import read_schema
@@ -70,10 +70,10 @@ class Snapshot:
         config = read_table_config(storage, base_path)
         cache = cache or MetadataCache()
         data, own = _timelines(storage, base_path, config, cache)
-        # Version 6 counts its metadata's log blocks by other rules; storage is listed instead, and nothing is pruned by it.
+        # Version 6 counts its metadata's log blocks by other rules: storage is listed instead, and no index is used.
         usable = frozenset[str]() if config.version < 8 else config.metadata_partitions
         store = MetadataStore(storage, base_path, data, own, usable, cache)
-        return cls(storage, base_path, config, data, store, as_of, read_optimized)
+        return cls(storage, base_path, config, data, store, as_of, read_optimized=read_optimized)
 
     @property
     def instant(self) -> str | None:

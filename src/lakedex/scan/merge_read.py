@@ -3,10 +3,10 @@
 Who wins for a record key is Hudi's to say (``BufferedRecordMergerFactory``, 1.1.1):
 
 * COMMIT_TIME_ORDERING: the record of the later block; a delete is a record too.
-* EVENT_TIME_ORDERING: the larger ordering value, the later record on a tie. A delete without ordering value (Java writes
-  the int 0, whatever the column's type is) beats everything before it, and everything after it beats that delete. Log
-  records are merged among themselves first and the winner with the base row, so a base row with a larger ordering value
-  comes back where such a delete was followed by a late record. That is what Java reads and compacts.
+* EVENT_TIME_ORDERING: the larger ordering value, the later record on a tie. A delete without ordering value (Java
+  writes the int 0, whatever the column's type is) beats everything before it, and everything after it beats that
+  delete. Log records are merged among themselves first and the winner with the base row, so a base row with a larger
+  ordering value comes back where such a delete was followed by a late record. Java reads and compacts it like that.
 
 Of several base rows of one key the first is merged and the others stay, as in Java.
 
@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file
-from lakedex.layout.conform import conform, conform_array
+from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_records import DataRows, DeletedKeys, read_log_files
 from lakedex.metadata.snapshot import Snapshot
@@ -115,9 +115,9 @@ class MergeSettings:
         return self.first_active is not None and instant < self.first_active and instant not in self.known
 
     @property
-    def ordering(self) -> list[pa.DataType]:
-        """Types of the ordering columns."""
-        return [self.schema.field(name).type for name in self.ordering_fields]
+    def ordering(self) -> pa.Schema:
+        """The ordering columns."""
+        return pa.schema([self.schema.field(name) for name in self.ordering_fields])
 
 
 def _check_merging(snapshot: Snapshot) -> None:
@@ -176,7 +176,7 @@ def iter_merged_slice(
         path = f"{base_path}/{item.base_file.relative_path}"
         rows = min(max(BATCH_ROWS, log.keys_count), _MAX_BATCH_ROWS)
         for stored in iter_base_file(storage, path, stored_schema.names, batch_rows=rows):
-            batch = log.mask_base(conform(stored, stored_schema))
+            batch = log.mask_base(conform_stored(stored, stored_schema))
             if batch.num_rows:
                 yield batch.select(needed.names)
     for batch in log.left():
@@ -203,24 +203,20 @@ class _Collected:
     def add_rows(self, found: DataRows) -> None:
         merge = self.merge
         for batch in found.rows.to_batches(max_chunksize=BATCH_ROWS):
-            ordering = [
-                sortable(self._column(batch, name, kind))
-                for name, kind in zip(merge.ordering_fields, merge.ordering, strict=True)
-            ]
+            by = conform_stored(batch, merge.ordering)
+            ordering = [sortable(column) for column in by.columns]
             deleted = _soft_deletes(batch, merge.delete_marker)
             # Without ordering value, or with an int 0, Java takes a deleted row for a delete of commit time.
             final = deleted & np.logical_and.reduce([_is_default(column) for column in ordering] or [deleted])
             keys = batch.column(batch.schema.get_field_index(RECORD_KEY)).cast(pa.string())
             numbers = np.arange(self.count, self.count + batch.num_rows, dtype=np.int64)
             self._add(keys, numbers, deleted, final, ordering)
-            self.rows.append(
-                conform(batch.select([n for n in self.needed.names if n in batch.schema.names]), self.needed)
-            )
+            self.rows.append(conform_stored(batch, self.needed))
             self.count += batch.num_rows
 
     def add_deletes(self, found: DeletedKeys) -> None:
         size = len(found.keys)
-        final, values = delete_values(found.ordering, self.merge.ordering, found.path)
+        final, values = delete_values(found.ordering, self.merge.ordering.types, found.path)
         gone = np.full(size, -1, np.int64)
         self._add(pa.array(found.keys, pa.string()), gone, np.ones(size, bool), final, [sortable(v) for v in values])
 
@@ -231,10 +227,6 @@ class _Collected:
         self.final.append(final)
         self.ordering.append(ordering)
 
-    def _column(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
-        place = batch.schema.get_field_index(name)
-        return pa.nulls(batch.num_rows, kind) if place < 0 else conform_array(batch.column(place), kind, name)
-
     def reduce(self) -> _MergedLog:
         """One record for each key."""
         if not self.keys:
@@ -242,7 +234,7 @@ class _Collected:
         encoded = pa.chunked_array(self.keys, pa.string()).combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         ordering = [pa.concat_arrays(parts) for parts in zip(*self.ordering, strict=True)]
-        row, deleted, final = (np.concatenate(part) for part in (self.row, self.deleted, self.final))
+        row, deleted, final = np.concatenate(self.row), np.concatenate(self.deleted), np.concatenate(self.final)
         if self.merge.mode == _EVENT_TIME:
             winner = _largest(codes, len(encoded.dictionary), row, final, ordering)
         else:

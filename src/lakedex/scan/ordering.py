@@ -1,7 +1,7 @@
 """Ordering values: which of two versions of a row is the newer, as Java compares them, on whole columns.
 
-Null is the smallest; an int that is null counts as 0, which is Java's default ordering value. NaN is the largest and -0.0
-is below 0.0 (``Double.compareTo``). Text compares by its UTF-8 bytes.
+Null is the smallest; an int that is null counts as 0, which is Java's default ordering value. NaN is the largest and
+-0.0 is below 0.0 (``Double.compareTo``). Text compares by its UTF-8 bytes.
 """
 
 from __future__ import annotations

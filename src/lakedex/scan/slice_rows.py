@@ -16,7 +16,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr import ColumnBounds, columns_of, filter_rows, prune
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.io.storage import Storage
-from lakedex.layout.conform import conform
+from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.row_groups import BaseFileReader, open_base_file
 from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
@@ -125,7 +125,7 @@ def iter_slice_rows(
         seen.bytes_read += source.bytes_of(leaves, groups)
         for stored in source.batches(leaves, groups, BATCH_ROWS):
             seen.rows += stored.num_rows
-            batch = _matching(reader.predicate, conform(stored, needed) if len(needed) else stored)
+            batch = _matching(reader.predicate, conform_stored(stored, needed) if len(needed) else stored)
             seen.matched += batch.num_rows
             if batch.num_rows:
                 yield batch.select(list(reader.names))

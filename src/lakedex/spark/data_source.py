@@ -31,6 +31,7 @@ from lakedex.io.fsspec_storage import open_storage
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.merge_read import MergeSettings
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.scan.slice_rows import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import snapshot_at
@@ -135,6 +136,7 @@ class _Reader(DataSourceReader):
             names=tuple(self._chosen.names),
             predicate=self._known,
             skipping=self._skipping,
+            merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
         )
 
     def _planned_on(self) -> Snapshot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakedex.expr import parse_filter_or_unknown
+from lakedex.errors import LakedexError
+from lakedex.expr import columns_of, parse_filter_or_unknown, parse_predicate
 from lakedex.expr.nodes import And, Predicate
-from lakedex.layout.file_slice import BaseFile
+from lakedex.expr.terms import unknown_texts
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.spark.file_index import Generation, PartitionColumns, file_index_frame
 from lakedex.spark.jvm import FileStatuses
+from lakedex.spark.merged import merged_frame
 from lakedex.spark.partitions import FolderValues, folder_values
 from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark
@@ -71,12 +75,27 @@ class _Group:
 
 
 def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool = False) -> DataFrame:
-    """A DataFrame of a snapshot; each filter put on it prunes files by the indexes."""
+    """A DataFrame of a snapshot; each filter put on it prunes files by the indexes.
+
+    Slices with log files are merged in Python. No filter reaches them before that: what the base file alone holds says
+    nothing about the merged rows.
+    """
+    slices = snapshot.slices()
+    merged = [item for item in slices if item.log_files]
+    frames = [] if merged and len(merged) == len(slices) else [_indexed_frame(spark, snapshot, case_sensitive)]
+    if merged:
+        frames.append(merged_frame(spark, snapshot, merged, read_columns(snapshot.schema)))
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _indexed_frame(spark: SparkSession, snapshot: Snapshot, case_sensitive: bool) -> DataFrame:
+    """The slices without log files, read by Spark."""
     frames = TableFrames(snapshot, case_sensitive)
     wanted = arrow_to_spark(read_columns(snapshot.schema))
     generations = [_generation(frames, group, wanted) for group in _groups(snapshot)]
     when = f"{snapshot.instant}+{snapshot.last_change}"
-    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case_sensitive}]"
+    kind = ",read_optimized" if snapshot.read_optimized else ""
+    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case_sensitive}{kind}]"
     return file_index_frame(
         spark, identity=identity, root=snapshot.base_path, table_schema=wanted, generations=generations
     )
@@ -84,7 +103,7 @@ def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool
 
 def _groups(snapshot: Snapshot) -> list[_Group]:
     """Files by physical schema, and by whether their folder tells the values of the partition columns."""
-    bases = snapshot.base_files()
+    bases = _plain_files(snapshot.slices())
     paths = sorted({base.partition for base in bases})
     known = folder_values(snapshot.config, snapshot.schema, paths)
     exact = set() if known is None else set(known.paths)
@@ -99,6 +118,10 @@ def _groups(snapshot: Snapshot) -> list[_Group]:
             groups[key] = _Group(schema, known if is_exact else None)
         groups[key].files.append(base)
     return list(groups.values()) or [_Group(read_columns(snapshot.schema), None)]
+
+
+def _plain_files(slices: Sequence[FileSlice]) -> list[BaseFile]:
+    return [item.base_file for item in slices if item.base_file is not None and not item.log_files]
 
 
 def _generation(frames: TableFrames, group: _Group, wanted: StructType) -> Generation:
@@ -138,13 +161,37 @@ def _generation(frames: TableFrames, group: _Group, wanted: StructType) -> Gener
 def planned_frame(
     spark: SparkSession, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None
 ) -> DataFrame:
-    """The rows of a plan's files, the condition applied to them."""
-    schemas = physical_schemas(snapshot, plan.files)
-    files = [
-        (f"{snapshot.base_path}/{base.relative_path}", arrow_to_spark(schema))
-        for base, schema in zip(plan.files, schemas, strict=True)
-    ]
-    frame = read_files(spark, files, arrow_to_spark(read_columns(snapshot.schema)))
+    """The rows of a plan's slices, the condition applied to them."""
+    whole = read_columns(snapshot.schema)
+    bases = _plain_files(plan.slices)
+    merged = [item for item in plan.slices if item.log_files]
+    frames = []
+    if bases or not merged:
+        files = [
+            (f"{snapshot.base_path}/{base.relative_path}", arrow_to_spark(schema))
+            for base, schema in zip(bases, physical_schemas(snapshot, bases), strict=True)
+        ]
+        frames.append(read_files(spark, files, arrow_to_spark(whole)))
+    if merged:
+        needed = whole if columns is None else _needed(whole, where, columns)
+        names = [f"`{name}`" for name in needed.names]
+        frames = [frame.select(*names) for frame in frames]
+        frames.append(merged_frame(spark, snapshot, merged, needed))
+    frame = reduce(DataFrame.unionAll, frames)
     if where is not None:
         frame = frame.where(where)
     return frame if columns is None else frame.select(*(f"`{name}`" for name in columns))
+
+
+def _needed(whole: pa.Schema, where: str | None, columns: Sequence[str]) -> pa.Schema:
+    """The result's columns and those of the condition; all of them where it cannot be told."""
+    wanted = set(columns)
+    if where is not None:
+        try:
+            predicate = parse_predicate(where, whole)
+        except LakedexError:
+            return whole
+        if unknown_texts(predicate):
+            return whole
+        wanted |= {column.path[0] for column in columns_of(predicate)}
+    return pa.schema([column for column in whole if column.name in wanted])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lakedex.engine import Engine
+from lakedex.errors import InvalidInputError
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot

@@ -6,8 +6,8 @@ Layout::
     <requested>.<action>.inflight           work in progress; a commit's is just <requested>.inflight
     <requested>_<completion>.<action>       done; without "_" one of layout 1, maybe taken over by an upgrade
 
-Times are 17 digits, ``yyyyMMddHHmmssSSS``, in the table's zone, and compare as text. In Hudi: InstantGeneratorV1 and V2,
-InstantFileNameParserV1 and V2, InstantComparatorV2, HoodieInstantTimeGenerator. Layout 1 is read, not written.
+Times are 17 digits, ``yyyyMMddHHmmssSSS``, in the table's zone, and compare as text. In Hudi: InstantGeneratorV1 and
+V2, InstantFileNameParserV1 and V2, InstantComparatorV2, HoodieInstantTimeGenerator. Layout 1 is read, not written.
 """
 
 from __future__ import annotations

@@ -128,14 +128,14 @@ class TableConfig:
         if not name:
             raise FormatError(f"hoodie.properties: {NAME} is missing")
         ordering = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")
-        layout = _number(raw, "hoodie.timeline.layout.version", 1)
+        layout = raw.get("hoodie.timeline.layout.version", "").strip()
         # Layout 1 has its instants in .hoodie itself, whatever else is set (HoodieTableMetaClient).
-        folder = "" if layout == 1 else "/" + (raw.get("hoodie.timeline.path", "").strip() or "timeline")
+        folder = "" if layout == "1" else "/" + (raw.get("hoodie.timeline.path", "").strip() or "timeline")
         return cls(
             name=name,
             database=raw.get("hoodie.database.name", "").strip(),
             version=_number(raw, "hoodie.table.version", 0),
-            layout_version=layout,
+            layout_version=_number(raw, "hoodie.timeline.layout.version", 1),
             table_type=raw.get("hoodie.table.type", "").strip() or "COPY_ON_WRITE",
             record_key_fields=split_list(raw.get("hoodie.table.recordkey.fields")),
             # The custom key generator keeps "field:SIMPLE,time:TIMESTAMP" here.

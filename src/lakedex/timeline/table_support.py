@@ -23,8 +23,8 @@ _VERSION_ADVICE: Final = {
     "Reading works",
 }
 _LAYOUTS: Final = {6: 1, 8: 2, 9: 2}
-"""Timeline layout of each version. Version 9 differs from 8 in what a writer must keep up (index versions, payloads), not
-in what a reader meets; version 6 in its timeline, and in how log files are named."""
+"""Timeline layout of each version that is read. Version 9 differs from 8 in what a writer must keep up (index versions,
+payloads), not in what a reader meets; version 6 in its timeline, and in how log files are named."""
 _WRITABLE_VERSIONS: Final = frozenset({8})
 _TABLE_TYPES: Final = frozenset({"COPY_ON_WRITE", "MERGE_ON_READ"})
 _MAINTAINED: Final = frozenset({"files", "column_stats", "partition_stats", "bloom_filters"})
@@ -112,8 +112,8 @@ def require_writable(config: TableConfig) -> None:
     if config.table_type != "COPY_ON_WRITE":
         raise _refuse(
             config,
-            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Reading works; write "
-            "it with Hudi",
+            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Reading works; "
+            "write it with Hudi",
             config.table_type,
         )
     _check_rows(config)

@@ -8,6 +8,7 @@ import pytest
 from lakedex.codec.log_block import (
     BLOCK_TYPES,
     HEADER_KEYS,
+    WINDOW_SIZE,
     LogBlock,
     RollbackCommand,
     decode_command_block,
@@ -220,3 +221,25 @@ def test_delete_block_damage(content: bytes, offset: int | None) -> None:
         decode_delete_block(content, "f", 50)
     assert caught.value.path == "f"
     assert offset is None or caught.value.offset == offset
+
+
+# ------------------------------------------------------------------------------------------- what a dead writer leaves
+@pytest.mark.parametrize("size", [3, WINDOW_SIZE + 100])
+def test_torn_blocks_are_skipped_where_that_is_asked_for(size: int) -> None:
+    whole = two_blocks(size)
+    first = encode_log_block("AVRO_DATA", HEADER, b"a" * size)
+    for cut in (1, 5, 6, 13, 14, 20, len(first) - 1):
+        torn = first[:cut]
+        # Less than a magic can only be told from other bytes where the file ends after it.
+        cases = [(whole + torn, 2), (torn, 0), *([(torn + whole, 2)] if cut >= len(b"#HUDI#") else [])]
+        for data, kept in cases:
+            assert len(read_block_headers(Fetches(data), len(data), skip_torn=True)) == kept
+            with pytest.raises(CorruptFileError):
+                read_block_headers(Fetches(data), len(data))
+
+
+def test_other_damage_stays_an_error() -> None:
+    whole = two_blocks()
+    for data in (b"x" * 60, whole + b"\0" * 60, b"x" + whole, whole[:14] + b"\0\0\0\2" + whole[18:]):
+        with pytest.raises(CorruptFileError):
+            read_block_headers(Fetches(data), len(data), skip_torn=True)

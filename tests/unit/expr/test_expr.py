@@ -287,6 +287,14 @@ def test_guards_hold() -> None:
     assert filter_rows(parse("n = 1 OR 10 / (n - 1) > 1"), TABLE).to_pylist() == [True, False, True]
 
 
+@pytest.mark.parametrize(
+    "sql, kept", [("1 = 0", False), ("1 < 2", True), ("1 IN (2, 3)", False), ("'a' LIKE 'a%'", True)]
+)
+def test_conditions_without_columns(sql: str, kept: bool) -> None:
+    assert filter_rows(parse(sql), TABLE).to_pylist() == [kept] * 3
+    assert filter_rows(parse(sql), TABLE.to_batches()[0]).to_pylist() == [kept] * 3
+
+
 def test_nested_fields_take_their_parents_nulls() -> None:
     struct = pa.StructArray.from_arrays([pa.array([1, 1], pa.int32())], ["x"], mask=pa.array([False, True]))
     table = pa.table({"st": struct})

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import SchemaMismatchError
-from lakedex.layout.conform import can_widen, conform, conform_array
+from lakedex.layout.conform import can_widen, conform, conform_array, conform_stored
 
 UTC = dt.UTC
 MOMENT = dt.datetime(2024, 1, 2, 3, 4, 5, 678000, UTC)
@@ -125,3 +125,20 @@ def test_values_under_a_null_do_not_come_up() -> None:
     assert found.to_pylist() == [{"x": 1}, None, {"x": 3}]
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 3]), inner, mask=pa.array([False, True, False]))
     assert conform_array(lists, pa.list_(pa.int64()), "c").to_pylist() == [[1], None, []]
+
+
+def test_stored_numbers_and_dates_that_became_text() -> None:
+    stored = pa.record_batch({"n": pa.array([-1, None], pa.int64()), "d": [dt.date(1899, 12, 31), None], "k": [1, 2]})
+    target = pa.schema([("d", pa.string()), ("n", pa.string()), ("k", pa.int64()), ("new", pa.string())])
+    assert conform_stored(stored, target).to_pydict() == {
+        "d": ["1899-12-31", None],
+        "n": ["-1", None],
+        "k": [1, 2],
+        "new": [None, None],
+    }
+    with pytest.raises(SchemaMismatchError, match="n"):
+        conform(stored, target)
+    with pytest.raises(SchemaMismatchError, match="f"):
+        conform_stored(pa.record_batch({"f": [1.5]}), pa.schema([("f", pa.string())]))
+    empty = stored.select([])
+    assert conform_stored(empty, empty.schema).num_rows == 2

@@ -1,12 +1,13 @@
 from collections.abc import Mapping
 
-from lakedex.layout.file_slice import BaseFile, FileSlice, latest_slices
+from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 
 DONE = {"001": "002", "003": "004", "005": "006", "020": "030"}
 
 
 def slices(files: Mapping[str, int], partition: str = "p", **more: object) -> list[FileSlice]:
-    return latest_slices({partition: files}, lambda i: i in DONE, DONE.get, **more)  # type: ignore[arg-type]
+    rules = SliceRules(is_committed=lambda i: i in DONE, completion_time=DONE.get, **more)  # type: ignore[arg-type]
+    return find_slices({partition: files}, rules)
 
 
 def base(file_id: str, instant: str, token: str = "0-0-0") -> str:
@@ -44,8 +45,8 @@ def test_as_of_hides_what_came_later() -> None:
 
 def test_replaced_groups_are_gone() -> None:
     files = {base("f-0", "001"): 5, base("g-0", "001"): 5}
-    assert [s.file_id for s in slices(files, replaced={("p", "f-0"): "003"})] == ["g-0"]
-    assert [s.file_id for s in slices(files, replaced=[("q", "f-0")])] == ["f-0", "g-0"]
+    assert [s.file_id for s in slices(files, replaced=frozenset({("p", "f-0")}))] == ["g-0"]
+    assert [s.file_id for s in slices(files, replaced=frozenset({("q", "f-0")}))] == ["f-0", "g-0"]
 
 
 def test_of_two_attempts_the_later_token() -> None:
@@ -77,5 +78,5 @@ def test_other_files_are_no_files_of_the_table() -> None:
 
 def test_ordered_by_partition_and_file_id() -> None:
     listing = {"q": {base("b-0", "001"): 1, base("a-0", "001"): 1}, "": {base("z-0", "001"): 1}, "p": {}}
-    found = latest_slices(listing, lambda _: True, lambda _: None)
+    found = find_slices(listing, SliceRules(is_committed=lambda _: True, completion_time=lambda _: None))
     assert [(s.partition, s.file_id) for s in found] == [("", "z-0"), ("q", "a-0"), ("q", "b-0")]

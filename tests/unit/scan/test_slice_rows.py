@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakedex.errors import SchemaMismatchError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.expr import parse_predicate
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
@@ -115,9 +115,9 @@ def test_it_pickles(folder: Path) -> None:
     assert item == SLICE
 
 
-def test_log_files_are_refused(folder: Path) -> None:
+def test_log_files_need_the_tables_settings(folder: Path) -> None:
     item = FileSlice("part", "f", "1", BASE, (LogFile("part", ".f_1.log.1_0-0-0", 1, "1"),))
-    with pytest.raises(UnsupportedFeatureError, match="file group f in part has log files"):
+    with pytest.raises(InvalidInputError, match="f.parquet has log files"):
         list(iter_slice_rows(reader(folder, None, "id"), item))
     assert list(iter_slice_rows(reader(folder, None, "id"), FileSlice("part", "f", "1", None))) == []
 

@@ -23,13 +23,13 @@ def test_our_own_tables() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hoodie__table__version": "6"}, r"table version is 6; .* upgrade it with Hudi 1\.0\.2"),
         ({"hoodie__table__version": "7"}, "version is 7.*half-way"),
         ({"hoodie__table__version": "5"}, "version is 5.*older"),
         ({"hoodie__table__version": "10"}, "version is 10.*newer"),
         ({"hoodie__table__version": ""}, "version is not given"),
         ({"hoodie__timeline__layout__version": "1"}, "layout is 1"),
-        ({"hoodie__table__type": "MERGE_ON_READ"}, "merge-on-read"),
+        ({"hoodie__table__version": "6"}, "version is 6|layout is 2, not 1"),
+        ({"hoodie__table__type": "APPEND_ONLY"}, "APPEND_ONLY table"),
         ({"hoodie__datasource__write__drop__partition__columns": "true"}, r"drop\.partition\.columns=true"),
         ({"hoodie__bootstrap__base__path": "/x"}, "bootstrap"),
         ({"hoodie__table__base__file__format": "ORC"}, "ORC"),
@@ -51,6 +51,11 @@ def test_neither_read_nor_written(changes: dict[str, str], message: str) -> None
             {"hoodie__table__version": "9"},
             r"version is 9; .* writes version 8 only; .*downgrade.*hoodie\.write\.auto\.upgrade=false.*Reading works",
         ),
+        (
+            {"hoodie__table__version": "6", "hoodie__timeline__layout__version": "1"},
+            r"table version is 6; .* upgrade it with Hudi 1\.0\.2.*Reading works",
+        ),
+        ({"hoodie__table__type": "MERGE_ON_READ"}, "merge-on-read.*Reading works"),
         ({"hoodie__table__cdc__enabled": "true"}, "change data capture"),
         ({"hoodie__populate__meta__fields": "false"}, "no meta columns"),
         ({"hoodie__partition__metafile__use__base__format": "true"}, "metafiles are Parquet"),
