@@ -185,7 +185,9 @@ class Maker:
         elif what == "unseen":
             # A commit of somebody who keeps no stats: its files have no records.
             listed = properties(self.path)["hoodie.table.metadata.partitions"]
-            gone = rng.choice([("column_stats",), ("bloom_filters",), ("column_stats", "bloom_filters", "partition_stats")])
+            gone = rng.choice(
+                [("column_stats",), ("bloom_filters",), ("column_stats", "bloom_filters", "partition_stats")]
+            )
             kept = [name for name in listed.split(",") if name not in gone]
             set_properties(self.path, {"hoodie.table.metadata.partitions": ",".join(kept)})
             table.upsert(self.frame(generation, rng.randint(1, self.rows)))
@@ -323,7 +325,9 @@ class Asker:
         if shape == 6:
             return self.unjudged(name, kind)
         if shape == 7:
-            same = [n for n in self.plain if self.made.kinds[n] == kind or (number(kind) and number(self.made.kinds[n]))]
+            same = [
+                n for n in self.plain if self.made.kinds[n] == kind or (number(kind) and number(self.made.kinds[n]))
+            ]
             return f"{name} {self.op()} {rng.choice(same)}"
         if shape == 8 and pa.types.is_boolean(kind):
             return rng.choice([name, f"NOT {name}", f"{name} IS TRUE", f"{name} IS NOT FALSE"])
@@ -339,15 +343,33 @@ class Asker:
     def computed(self, name: str, kind: pa.DataType) -> str:
         rng = self.rng
         if pa.types.is_integer(kind):
-            wide = ["BIGINT", "DOUBLE", "DECIMAL(25,2)", *(["DECIMAL(21,1)"] if kind.bit_width == 64 else ["INT", "DECIMAL(11,1)"])]
-            return rng.choice([f"CAST({name} AS {rng.choice(wide)})", f"coalesce({name}, 0)", f"{name} % 5", f"CASE WHEN {name} > 1 THEN {name} END"])
+            wide = [
+                "BIGINT",
+                "DOUBLE",
+                "DECIMAL(25,2)",
+                *(["DECIMAL(21,1)"] if kind.bit_width == 64 else ["INT", "DECIMAL(11,1)"]),
+            ]
+            return rng.choice(
+                [
+                    f"CAST({name} AS {rng.choice(wide)})",
+                    f"coalesce({name}, 0)",
+                    f"{name} % 5",
+                    f"CASE WHEN {name} > 1 THEN {name} END",
+                ]
+            )
         if pa.types.is_floating(kind):
-            return rng.choice([f"CAST({name} AS DOUBLE)", f"-{name}", f"{name} * 2", f"coalesce({name}, 0.0D)"]) if pa.types.is_float64(kind) else f"CAST({name} AS DOUBLE)"
+            return (
+                rng.choice([f"CAST({name} AS DOUBLE)", f"-{name}", f"{name} * 2", f"coalesce({name}, 0.0D)"])
+                if pa.types.is_float64(kind)
+                else f"CAST({name} AS DOUBLE)"
+            )
         if pa.types.is_decimal(kind):
             wider = f"DECIMAL({min(kind.precision + 4, 38)}, {kind.scale + 2})" if kind.precision <= 34 else "DOUBLE"
             return rng.choice([f"CAST({name} AS {wider})", f"CAST({name} AS DOUBLE)", f"-{name}"])
         if pa.types.is_string(kind):
-            return rng.choice([f"upper({name})", f"{name} || 'x'", f"coalesce({name}, 'b')", f"if({name} IS NULL, 'a', {name})"])
+            return rng.choice(
+                [f"upper({name})", f"{name} || 'x'", f"coalesce({name}, 'b')", f"if({name} IS NULL, 'a', {name})"]
+            )
         if pa.types.is_date32(kind):
             return rng.choice([f"CAST({name} AS TIMESTAMP)", f"coalesce({name}, DATE '2024-03-10')"])
         if pa.types.is_timestamp(kind):
@@ -357,7 +379,14 @@ class Asker:
     def unjudged(self, name: str, kind: pa.DataType) -> str:
         rng = self.rng
         if pa.types.is_string(kind):
-            return rng.choice([f"length({name}) {self.op()} {rng.randint(0, 5)}", f"substring({name}, 1, 1) = 'a'", f"{name} RLIKE '^a'", f"instr({name}, 'b') > 0"])
+            return rng.choice(
+                [
+                    f"length({name}) {self.op()} {rng.randint(0, 5)}",
+                    f"substring({name}, 1, 1) = 'a'",
+                    f"{name} RLIKE '^a'",
+                    f"instr({name}, 'b') > 0",
+                ]
+            )
         if pa.types.is_temporal(kind):
             return f"year({name}) {self.op()} {rng.choice([1969, 1970, 2024])}"
         if pa.types.is_binary(kind):
@@ -430,7 +459,11 @@ def _int(rng: random.Random, value: int, kind: pa.DataType) -> str:
 def _float(rng: random.Random, value: float, kind: pa.DataType) -> str:
     value = float(value)
     if rng.random() < 0.3 and math.isfinite(value):
-        value = float(np.nextafter(np.float32(value), np.float32(INF))) if pa.types.is_float32(kind) else math.nextafter(value, -INF)
+        value = (
+            float(np.nextafter(np.float32(value), np.float32(INF)))
+            if pa.types.is_float32(kind)
+            else math.nextafter(value, -INF)
+        )
     name = rng.choice(["DOUBLE", "FLOAT" if pa.types.is_float32(kind) else "DOUBLE"])
     if not math.isfinite(value):
         return f"CAST('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}' AS {name})"
@@ -467,7 +500,9 @@ def _string(rng: random.Random, value: Any, kind: pa.DataType) -> str:
     elif shape == 2:
         value = value[:256]
     elif shape == 3 and value:
-        value = value[:-1] + chr(ord(value[-1]) + 1 if ord(value[-1]) + 1 not in range(0xD800, 0xE000) and ord(value[-1]) < 0x10FFFF else 97)
+        value = value[:-1] + chr(
+            ord(value[-1]) + 1 if ord(value[-1]) + 1 not in range(0xD800, 0xE000) and ord(value[-1]) < 0x10FFFF else 97
+        )
     elif shape == 4 and rng.random() < 0.3:
         return rng.choice(["1", "12", "DATE '2024-03-10'", "TRUE"])
     return sql_text(value)
@@ -583,6 +618,14 @@ class Judged:
             told = "\n".join(str(self.rows.slice(row, 1).to_pylist()) for row in right if self.files[row] in lost)
             return f"files with matching rows are dropped: {[(name, by[name]) for name in lost]}\n{plan}\n{told[:4000]}"
         return None
+
+    def differs(self, sql: str, truth: list[int]) -> str | None:
+        """How the local filter's answer differs from ``truth``."""
+        own = self.matching(parse_predicate(sql, self.schema, timezone=self.made.zone))
+        if own is None or own == truth:
+            return None
+        rows = [self.rows.slice(row, 1).to_pylist() for row in sorted(set(own) ^ set(truth))[:2]]
+        return f"lakedex finds rows {own} instead of {truth}: {rows}"
 
     def _rows_differ(self, sql: str, predicate: Predicate) -> str | None:
         right = self.matching(predicate)

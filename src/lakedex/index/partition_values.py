@@ -75,9 +75,7 @@ def _typed(snapshot: Snapshot, table: SliceTable) -> dict[str, ColumnBounds]:
     # One folder per field: where a field is not known by name, no folder is sure to be whose it seems.
     fields: Sequence[str] = config.partition_fields if set(config.partition_fields) <= set(schema.names) else ()
     types = [schema.field(name).type for name in fields]
-    values, known = partition_values(
-        paths, fields, types, hive_style=config.hive_style, url_encode=config.url_encode
-    )
+    values, known = partition_values(paths, fields, types, hive_style=config.hive_style, url_encode=config.url_encode)
     found = {name: _exact(array, mask) for name, array, mask in zip(fields, values, known, strict=True)}
     found[PARTITION_PATH] = _exact(pa.array(paths, pa.string()), np.ones(len(paths), bool))
     return found

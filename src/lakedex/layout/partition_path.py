@@ -130,6 +130,10 @@ def _value_of(text: str | None, kind: pa.DataType) -> tuple[object, bool]:
     # The text must be the one that the value gives: "007" is no folder that the number 7 was written to.
     if value_text(pa.array([scalar.as_py()], kind))[0].as_py() != text:
         return None, False
-    if pa.types.is_float64(kind) and np.isfinite(scalar.as_py()) and float(np.float32(scalar.as_py())) != scalar.as_py():
+    if (
+        pa.types.is_float64(kind)
+        and np.isfinite(scalar.as_py())
+        and float(np.float32(scalar.as_py())) != scalar.as_py()
+    ):
         return None, False  # "0.1" may be what a float gave before the column became a double: 0.10000000149.
     return scalar.as_py(), True
