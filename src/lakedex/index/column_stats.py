@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
@@ -255,18 +255,18 @@ def partition_stat_of(record: Record | None, key_record: Record | None, kind: pa
     """The stat over a partition that a ``partition_stats`` record holds as far as it may be believed.
 
     ``isTightBound`` tells here whether the record replaces older ones, not whose it is, so the doubts about bounds of
-    others hold for all. Java leaves files that lack the column out of its counts; ``key_record``, the partition's
-    record of ``_hoodie_record_key``, counts all rows and shows it.
+    others hold for all. Java leaves files that have no stats of the column out of the record: files that lack the
+    column, but also those of a commit that did not index it. ``key_record``, the partition's record of
+    ``_hoodie_record_key``, counts all rows and shows both.
     """
     if record is None or key_record is None:
         return None
     payload = record["ColumnStatsMetadata"]
     if payload["nullCount"] is None or payload["valueCount"] is None or not _trusted(payload, kind):
         return None
-    stat = stat_of(record, kind)
-    if stat is None or stat.value_count == key_record["ColumnStatsMetadata"]["valueCount"]:
-        return stat
-    return replace(stat, null_count=-1) if not stat.all_null else None
+    if payload["valueCount"] != key_record["ColumnStatsMetadata"]["valueCount"]:
+        return None
+    return stat_of(record, kind)
 
 
 def _is_value_of(value: Any, kind: pa.DataType) -> bool:
