@@ -10,7 +10,7 @@ import datetime as dt
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from pathlib import Path
@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import filter_rows, parse_predicate
+from lakedex.expr import columns_of, filter_rows, parse_predicate
 from lakedex.expr.nodes import Predicate
-from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.types import META_COLUMNS
 from table_kit import properties, set_properties
@@ -36,6 +36,7 @@ DAY = 86_400_000_000
 YEAR_1, YEAR_9999 = -719_162, 2_932_896
 """The first and the last day that SQL text can name; columns go beyond."""
 
+KEYS = ("_hoodie_partition_path", "_hoodie_record_key")
 LONG = "prefix/" * 720
 SAME_256 = "k" * 260
 TEXTS = [
@@ -83,6 +84,15 @@ POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 """Column → type in the oldest files, and the values to draw from (physical ones for dates and times)."""
 
+
+def _tame(kind: pa.DataType, value: Any) -> bool:
+    if pa.types.is_date32(kind):
+        return -25_567 < value < YEAR_9999
+    if pa.types.is_timestamp(kind):
+        return value > -25_567 * DAY
+    return not pa.types.is_float32(kind) or math.isnan(value) or abs(value) not in (0.1, 1.1, 1e30)
+
+
 LATER: dict[str, tuple[int, pa.DataType, list[Any]]] = {
     "gi": (1, pa.int64(), [2**40, -(2**40)]),
     "gd": (2, pa.float64(), [0.5, -2.25, NAN, INF]),
@@ -93,6 +103,11 @@ LATER: dict[str, tuple[int, pa.DataType, list[Any]]] = {
 
 ADDED = {"gs": 1, "ga": 2}
 """Column → the generation that adds it."""
+
+TAME: dict[str, tuple[pa.DataType, list[Any]]] = {
+    name: (kind, [v for v in pool if _tame(kind, v)]) for name, (kind, pool) in POOLS.items()
+}
+"""What Java reads as it was written: no days before 1900 or after 9999, floats that widen to what they show."""
 
 PARTITIONS: list[tuple[tuple[str, ...], dict[str, tuple[pa.DataType, list[Any]]]]] = [
     ((), {}),
@@ -142,11 +157,18 @@ class Maker:
     path: Path
     writes: int = 7
     rows: int = 8
+    pools: Mapping[str, tuple[pa.DataType, list[Any]]] = field(default_factory=lambda: POOLS)
+    fields: Mapping[str, tuple[pa.DataType, list[Any]]] = field(default_factory=dict)
+    key_kind: pa.DataType = field(default_factory=pa.string)
+
+    def __post_init__(self) -> None:
+        self.ids = self.rng.sample(range(-50, 400), 60)
+        self.seen: dict[str, list[Any]] = {}
 
     def make(self) -> Made:
+        """Create the table and write to it."""
         rng = self.rng
-        names, fields = rng.choice(PARTITIONS)
-        self.fields = dict(fields)
+        names, self.fields = rng.choice(PARTITIONS)
         options = {"hoodie.parquet.small.file.limit": "0", "hoodie.datasource.insert.dup.policy": "drop"}
         if rng.random() < 0.25:
             options["hoodie.datasource.write.hive_style_partitioning"] = "false"
@@ -161,15 +183,13 @@ class Maker:
         if rng.random() < 0.2:
             options["hoodie.parquet.max.file.size"] = "20000"
         self.key_kind = rng.choice([pa.string(), pa.string(), pa.int64(), pa.date32(), STAMP, pa.decimal128(12, 4)])
-        self.ids = rng.sample(range(-50, 400), 60)
-        self.seen: dict[str, list[Any]] = {}
         table = Table.create(
             None, self.path, self.frame(0, 0).schema, record_key="id", partition_by=names, options=options
         )
         self.story = [f"partitioned by {names} {options}"]
         for number in range(self.writes):
             self.step(table, number, number * 3 // self.writes)
-        kinds = {name: kind for name, kind in leaves(table.schema)}
+        kinds = dict(leaves(table.schema))
         kinds |= {"_hoodie_record_key": pa.string(), "_hoodie_partition_path": pa.string()}
         whole = table.scan(columns=list(META_COLUMNS), skipping=False).to_arrow()
         for name in ("_hoodie_record_key", "_hoodie_partition_path"):
@@ -204,7 +224,7 @@ class Maker:
         for name, (kind, pool) in self.fields.items():
             columns[name] = array(self.some(name, pool, rows), kind)
         flat: dict[str, pa.Array] = {}
-        for name, (kind, pool) in POOLS.items():
+        for name, (kind, pool) in self.pools.items():
             if ADDED.get(name, 0) > generation:
                 continue
             values = pool
@@ -240,6 +260,19 @@ class Maker:
         chosen = [self.rng.choice(few) for _ in range(rows)]
         self.seen.setdefault(name, []).extend(v for v in chosen if v is not None)
         return chosen
+
+
+def made_of(table: Table, zone: str) -> Made:
+    """A table that somebody else wrote; literals come from what it holds."""
+    rows = table.scan(skipping=False).to_arrow()
+    kinds = {name: kind for name, kind in leaves(rows.schema) if name not in META_COLUMNS or name in KEYS}
+    seen: dict[str, list[Any]] = {}
+    for name, kind in kinds.items():
+        if not pa.types.is_nested(kind):
+            head, *path = name.split(".")
+            column = rows.column(head).combine_chunks()
+            seen[name] = physical((pc.struct_field(column, path) if path else column).drop_null())
+    return Made(table, kinds, seen, zone)
 
 
 def physical(values: pa.Array) -> list[Any]:
@@ -315,6 +348,10 @@ class Asker:
             return f"{name} IS {rng.choice(['', 'NOT '])}NULL"
         if shape in (1, 2):
             chosen = [self.literal(name) for _ in range(rng.choice([1, 2, 3, 9]))]
+            if pa.types.is_boolean(kind) or pa.types.is_string(kind):
+                # Spark has no common type of truth values and text.
+                other = {"'true'": "FALSE"} if pa.types.is_boolean(kind) else {"TRUE": "'b'"}
+                chosen = [other.get(text, text) for text in chosen]
             if rng.random() < 0.2:
                 chosen.append("NULL")
             return f"{name} {rng.choice(['', '', 'NOT '])}IN ({', '.join(chosen)})"
@@ -615,16 +652,22 @@ class Judged:
         lost = {self.files[row] for row in right} - kept
         if lost:
             by = {item.name: stage for item, stage in dropped}
-            told = "\n".join(str(self.rows.slice(row, 1).to_pylist()) for row in right if self.files[row] in lost)
+            told = "\n".join(self.shown(predicate, row) for row in right if self.files[row] in lost)
             return f"files with matching rows are dropped: {[(name, by[name]) for name in lost]}\n{plan}\n{told[:4000]}"
         return None
 
+    def shown(self, predicate: Predicate, row: int) -> str:
+        """The values in a row that a predicate speaks of; dates may lie beyond those of Python."""
+        heads = dict.fromkeys(column.path[0] for column in columns_of(predicate))
+        return ", ".join(f"{name} {self.rows.column(name).slice(row, 1).to_string()[:300]}" for name in heads)
+
     def differs(self, sql: str, truth: list[int]) -> str | None:
         """How the local filter's answer differs from ``truth``."""
-        own = self.matching(parse_predicate(sql, self.schema, timezone=self.made.zone))
+        predicate = parse_predicate(sql, self.schema, timezone=self.made.zone)
+        own = self.matching(predicate)
         if own is None or own == truth:
             return None
-        rows = [self.rows.slice(row, 1).to_pylist() for row in sorted(set(own) ^ set(truth))[:2]]
+        rows = [self.shown(predicate, row) for row in sorted(set(own) ^ set(truth))[:2]]
         return f"lakedex finds rows {own} instead of {truth}: {rows}"
 
     def _rows_differ(self, sql: str, predicate: Predicate) -> str | None:
@@ -642,9 +685,6 @@ class Judged:
             if found != wanted or count != len(right):
                 return f"with skipping={skipping} {found - wanted} too many, {wanted - found} missing, count {count}"
         return None
-
-
-KEYS = ("_hoodie_partition_path", "_hoodie_record_key")
 
 
 def keys_of(rows: pa.Table) -> list[tuple[str, ...]]:
