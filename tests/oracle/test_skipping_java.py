@@ -107,6 +107,20 @@ def test_java_stops_to_index_a_column(java: JavaJudge, tmp_path: Path) -> None:
     assert table.scan("n = 3").count() == 2
 
 
+def test_orders_of_java(java: JavaJudge, tmp_path: Path) -> None:
+    """Java merges a partition's bounds in the order of UTF-16 units, and of signed bytes."""
+
+    def rows(key: str, part: str, text: str, data: bytes) -> pa.Table:
+        return pa.table({"key": [key], "part": [part], "u": [text], "x": [data]})
+
+    first = pa.concat_tables([rows("1", "a", "😀", b"\x01\x80"), rows("2", "b", "b", b"\x7f")])
+    for data in (first, rows("3", "a", "Ａ", b"\x02"), rows("4", "a", "a", b"\x01\x10")):
+        java.write(tmp_path, data, "insert", partition="part", options=OPTIONS)
+    table = Table.open(tmp_path)
+    for where in ("u = '😀'", "u > 'Ａ'", "x = X'0110'", "x < X'0111'"):
+        assert table.scan(where).count() == 1, where
+
+
 @pytest.mark.parametrize("keys", ["date", "timestamp", "decimal"])
 def test_keys_whose_text_depends_on_the_writer(java: JavaJudge, tmp_path: Path, keys: str) -> None:
     """Only text, integers and booleans have one key text; a filter of the others is no proof."""

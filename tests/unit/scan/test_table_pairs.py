@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pairs import FOLDER, Case, load
 from tests.unit.expr.test_oracle import TYPES
 
 from lakedex import Table
 from lakedex.expr import parse_predicate
 from lakedex.expr.terms import unknown_texts
 from lakedex.scan.planner import INDEXES, plan_scan, read_columns
+from pairs import FOLDER, Case, load
 from table_kit import OWN_FILE, properties, set_properties
 
 CASES = [case for path in sorted(FOLDER.glob("*.pairs")) for case in load(path) if "table" in case.heads]
@@ -41,7 +41,7 @@ def build(folder: Path, settings: str, columns: str, files: tuple[str, ...]) -> 
     path = folder / f"t{build.cache_info().misses}"
     options = {**OWN_FILE, **{OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}}
     partition_by = given["partition_by"].split(",") if "partition_by" in given else ()
-    table = Table.create(None, path, pa.schema(kinds), record_key="id", partition_by=partition_by, options=options)
+    Table.create(None, path, pa.schema(kinds), record_key="id", partition_by=partition_by, options=options)
     listed = properties(path)["hoodie.table.metadata.partitions"].split(",")
     names: dict[str, str] = {}
     for line in files:
