@@ -44,6 +44,14 @@ def load_filters(store: MetadataStore, partition: str, file_names: Sequence[str]
             yield names[key], decode_bloom(payload["bloomFilter"], payload["type"], names[key])
 
 
+_PLAIN_KEYS = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
+"""Key generators whose key of one field is the field's value and nothing else."""
+
+_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
+"""Types whose values have one text in keys, whoever wrote it. Java's options decide the text of a date or timestamp,
+small decimals come as ``1E-8``, and equal floats have several (0.0 and -0.0, a float that became a double)."""
+
+
 @dataclass(frozen=True, slots=True)
 class BloomFilters:
     """Prunes files where the predicate ties the record key to some values. A slice with log files is kept."""
@@ -79,18 +87,16 @@ def _key_values(snapshot: Snapshot, predicate: Predicate) -> tuple[str, pa.Array
     """The record-key texts that a matching row can have, and the column that says so."""
     config, schema = snapshot.config, snapshot.schema
     candidates = [RECORD_KEY]
-    single = len(config.record_key_fields) == 1 and not config.key_generator.startswith("COMPLEX")
-    if single and config.record_key_fields[0] in schema.names:
+    plain = len(config.record_key_fields) == 1 and config.key_generator in _PLAIN_KEYS
+    if plain and config.record_key_fields[0] in schema.names:
         candidates.append(config.record_key_fields[0])
     for name in candidates:
         values = equality_values(predicate, name)
         if values is None:
             continue
         kind = pa.string() if name == RECORD_KEY else schema.field(name).type
-        # Equal floats have several texts (0.0 and -0.0, a float that became a double).
-        if pa.types.is_floating(kind):
+        if not any(test(kind) for test in _ONE_TEXT):
             continue
-        physical = pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
-        texts = value_text(pa.array(values, physical).cast(kind))
+        texts = value_text(pa.array(values, kind))
         return name, texts.filter(pc.not_equal(texts, ""))
     return None

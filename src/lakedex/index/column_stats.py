@@ -5,15 +5,16 @@ the key), so they are built from the data, never from footers: pyarrow leaves Na
 strings out of them altogether.
 
 Records that others wrote carry known faults (seen in Java 1.1.1, which copies footers): a float chunk with NaN becomes
-``[0.0, 0.0]``, a string chunk without footer stats becomes "all null". :func:`trusted` says what may be believed. Ours
-are told by ``isTightBound``, which Java leaves false in this partition and which changes nothing in its merge.
+``[0.0, 0.0]``, a string chunk without footer stats becomes "all null", merged bounds of text and bytes are in Java's
+orders, not in Spark's. :func:`stat_of` and :func:`partition_stat_of` say what may be believed. Ours are told by
+``isTightBound``, which Java leaves false in this partition and which changes nothing in its merge.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 
 from lakedex.codec.stats_value import stats_supported, unwrap_stat, wrap_stat
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.string_bounds import key_bounds, lower_bound, upper_bound
+from lakedex.layout.string_bounds import is_order_safe, key_bounds, lower_bound, upper_bound
 from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key, column_stats_prefix
 from lakedex.metadata.records import Record, stats_record
 from lakedex.metadata.store import MetadataStore
@@ -255,18 +256,18 @@ def partition_stat_of(record: Record | None, key_record: Record | None, kind: pa
     """The stat over a partition that a ``partition_stats`` record holds as far as it may be believed.
 
     ``isTightBound`` tells here whether the record replaces older ones, not whose it is, so the doubts about bounds of
-    others hold for all. Java leaves files that lack the column out of its counts; ``key_record``, the partition's
-    record of ``_hoodie_record_key``, counts all rows and shows it.
+    others hold for all. Java leaves files that have no stats of the column out of the record: files that lack the
+    column, but also those of a commit that did not index it. ``key_record``, the partition's record of
+    ``_hoodie_record_key``, counts all rows and shows both.
     """
     if record is None or key_record is None:
         return None
     payload = record["ColumnStatsMetadata"]
     if payload["nullCount"] is None or payload["valueCount"] is None or not _trusted(payload, kind):
         return None
-    stat = stat_of(record, kind)
-    if stat is None or stat.value_count == key_record["ColumnStatsMetadata"]["valueCount"]:
-        return stat
-    return replace(stat, null_count=-1) if not stat.all_null else None
+    if payload["valueCount"] != key_record["ColumnStatsMetadata"]["valueCount"]:
+        return None
+    return stat_of(record, kind)
 
 
 def _is_value_of(value: Any, kind: pa.DataType) -> bool:
@@ -294,10 +295,13 @@ def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
         return bool(payload["nullCount"] == payload["valueCount"] and payload["minValue"] is None)
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         return False  # The record does not say in which unit its numbers are.
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        # A chunk without footer stats counts as all null: nulls may be real or may be values nobody looked at.
-        return bool(payload["nullCount"] == 0)
-    return True
+    if pa.types.is_string(kind):
+        # A chunk without footer stats counts as all null: nulls may be real or may be values nobody looked at. Java
+        # merges bounds of chunks and files by String.compareTo, in UTF-16 order.
+        bounds = (unwrap_stat(payload[name], payload.get("valueType")) for name in ("minValue", "maxValue"))
+        return bool(payload["nullCount"] == 0) and all(isinstance(b, str) and is_order_safe(b) for b in bounds)
+    # ByteBuffer.compareTo takes bytes as signed.
+    return not pa.types.is_binary(kind)
 
 
 def merge_stats(column: str, stats: Sequence[ColumnStat]) -> ColumnStat:

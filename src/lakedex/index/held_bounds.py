@@ -21,6 +21,7 @@ from lakedex.index.column_stats import ColumnStat, bound_array
 from lakedex.metadata.file_view import FileView, MetadataFiles
 from lakedex.metadata.partitions import column_stats_prefix
 from lakedex.metadata.store import MetadataStore
+from lakedex.types import RECORD_KEY
 
 __all__ = ["HeldBounds", "Load", "Rows"]
 
@@ -131,7 +132,8 @@ class HeldBounds:
         if added is None:
             return None
         named: set[str] = set()
-        prefixes = [column_stats_prefix(name).encode() for name in self.columns]
+        # A partition's bounds are trusted by the count of its keys.
+        prefixes = [column_stats_prefix(name).encode() for name in {RECORD_KEY, *self.columns}]
         for layer in added:
             schema = layer.info["schema"].decode()
             for _, value in layer.scan_prefixes(prefixes):

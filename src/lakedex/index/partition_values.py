@@ -74,13 +74,15 @@ def _typed(snapshot: Snapshot, table: SliceTable) -> dict[str, ColumnBounds]:
     config, schema, paths = snapshot.config, snapshot.schema, table.partitions
     # One folder per field: where a field is not known by name, no folder is sure to be whose it seems.
     fields: Sequence[str] = config.partition_fields if set(config.partition_fields) <= set(schema.names) else ()
-    kinds = [schema.field(name).type for name in fields]
-    values, known = partition_values(paths, fields, kinds, hive_style=config.hive_style, url_encode=config.url_encode)
+    types = [schema.field(name).type for name in fields]
+    values, known = partition_values(paths, fields, types, hive_style=config.hive_style, url_encode=config.url_encode)
     found = {name: _exact(array, mask) for name, array, mask in zip(fields, values, known, strict=True)}
     found[PARTITION_PATH] = _exact(pa.array(paths, pa.string()), np.ones(len(paths), bool))
     return found
 
 
 def _exact(values: pa.Array, known: npt.NDArray[np.bool_]) -> ColumnBounds:
-    nulls = np.where(known, 0, -1).astype(np.int64)
-    return ColumnBounds(values, values, nulls, np.full(len(values), -1, np.int64))
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    nulls = np.where(known, is_null, -1).astype(np.int64)
+    # How many rows there are does not matter; of a null partition's, all are null.
+    return ColumnBounds(values, values, nulls, np.where(known & is_null, 1, -1).astype(np.int64))

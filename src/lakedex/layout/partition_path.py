@@ -74,44 +74,52 @@ def _distinct_parts(column: pa.Array, prefix: str, url_encode: bool) -> pa.Array
 
 
 def partition_values(
-    paths: Sequence[str], fields: Sequence[str], types: Sequence[pa.DataType], *, hive_style: bool, url_encode: bool
+    paths: Sequence[str],
+    fields: Sequence[str],
+    types: Sequence[pa.DataType],
+    *,
+    hive_style: bool = True,
+    url_encode: bool = True,
 ) -> tuple[list[pa.Array], list[npt.NDArray[np.bool_]]]:
-    """Typed values of each path, one array per field, and per field where the value is known.
+    """Typed values of each path, one array per field, and per field where the value is known; a known null is null.
 
-    A path that does not have one folder per field, or whose text is no value of the type, is unknown there:
-    old tables and other encodings exist, and a wrong guess would lose rows. Null and the empty string share
-    one folder, so that folder is unknown for strings too.
-
-    Args:
-        paths: partition paths.
-        fields: names of the partition fields.
-        types: their types.
-        hive_style: folders are ``field=value``.
-        url_encode: values are escaped. Text that looks like the other setting's is unknown.
+    A folder is known where a value gives just this text under the table's settings. All others are unknown: a path
+    that does not have one folder per field, text that is no value of the type, folders of other settings. Old tables
+    and other encodings exist, and a wrong guess would lose rows. Null and the empty string share one folder, so that
+    folder is unknown for strings and null for all others.
     """
     split = [path.split("/") if path else [] for path in paths]
     values: list[pa.Array] = []
     known: list[npt.NDArray[np.bool_]] = []
     for position, (field, kind) in enumerate(zip(fields, types, strict=True)):
-        column = [
-            _part_value(parts[position], field, kind, hive_style=hive_style, url_encode=url_encode)
-            if len(parts) == len(fields)
-            else (None, False)
+        texts = [
+            _text_of(parts[position], f"{field}=", hive_style, url_encode) if len(parts) == len(fields) else None
             for parts in split
         ]
+        column = [_value_of(text, kind) for text in texts]
         values.append(pa.array([value for value, _ in column], kind))
         known.append(np.array([is_known for _, is_known in column], dtype=bool))
     return values, known
 
 
-def _part_value(part: str, field: str, kind: pa.DataType, *, hive_style: bool, url_encode: bool) -> tuple[object, bool]:
-    prefix = f"{field}="
+def _text_of(part: str, prefix: str, hive_style: bool, url_encode: bool) -> str | None:
+    """The text of a value in a folder's name; None where the name is not one that the settings give."""
     if part.startswith(prefix) != hive_style:
+        return None
+    text = part.removeprefix(prefix) if hive_style else part
+    plain = unescape(text)
+    if text == DEFAULT_PARTITION:
+        return text
+    # Settings of old tables may be lost: what could be an escape counts neither as one nor as plain text.
+    stored = escape(plain) if url_encode else plain
+    return plain if stored == text else None
+
+
+def _value_of(text: str | None, kind: pa.DataType) -> tuple[object, bool]:
+    if text is None or pa.types.is_binary(kind):
         return None, False
-    text = part.removeprefix(prefix)
-    if text == DEFAULT_PARTITION or (not url_encode and _ESCAPED.search(text)):
-        return None, False
-    text = unescape(text)
+    if text == DEFAULT_PARTITION:
+        return None, not (pa.types.is_string(kind) or pa.types.is_large_string(kind))
     try:
         if pa.types.is_timestamp(kind):
             scalar = pa.scalar(int(text), pa.int64()).cast(kind)
@@ -122,4 +130,10 @@ def _part_value(part: str, field: str, kind: pa.DataType, *, hive_style: bool, u
     # The text must be the one that the value gives: "007" is no folder that the number 7 was written to.
     if value_text(pa.array([scalar.as_py()], kind))[0].as_py() != text:
         return None, False
+    if (
+        pa.types.is_float64(kind)
+        and np.isfinite(scalar.as_py())
+        and float(np.float32(scalar.as_py())) != scalar.as_py()
+    ):
+        return None, False  # "0.1" may be what a float gave before the column became a double: 0.10000000149.
     return scalar.as_py(), True

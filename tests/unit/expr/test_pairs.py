@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,27 +14,7 @@ from lakedex.expr import ColumnBounds, parse_predicate, prune
 from lakedex.expr.fold import fold_cast
 from lakedex.expr.keys import literal_array
 from lakedex.expr.nodes import Column, Literal
-
-FOLDER = Path(__file__).parents[2] / "pruning"
-Case = tuple[dict[str, str], list[str], str, str, str]
-
-
-def load(path: Path) -> Iterator[Case]:
-    columns: dict[str, str] = {}
-    files: list[str] = []
-    zone, sql = "UTC", ""
-    for line in path.read_text("utf-8").splitlines():
-        if line.startswith("# columns: "):
-            columns = dict(c.split(" ") for c in re.split(r", ", line[11:]))
-            files = []
-        elif line.startswith("# file: "):
-            files.append(line[8:])
-        elif line.startswith("# timezone: "):
-            zone = line[12:]
-        elif line.endswith(";"):
-            sql = line[:-1]
-        elif line:
-            yield columns, list(files), zone, sql, line
+from pairs import FOLDER, Case, load
 
 
 def field(path: list[str], kind: str) -> pa.Field:
@@ -52,7 +30,7 @@ def bound(text: str, data_type: pa.DataType) -> pa.Array:
     return literal_array(fold_cast(Literal(text, pa.string()), data_type, "UTC")).cast(data_type)
 
 
-def bounds_of(files: list[str], column: Column) -> ColumnBounds:
+def bounds_of(files: Sequence[str], column: Column) -> ColumnBounds:
     low, high, nulls, rows = [], [], [], []
     for line in files:
         head, *parts = line.split(" | ")
@@ -68,17 +46,18 @@ def bounds_of(files: list[str], column: Column) -> ColumnBounds:
     return ColumnBounds(pa.concat_arrays(low), pa.concat_arrays(high), np.array(nulls), np.array(rows))
 
 
-CASES = [case for path in sorted(FOLDER.glob("*.pairs")) for case in load(path)]
+CASES = [case for path in sorted(FOLDER.glob("*.pairs")) for case in load(path) if "table" not in case.heads]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[3])
-def test_kept_files(case: Any) -> None:
-    columns, files, zone, sql, expected = case
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.where)
+def test_kept_files(case: Case) -> None:
+    columns = dict(c.split(" ") for c in re.split(r", ", case.heads["columns"]))
     schema = pa.schema([field(name.split("."), kind) for name, kind in columns.items()])
-    predicate = parse_predicate(sql, schema, timezone=zone)
-    keep = prune(predicate, lambda column: bounds_of(files, column), len(files))
-    names = [line.split(" ")[0] for line in files]
-    assert [n for n, k in zip(names, keep, strict=True) if k] == (expected.split() if expected != "-" else [])
+    predicate = parse_predicate(case.sql, schema, timezone=case.heads.get("timezone", "UTC"))
+    keep = prune(predicate, lambda column: bounds_of(case.files, column), len(case.files))
+    names = [line.split(" ")[0] for line in case.files]
+    kept = [n for n, k in zip(names, keep, strict=True) if k]
+    assert kept == (case.expected.split() if case.expected != "-" else [])
 
 
 def test_there_are_cases() -> None:

@@ -193,6 +193,9 @@ def foreign(kind: pa.DataType, low: Any, high: Any, nulls: int, rows: int = 10, 
         (pa.string(), None, None, 10),  # Either all null, or a value too long for the footer's statistics.
         (pa.binary(), None, None, 10),
         (pa.string(), "a", "b", 3),
+        (pa.string(), "a", "\uff21", 0),  # The largest in UTF-16 order, which is not that of UTF-8.
+        (pa.string(), "\U0001f600", "\uff21", 0),
+        (pa.binary(), b"\x01\x80", b"\x02", 0),  # The smallest of signed bytes; b"\x01\x10" is smaller.
         (pa.timestamp("ms", "UTC"), 1, 2, 0),
         (pa.int32(), None, None, 0),
         (pa.int32(), 1, None, 0),
@@ -211,8 +214,7 @@ def test_what_others_wrote_is_not_believed(kind: pa.DataType, low: Any, high: An
         (pa.decimal128(10, 2), Decimal("1.25"), Decimal(3), 0),
         (pa.date32(), 1, 2, 0),
         (pa.timestamp("us", "UTC"), 1, 2, 0),
-        (pa.string(), "a", "b", 0),
-        (pa.binary(), b"a", b"b", 0),
+        (pa.string(), "a", "\ud7ff", 0),
     ],
     ids=str,
 )

@@ -1,0 +1,59 @@
+"""Whatever the table and the condition: no index drops a file with a matching row.
+
+``LAKEDEX_HYPOTHESIS_PROFILE=deep ./dev test tests/properties/test_skipping.py`` asks 100,000 predicates of 500 tables.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from skipping_kit import Asker, Judged, Maker, smallest
+
+DEEP = settings.default.max_examples >= 5000
+TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (4, 90)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_fsync() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+DROPPED: Counter[str] = Counter()
+"""How many files each index dropped, over all cases: a test of dropping in which nothing is dropped tests nothing."""
+
+
+# A predicate that fails is cut down by ``smallest``; Hypothesis could only look for a smaller number.
+@settings(max_examples=TABLES, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_index_drops_a_file_with_a_matching_row(seed: int) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Maker(rng, Path(folder) / "t").make()
+        judged = Judged(made)
+        asker = Asker(rng, made)
+        for number in range(PREDICATES):
+            condition = asker.condition()
+            wrong = judged.check(condition.sql, rows=number % 10 == 0)
+            if wrong:
+                found = smallest(condition, lambda sql: judged.check(sql, rows=True))
+                pytest.fail(f"seed {seed}: {judged.check(found.sql, rows=True)}\nwhere {found.sql}\n{made}")
+        DROPPED.update({**judged.dropped, "asked": judged.asked, "tables": 1})
+
+
+def test_each_index_dropped_files() -> None:
+    if not DROPPED:
+        test_no_index_drops_a_file_with_a_matching_row()
+    assert {"partition", "partition_stats", "column_stats", "bloom_filters"} <= DROPPED.keys()
+    stages = [DROPPED[name] for name in DROPPED if name not in ("asked", "tables")]
+    assert sum(stages) > 1.5 * DROPPED["asked"], DROPPED

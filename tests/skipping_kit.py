@@ -1,0 +1,707 @@
+"""Random tables and random predicates over them, from a seed: what the tests of file skipping share.
+
+Values come from pools of awkward ones; each write takes few of them, so that bounds of files differ and decide. Literals
+come mostly from the values that the table was given, and from their neighbours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex import Table
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr import columns_of, filter_rows, parse_predicate
+from lakedex.expr.nodes import Predicate
+from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.types import META_COLUMNS
+from table_kit import properties, set_properties
+
+NAN, INF = math.nan, math.inf
+ZONES = ("UTC", "Asia/Seoul", "America/New_York", "+05:30")
+STAMP, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+NESTED = pa.struct([("b", pa.struct([("c", pa.int32()), ("d", pa.string())])), ("e", pa.float64())])
+DAY = 86_400_000_000
+YEAR_1, YEAR_9999 = -719_162, 2_932_896
+"""The first and the last day that SQL text can name; columns go beyond."""
+
+KEYS = ("_hoodie_partition_path", "_hoodie_record_key")
+LONG = "prefix/" * 720
+SAME_256 = "k" * 260
+TEXTS = [
+    "", "a", "ab", "abc", "abcd", "b", "a_c", "a%c", "a\\c", "it's", "é", "\ud7ff", "\ue000", "Ａ", "\uffff", "😀", "😀x",
+    "\U0010ffff", "z\u0000", LONG + "a", LONG + "b", SAME_256 + "a", SAME_256 + "b", "\U0010ffff" * 300,
+    "x" * 255 + "\uffff" + "y", "TRUE", "12", "2024-03-10",
+]  # fmt: skip
+FLOATS = [0.0, -0.0, 1.5, -2.25, 1.1, 0.1, NAN, NAN, INF, -INF, 1e30, -1e30, 16777217.0, 5e-324, 7.0]
+BYTES = [b"", b"\x00", b"a", b"ab", b"\x7f", b"\x80", b"\xff", b"\xff\xff", b"\x80" * 5000]
+DAYS = [0, -1, 19_792, 19_793, 19_794, YEAR_1, YEAR_9999, -141_428, 3_700_000, -800_000]
+MICROS = [
+    0, -1, 1, 1_710_030_600_000_000, 1_710_030_600_000_001, 1_710_054_000_000_000, 1_710_140_400_000_000,
+    19_793 * DAY, 19_794 * DAY - 1, -62_135_596_800_000_000 + DAY, 253_402_300_799_999_999 - DAY, -3_786_825_600_000_000,
+]  # fmt: skip
+
+POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "o": (pa.bool_(), [True, False]),
+    "y": (pa.int8(), [-128, -1, 0, 1, 5, 127]),
+    "h": (pa.int16(), [-32768, -1, 0, 1, 300, 32767]),
+    "i": (pa.int32(), [-(2**31), -3, -1, 0, 1, 2, 7, 12, 2**31 - 1]),
+    "l": (pa.int64(), [-(2**63), -3, 0, 1, 2, 2**53, 2**53 + 1, 2**63 - 1]),
+    "f": (pa.float32(), FLOATS),
+    "d": (pa.float64(), FLOATS),
+    "m": (pa.decimal128(10, 2), ["0.00", "1.50", "-1.50", "9.99", "10.00", "99999999.99", "-99999999.99"]),
+    "w": (pa.decimal128(38, 18), ["0", "1.5", "-1.000000000000000001", "99999999999999999999.999999999999999999"]),
+    "v": (pa.decimal128(20, 0), ["0", "12345678901234567890", "-99999999999999999999", "7"]),
+    "k": (pa.decimal128(30, 15), ["0", "123456789012345.123456789012345", "-0.000000000000001", "7"]),
+    "s": (pa.string(), TEXTS),
+    "u": (pa.string(), ["\ud7ff", "\ue000", "Ａ", "\uffff", "😀", "𐀀", "a😀", "aＡ", "é", "e\u0301"]),
+    "x": (pa.binary(), BYTES),
+    "dt": (pa.date32(), DAYS),
+    "ts": (STAMP, MICROS),
+    "n": (LOCAL, MICROS),
+    "a.b.c": (pa.int32(), [-3, 0, 1, 2, 7]),
+    "a.b.d": (pa.string(), ["", "a", "ab", "b", "😀"]),
+    "a.e": (pa.float64(), FLOATS),
+    "gi": (pa.int32(), [-3, 0, 1, 2, 7, 2**31 - 1]),
+    "gd": (pa.int32(), [-3, 0, 1, 2, 7, 2**31 - 1]),
+    "gf": (pa.float32(), FLOATS),
+    "gm": (pa.decimal128(6, 2), ["0.00", "1.50", "-1.50", "9999.99"]),
+    "gs": (pa.string(), TEXTS),
+    "ga": (pa.int32(), [-3, 0, 1, 2, 7]),
+    "li": (pa.list_(pa.int32()), [[], [1], [1, 2]]),
+    "mp": (pa.map_(pa.string(), pa.int64()), [[], [("a", 1)], [("a", 1), ("b", None)]]),
+}
+"""Column → type in the oldest files, and the values to draw from (physical ones for dates and times)."""
+
+
+def _tame(kind: pa.DataType, value: Any) -> bool:
+    if pa.types.is_date32(kind):
+        return -25_567 < value < YEAR_9999
+    if pa.types.is_timestamp(kind):
+        return value > -25_567 * DAY
+    return not pa.types.is_float32(kind) or math.isnan(value) or abs(value) not in (0.1, 1.1, 1e30)
+
+
+LATER: dict[str, tuple[int, pa.DataType, list[Any]]] = {
+    "gi": (1, pa.int64(), [2**40, -(2**40)]),
+    "gd": (2, pa.float64(), [0.5, -2.25, NAN, INF]),
+    "gf": (2, pa.float64(), [0.1, 1.1, 1e300]),
+    "gm": (1, pa.decimal128(12, 2), ["9999999999.99"]),
+}
+"""Column → from which generation on it is wider, to what, and what else it may hold then."""
+
+ADDED = {"gs": 1, "ga": 2}
+"""Column → the generation that adds it."""
+
+TAME: dict[str, tuple[pa.DataType, list[Any]]] = {
+    name: (kind, [v for v in pool if _tame(kind, v)]) for name, (kind, pool) in POOLS.items()
+}
+"""What Java reads as it was written: no days before 1900 or after 9999, floats that widen to what they show."""
+
+PARTITIONS: list[tuple[tuple[str, ...], dict[str, tuple[pa.DataType, list[Any]]]]] = [
+    ((), {}),
+    (("p",), {"p": (pa.string(), ["a", "b c", "é=%", "p=a", "a%41", "aA", "a/b", "", None])}),
+    (("p",), {"p": (pa.int32(), [-3, 0, 7, 12, None])}),
+    (("p",), {"p": (pa.date32(), [0, 19_792, 19_793, -1, None])}),
+    (("p",), {"p": (STAMP, [0, -1, 1_710_030_600_000_000, None])}),
+    (("p",), {"p": (pa.bool_(), [True, False, None])}),
+    (("p",), {"p": (pa.decimal128(8, 3), ["0.000", "-1.500", "7.000", None])}),
+    (("p",), {"p": (pa.float64(), [0.0, -0.0, 1.5, NAN, INF, 1e-5, None])}),
+    (("p",), {"p": (pa.float32(), [0.1, 7.0, -0.0, NAN, None])}),
+    (("p", "q"), {"p": (pa.string(), ["a", "b", None]), "q": (pa.int64(), [1, 2**40, None])}),
+]
+
+
+def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Physical values as an Arrow array."""
+    if pa.types.is_date32(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_decimal(kind):
+        return pa.array([None if v is None else Decimal(v) for v in values], kind)
+    return pa.array(values, kind)
+
+
+@dataclass
+class Made:
+    """A table, and what there is to ask about it."""
+
+    table: Table
+    kinds: dict[str, pa.DataType]
+    values: dict[str, list[Any]]
+    zone: str
+    partition_by: tuple[str, ...] = ()
+    story: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"zone {self.zone}, {'; '.join(self.story)}"
+
+
+@dataclass
+class Maker:
+    """Writes one random table."""
+
+    rng: random.Random
+    path: Path
+    writes: int = 7
+    rows: int = 8
+    pools: Mapping[str, tuple[pa.DataType, list[Any]]] = field(default_factory=lambda: POOLS)
+    fields: Mapping[str, tuple[pa.DataType, list[Any]]] = field(default_factory=dict)
+    key_kind: pa.DataType = field(default_factory=pa.string)
+
+    def __post_init__(self) -> None:
+        self.ids = self.rng.sample(range(-50, 400), 60)
+        self.seen: dict[str, list[Any]] = {}
+
+    def make(self) -> Made:
+        """Create the table and write to it."""
+        rng = self.rng
+        names, self.fields = rng.choice(PARTITIONS)
+        options = {"hoodie.parquet.small.file.limit": "0", "hoodie.datasource.insert.dup.policy": "drop"}
+        if rng.random() < 0.25:
+            options["hoodie.datasource.write.hive_style_partitioning"] = "false"
+        if rng.random() < 0.25:
+            options["hoodie.datasource.write.partitionpath.urlencode"] = "false"
+        without = rng.choice([None, None, None, None, "column.stats", "bloom.filter"])
+        if without:
+            options[f"hoodie.metadata.index.{without}.enable"] = "false"
+        if rng.random() < 0.2:
+            some = rng.sample([name for name in POOLS if "." not in name], 10)
+            options["hoodie.metadata.index.column.stats.column.list"] = ",".join(some)
+        if rng.random() < 0.2:
+            options["hoodie.parquet.max.file.size"] = "20000"
+        self.key_kind = rng.choice([pa.string(), pa.string(), pa.int64(), pa.date32(), STAMP, pa.decimal128(12, 4)])
+        table = Table.create(
+            None, self.path, self.frame(0, 0).schema, record_key="id", partition_by=names, options=options
+        )
+        self.story = [f"partitioned by {names} {options}"]
+        for number in range(self.writes):
+            self.step(table, number, number * 3 // self.writes)
+            # Ask between the writes: what a table holds from one state has to be right in the next.
+            for name in rng.sample([name for name in table.schema.names if name not in ("a", "li", "mp")], 4):
+                table.scan(f"{name} IS NULL OR {name} = {name}").plan()
+        kinds = dict(leaves(table.schema))
+        kinds |= {"_hoodie_record_key": pa.string(), "_hoodie_partition_path": pa.string()}
+        whole = table.scan(columns=list(META_COLUMNS), skipping=False).to_arrow()
+        for name in ("_hoodie_record_key", "_hoodie_partition_path"):
+            self.seen[name] = whole.column(name).unique().to_pylist()
+        return Made(table, kinds, self.seen, rng.choice(ZONES), names, self.story)
+
+    def step(self, table: Table, number: int, generation: int) -> None:
+        rng = self.rng
+        what = rng.choices(["insert", "upsert", "delete", "unseen"], [5, 3, 1, 2])[0] if number else "insert"
+        self.story.append(f"{what} generation {generation}")
+        if what == "delete":
+            table.delete(rng.choice(["i = 2", "l IS NULL", "o", "d < 1.0D"]))
+        elif what == "unseen":
+            # A commit of somebody who keeps no stats: its files have no records.
+            listed = properties(self.path)["hoodie.table.metadata.partitions"]
+            gone = rng.choice(
+                [("column_stats",), ("bloom_filters",), ("column_stats", "bloom_filters", "partition_stats")]
+            )
+            kept = [name for name in listed.split(",") if name not in gone]
+            set_properties(self.path, {"hoodie.table.metadata.partitions": ",".join(kept)})
+            table.upsert(self.frame(generation, rng.randint(1, self.rows)))
+            # Records of partitions that do not know the new file would be wrong: they do not come back.
+            back = [name for name in listed.split(",") if name in kept or name != "partition_stats"]
+            set_properties(self.path, {"hoodie.table.metadata.partitions": ",".join(back)})
+        elif what == "insert":
+            table.insert(self.frame(generation, rng.randint(1, self.rows)))
+        else:
+            table.upsert(self.frame(generation, rng.randint(1, self.rows)))
+
+    def frame(self, generation: int, rows: int) -> pa.Table:
+        columns: dict[str, pa.Array] = {"id": self.key(rows)}
+        for name, (kind, pool) in self.fields.items():
+            columns[name] = array(self.some(name, pool, rows), kind)
+        flat: dict[str, pa.Array] = {}
+        for name, (kind, pool) in self.pools.items():
+            if ADDED.get(name, 0) > generation:
+                continue
+            values = pool
+            if name in LATER and LATER[name][0] <= generation:
+                _, kind, more = LATER[name]
+                values = [float(v) for v in pool] if pa.types.is_floating(kind) else pool
+                values = values + more
+            flat[name] = array(self.some(name, [*values, None], rows), kind)
+        inner = [flat.pop("a.b.c"), flat.pop("a.b.d")]
+        deep = pa.StructArray.from_arrays(inner, fields=list(NESTED[0].type), mask=self.holes(rows))
+        whole = pa.StructArray.from_arrays([deep, flat.pop("a.e")], fields=list(NESTED), mask=self.holes(rows))
+        return pa.table({**columns, **flat, "a": whole})
+
+    def holes(self, rows: int) -> pa.Array:
+        share = self.rng.choice([0, 0, 0.3, 1])
+        return pa.array([self.rng.random() < share for _ in range(rows)], pa.bool_())
+
+    def key(self, rows: int) -> pa.Array:
+        start = self.rng.randrange(len(self.ids))
+        numbers = [self.ids[(start + i) % len(self.ids)] for i in range(rows)]
+        kind = self.key_kind
+        if pa.types.is_string(kind):
+            found = pa.array([f"k{n:04d}" if n % 3 else f"key-😀-{n}" for n in numbers], kind)
+        elif pa.types.is_decimal(kind):
+            found = array([f"{n / 8:.4f}" for n in numbers], kind)
+        else:
+            found = array(numbers, kind)
+        self.seen.setdefault("id", []).extend(physical(found))
+        return found
+
+    def some(self, name: str, pool: list[Any], rows: int) -> list[Any]:
+        few = self.rng.sample(pool, min(len(pool), self.rng.choice([1, 1, 2, 3])))
+        chosen = [self.rng.choice(few) for _ in range(rows)]
+        self.seen.setdefault(name, []).extend(v for v in chosen if v is not None)
+        return chosen
+
+
+def made_of(table: Table, zone: str) -> Made:
+    """A table that somebody else wrote; literals come from what it holds."""
+    rows = table.scan(skipping=False).to_arrow()
+    kinds = {name: kind for name, kind in leaves(rows.schema) if name not in META_COLUMNS or name in KEYS}
+    seen: dict[str, list[Any]] = {}
+    for name, kind in kinds.items():
+        if not pa.types.is_nested(kind):
+            head, *path = name.split(".")
+            column = rows.column(head).combine_chunks()
+            seen[name] = physical((pc.struct_field(column, path) if path else column).drop_null())
+    return Made(table, kinds, seen, zone)
+
+
+def physical(values: pa.Array) -> list[Any]:
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return values.cast(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(kind):
+        return values.cast(pa.int64()).to_pylist()
+    return [str(v) if isinstance(v, Decimal) else v for v in values.to_pylist()]
+
+
+def leaves(schema: Any, prefix: str = "") -> list[tuple[str, pa.DataType]]:
+    """All columns and struct fields by dotted name, structs themselves too."""
+    found = []
+    for item in schema:
+        found.append((prefix + item.name, item.type))
+        if pa.types.is_struct(item.type):
+            found += leaves(item.type, f"{prefix}{item.name}.")
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- predicates
+@dataclass(frozen=True)
+class Condition:
+    """SQL text with its parts, so that a failing one can be cut down."""
+
+    sql: str
+    parts: tuple[Condition, ...] = ()
+
+
+@dataclass
+class Asker:
+    """Makes predicates over a table."""
+
+    rng: random.Random
+    made: Made
+
+    def __post_init__(self) -> None:
+        self.names = list(self.made.kinds)
+        self.plain = [n for n in self.names if not pa.types.is_nested(self.made.kinds[n])]
+
+    def condition(self, depth: int = 4) -> Condition:
+        """A predicate, nested at most so deep; some are tied to keys or to a partition, as queries often are."""
+        found = self.nested(depth)
+        if self.rng.random() < 0.12:
+            name = self.rng.choice(["id", "id", "_hoodie_record_key", *self.made.partition_by])
+            few = ", ".join(self.literal(name) for _ in range(self.rng.choice([1, 1, 3])))
+            return Condition(f"{name} IN ({few}) AND ({found.sql})", (Condition(f"{name} IN ({few})"), found))
+        return found
+
+    def nested(self, depth: int) -> Condition:
+        rng = self.rng
+        kind = rng.randrange(10) if depth else 9
+        if kind <= 3:
+            parts = tuple(self.nested(depth - 1) for _ in range(rng.choice([2, 2, 3])))
+            return Condition(rng.choice([" AND ", " OR "]).join(f"({p.sql})" for p in parts), parts)
+        if kind == 4:
+            part = self.nested(depth - 1)
+            return Condition(f"NOT ({part.sql})", (part,))
+        if kind == 5 and rng.random() < 0.5:
+            part = self.nested(depth - 1)
+            return Condition(f"({part.sql}) {rng.choice(['IS NULL', 'IS NOT NULL', '<=> TRUE', '= FALSE'])}", (part,))
+        return Condition(self.leaf())
+
+    def leaf(self) -> str:
+        rng = self.rng
+        if rng.random() < 0.08:
+            return f"{rng.choice(self.names)} IS {rng.choice(['', 'NOT '])}NULL"
+        name = rng.choice(self.plain)
+        kind = self.made.kinds[name]
+        shape = rng.randrange(14)
+        if shape == 0 and name != "_hoodie_record_key":
+            return f"{name} IS {rng.choice(['', 'NOT '])}NULL"
+        if shape in (1, 2):
+            chosen = [self.literal(name) for _ in range(rng.choice([1, 2, 3, 9]))]
+            if pa.types.is_boolean(kind) or pa.types.is_string(kind):
+                # Spark has no common type of truth values and text.
+                other = {"'true'": "FALSE"} if pa.types.is_boolean(kind) else {"TRUE": "'b'"}
+                chosen = [other.get(text, text) for text in chosen]
+            if rng.random() < 0.2:
+                chosen.append("NULL")
+            return f"{name} {rng.choice(['', '', 'NOT '])}IN ({', '.join(chosen)})"
+        if shape == 3:
+            return f"{name} {rng.choice(['', 'NOT '])}BETWEEN {self.literal(name)} AND {self.literal(name)}"
+        if shape in (4, 5) and pa.types.is_string(kind):
+            return f"{name} {rng.choice(['', 'NOT '])}LIKE {self.pattern(name)}"
+        if shape == 6:
+            return self.unjudged(name, kind)
+        if shape == 7:
+            same = [
+                n for n in self.plain if self.made.kinds[n] == kind or (number(kind) and number(self.made.kinds[n]))
+            ]
+            return f"{name} {self.op()} {rng.choice(same)}"
+        if shape == 8 and pa.types.is_boolean(kind):
+            return rng.choice([name, f"NOT {name}", f"{name} IS TRUE", f"{name} IS NOT FALSE"])
+        if shape == 9:
+            return f"{self.computed(name, kind)} {self.op()} {self.literal(name)}"
+        if shape == 10:
+            return f"{self.literal(name)} {self.op()} {name}"
+        return f"{name} {self.op()} {self.literal(name)}"
+
+    def op(self) -> str:
+        return self.rng.choice(["=", "=", "<>", "<", "<=", ">", ">=", "<=>"])
+
+    def computed(self, name: str, kind: pa.DataType) -> str:
+        rng = self.rng
+        if pa.types.is_integer(kind):
+            wide = [
+                "BIGINT",
+                "DOUBLE",
+                "DECIMAL(25,2)",
+                *(["DECIMAL(21,1)"] if kind.bit_width == 64 else ["INT", "DECIMAL(11,1)"]),
+            ]
+            return rng.choice(
+                [
+                    f"CAST({name} AS {rng.choice(wide)})",
+                    f"coalesce({name}, 0)",
+                    f"{name} % 5",
+                    f"CASE WHEN {name} > 1 THEN {name} END",
+                ]
+            )
+        if pa.types.is_floating(kind):
+            return (
+                rng.choice([f"CAST({name} AS DOUBLE)", f"-{name}", f"{name} * 2", f"coalesce({name}, 0.0D)"])
+                if pa.types.is_float64(kind)
+                else f"CAST({name} AS DOUBLE)"
+            )
+        if pa.types.is_decimal(kind):
+            wider = f"DECIMAL({min(kind.precision + 4, 38)}, {kind.scale + 2})" if kind.precision <= 34 else "DOUBLE"
+            return rng.choice([f"CAST({name} AS {wider})", f"CAST({name} AS DOUBLE)", f"-{name}"])
+        if pa.types.is_string(kind):
+            return rng.choice(
+                [f"upper({name})", f"{name} || 'x'", f"coalesce({name}, 'b')", f"if({name} IS NULL, 'a', {name})"]
+            )
+        if pa.types.is_date32(kind):
+            return rng.choice([f"CAST({name} AS TIMESTAMP)", f"coalesce({name}, DATE '2024-03-10')"])
+        if pa.types.is_timestamp(kind):
+            return f"CAST({name} AS DATE)"
+        return name
+
+    def unjudged(self, name: str, kind: pa.DataType) -> str:
+        rng = self.rng
+        if pa.types.is_string(kind):
+            return rng.choice(
+                [
+                    f"length({name}) {self.op()} {rng.randint(0, 5)}",
+                    f"substring({name}, 1, 1) = 'a'",
+                    f"{name} RLIKE '^a'",
+                    f"instr({name}, 'b') > 0",
+                ]
+            )
+        if pa.types.is_temporal(kind):
+            return f"year({name}) {self.op()} {rng.choice([1969, 1970, 2024])}"
+        if pa.types.is_binary(kind):
+            return f"hex({name}) = '61'"
+        if pa.types.is_boolean(kind):
+            return f"CAST({name} AS STRING) = 'true'"
+        if pa.types.is_integer(kind):
+            return f"sign({name}) {self.op()} 0"
+        return f"isnan({name})" if pa.types.is_floating(kind) else f"abs({name}) {self.op()} 2"
+
+    def pattern(self, name: str) -> str:
+        rng = self.rng
+        text = str(rng.choice(self.made.values.get(name) or ["abc"]))[: rng.choice([0, 1, 2, 3, 258])]
+        escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        shape = rng.choice(["{}%", "{}%", "{}", "%{}", "{}_", "{}%%", "%{}%", "_{}"])
+        found = "'" + shape.format(escaped).replace("\\", "\\\\").replace("'", "\\'") + "'"
+        if rng.random() < 0.15 and not set(text) & set("/%_\\"):
+            return sql_text(shape.format(text) + "/%") + " ESCAPE '/'"
+        return found
+
+    def literal(self, name: str) -> str:
+        rng, kind = self.rng, self.made.kinds[name]
+        if rng.random() < 0.04:
+            return "NULL"
+        values = self.made.values.get(name)
+        value = rng.choice(values) if values else None
+        if value is None:
+            value = rng.choice({"s": TEXTS}.get(name, [0])) if not pa.types.is_string(kind) else rng.choice(TEXTS)
+        return LITERALS[family(kind)](rng, value, kind)
+
+
+def number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def family(kind: pa.DataType) -> str:
+    for test, name in (
+        (pa.types.is_boolean, "bool"), (pa.types.is_integer, "int"), (pa.types.is_floating, "float"), (pa.types.is_decimal, "decimal"),
+        (pa.types.is_string, "string"), (pa.types.is_binary, "binary"), (pa.types.is_date32, "date"),
+    ):  # fmt: skip
+        if test(kind):
+            return name
+    return "timestamp" if kind.tz else "local"
+
+
+def sql_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\u0000", "\\u0000") + "'"
+
+
+def _bool(rng: random.Random, value: Any, kind: pa.DataType) -> str:
+    return rng.choice(["TRUE", "FALSE", "TRUE", "FALSE", "'true'"])
+
+
+def _int(rng: random.Random, value: int, kind: pa.DataType) -> str:
+    value = int(value) + rng.choice([0, 0, 0, 1, -1])
+    shape = rng.randrange(8)
+    if shape == 0 and abs(value) < 2**31:
+        return f"{value}.5"
+    if shape == 1:
+        return f"{value}D" if abs(value) < 2**62 else f"{value}e0"
+    if shape == 2 and abs(value) < 2 ** (kind.bit_width - 1):
+        return f"'{value}'"
+    if shape == 3 and abs(value) < 2**63:
+        return f"{value}L"
+    if shape == 4 and abs(value) < 10**9:
+        return f"{value}.00BD"
+    return str(value)
+
+
+def _float(rng: random.Random, value: float, kind: pa.DataType) -> str:
+    value = float(value)
+    if rng.random() < 0.3 and math.isfinite(value):
+        value = (
+            float(np.nextafter(np.float32(value), np.float32(INF)))
+            if pa.types.is_float32(kind)
+            else math.nextafter(value, -INF)
+        )
+    name = rng.choice(["DOUBLE", "FLOAT" if pa.types.is_float32(kind) else "DOUBLE"])
+    if not math.isfinite(value):
+        return f"CAST('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}' AS {name})"
+    if name == "FLOAT":
+        return f"CAST({value!r}D AS FLOAT)"
+    if rng.random() < 0.2 and abs(value) < 1e6 and value == round(value, 3):
+        return f"{round(value, 3):.3f}" if rng.random() < 0.5 else str(int(value))
+    return f"{value!r}D"
+
+
+def _decimal(rng: random.Random, value: Any, kind: pa.DataType) -> str:
+    value = Decimal(value)
+    context = Context(prec=60)
+    step = Decimal(1).scaleb(-kind.scale)
+    value = context.add(value, rng.choice([0, 0, 0, 1, -1]) * step)
+    shape = rng.randrange(6)
+    if shape == 0 and kind.precision < 30:
+        return f"{context.add(value, step / 2):f}"
+    if shape == 1:
+        return f"{float(value)!r}D"
+    if shape == 2 and abs(value) < 2**31:
+        return str(int(value))
+    digits = len(value.as_tuple().digits)
+    return f"{value:f}BD" if digits <= 38 else "0"
+
+
+def _string(rng: random.Random, value: Any, kind: pa.DataType) -> str:
+    value = str(value)
+    shape = rng.randrange(8)
+    if shape == 0:
+        value += rng.choice(["a", "😀", "\uffff"])
+    elif shape == 1:
+        value = value[:-1]
+    elif shape == 2:
+        value = value[:256]
+    elif shape == 3 and value:
+        value = value[:-1] + chr(
+            ord(value[-1]) + 1 if ord(value[-1]) + 1 not in range(0xD800, 0xE000) and ord(value[-1]) < 0x10FFFF else 97
+        )
+    elif shape == 4 and rng.random() < 0.3:
+        return rng.choice(["1", "12", "DATE '2024-03-10'", "TRUE"])
+    return sql_text(value)
+
+
+def _binary(rng: random.Random, value: Any, kind: pa.DataType) -> str:
+    value = value if isinstance(value, bytes) else b"a"
+    shape = rng.randrange(5)
+    value = value + b"\x00" if shape == 0 else value[:-1] if shape == 1 else value
+    return f"X'{value.hex().upper()}'"
+
+
+def _day(value: int) -> str:
+    return str(dt.date.fromordinal(max(min(value, YEAR_9999), YEAR_1) + 719_163)).rjust(10, "0")
+
+
+def _moment(value: int) -> str:
+    value = max(min(value, YEAR_9999 * DAY), YEAR_1 * DAY)
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)
+    return moment.isoformat(sep=" ", timespec="microseconds")
+
+
+def _date(rng: random.Random, value: int, kind: pa.DataType) -> str:
+    value = int(value) + rng.choice([0, 0, 0, 1, -1])
+    shape = rng.randrange(6)
+    if shape == 0:
+        return f"'{_day(value)}'"
+    if shape == 1:
+        return f"TIMESTAMP '{_moment(value * DAY + rng.choice([0, 1, -1, 9 * 3_600_000_000]))}'"
+    return f"DATE '{_day(value)}'"
+
+
+def _timestamp(rng: random.Random, value: int, kind: pa.DataType) -> str:
+    value = int(value) + rng.choice([0, 0, 0, 1, -1, 9 * 3_600_000_000, -5 * 3_600_000_000])
+    shape = rng.randrange(6)
+    if shape == 0:
+        return f"'{_moment(value)}'"
+    if shape == 1:
+        return f"DATE '{_day(value // DAY)}'"
+    if shape == 2:
+        return f"TIMESTAMP '{_moment(value)}'"
+    return f"TIMESTAMP '{_moment(value)}Z'"
+
+
+def _local(rng: random.Random, value: int, kind: pa.DataType) -> str:
+    value = int(value) + rng.choice([0, 0, 0, 1, -1])
+    shape = rng.randrange(6)
+    if shape == 0:
+        return f"'{_moment(value)}'"
+    if shape == 1:
+        return f"DATE '{_day(value // DAY)}'"
+    return f"TIMESTAMP_NTZ '{_moment(value)}'"
+
+
+LITERALS: dict[str, Callable[[random.Random, Any, pa.DataType], str]] = {
+    "bool": _bool, "int": _int, "float": _float, "decimal": _decimal, "string": _string, "binary": _binary,
+    "date": _date, "timestamp": _timestamp, "local": _local,
+}  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------- judging
+class Judged:
+    """A table with all its rows at hand, to judge plans by."""
+
+    def __init__(self, made: Made) -> None:
+        self.made = made
+        self.snapshot = made.table.scan().snapshot
+        self.fresh = Table.open(made.table.path).scan().snapshot
+        self.schema = read_columns(self.snapshot.schema)
+        self.rows = made.table.scan(skipping=False).to_arrow().combine_chunks()
+        self.files = self.rows.column("_hoodie_file_name").to_pylist()
+        self.keys = keys_of(self.rows)
+        self.dropped: Counter[str] = Counter()
+        self.asked = self.answered = self.matched = 0
+        stored = {item.name for item in self.snapshot.view().table.slices}
+        assert set(self.files) <= stored, "a row's _hoodie_file_name is not the file that holds it"
+        assert len(set(self.keys)) == len(self.keys)
+
+    def matching(self, predicate: Predicate) -> list[int] | None:
+        """Rows for which the condition is true; None where only Spark can tell."""
+        try:
+            return np.flatnonzero(filter_rows(predicate, self.rows).to_numpy(zero_copy_only=False)).tolist()
+        except (InvalidInputError, UnsupportedFeatureError):
+            return None
+
+    def check(self, sql: str, *, rows: bool, truth: list[int] | None = None) -> str | None:
+        """What is wrong with the plan of a condition; ``truth`` are the matching rows where somebody else knows them.
+
+        Args:
+            sql: the condition.
+            rows: read the kept files too, and compare what a scan gives.
+            truth: places of the rows that match.
+        """
+        predicate = parse_predicate(sql, self.schema, timezone=self.made.zone)
+        return self.judge(predicate, truth) or (self._rows_differ(sql, predicate) if rows else None)
+
+    def judge(self, predicate: Predicate, truth: list[int] | None = None) -> str | None:
+        """What is wrong with the plan of a predicate: no matching row may lie in a dropped file."""
+        plan = plan_scan(self.snapshot, predicate)
+        self.asked += 1
+        dropped = plan.dropped
+        kept = set(plan.files_kept)
+        self.dropped.update(stage for _, stage in dropped)
+        if kept & {item.name for item, _ in dropped} or len(kept) + len(dropped) != plan.files_total:
+            return f"kept and dropped do not add up: {plan}"
+        right = self.matching(predicate) if truth is None else truth
+        if right is None:
+            return None
+        self.answered += 1
+        self.matched += bool(right)
+        lost = {self.files[row] for row in right} - kept
+        if lost:
+            by = {item.name: stage for item, stage in dropped}
+            told = "\n".join(self.shown(predicate, row) for row in right if self.files[row] in lost)
+            return f"files with matching rows are dropped: {[(name, by[name]) for name in lost]}\n{plan}\n{told[:4000]}"
+        return None
+
+    def shown(self, predicate: Predicate, row: int) -> str:
+        """The values in a row that a predicate speaks of; dates may lie beyond those of Python."""
+        heads = dict.fromkeys(column.path[0] for column in columns_of(predicate))
+        return ", ".join(f"{name} {self.rows.column(name).slice(row, 1).to_string()[:300]}" for name in heads)
+
+    def differs(self, sql: str, truth: list[int]) -> str | None:
+        """How the local filter's answer differs from ``truth``."""
+        predicate = parse_predicate(sql, self.schema, timezone=self.made.zone)
+        own = self.matching(predicate)
+        if own is None or own == truth:
+            return None
+        rows = [self.shown(predicate, row) for row in sorted(set(own) ^ set(truth))[:2]]
+        return f"lakedex finds rows {own} instead of {truth}: {rows}"
+
+    def _rows_differ(self, sql: str, predicate: Predicate) -> str | None:
+        held, anew = (plan_scan(snapshot, predicate).files_kept for snapshot in (self.snapshot, self.fresh))
+        if held != anew:
+            return f"what the table holds keeps {held}, what is read anew keeps {anew}"
+        right = self.matching(predicate)
+        if right is None:
+            return None
+        wanted = Counter(self.keys[row] for row in right)
+        for skipping in (True, False):
+            scan = replace(self.made.table.scan(sql, list(KEYS), skipping=skipping), timezone=self.made.zone, threads=1)
+            try:
+                found = Counter(keys_of(scan.to_arrow()))
+                count = scan.count()
+            except (InvalidInputError, UnsupportedFeatureError):
+                continue
+            if found != wanted or count != len(right):
+                return f"with skipping={skipping} {found - wanted} too many, {wanted - found} missing, count {count}"
+        return None
+
+
+def keys_of(rows: pa.Table) -> list[tuple[str, ...]]:
+    """Partition path and record key of each row."""
+    return list(zip(*(rows.column(name).to_pylist() for name in KEYS), strict=True))
+
+
+def smallest(condition: Condition, wrong: Callable[[str], Any]) -> Condition:
+    """The smallest part of a failing condition that still fails."""
+    for part in condition.parts:
+        if wrong(part.sql):
+            return smallest(part, wrong)
+    return condition
