@@ -247,11 +247,11 @@ class Snapshot:
         """
         folder = f"{self.base_path}/.hoodie/.schema"
         versions = sorted(entry.name for entry in self.storage.list(folder) if entry.name.endswith(".schemacommit"))
+        newest = f"{folder}/{versions[-1]}" if versions else ""
         try:
-            history = self.storage.read(f"{folder}/{versions[-1]}").decode("utf-8") if versions else ""
-            moved = moved_names(latest, history)
+            moved = moved_names(latest, self.storage.read(newest).decode("utf-8") if newest else "")
         except ValueError as error:
-            raise CorruptFileError(f"{folder}/{versions[-1]}", 0, "schemas of schema-on-read", str(error)) from error
+            raise CorruptFileError(newest or folder, 0, "schemas of schema-on-read", str(error)) from error
         if moved:
             raise UnsupportedFeatureError(
                 f"{self.base_path}: column {', '.join(map(repr, moved[:3]))} was renamed or dropped and added again by "
