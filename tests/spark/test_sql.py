@@ -71,9 +71,11 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tabl
     opened.create_view("t")
     own = [name for name in opened.to_df().columns if not name.startswith("_hoodie")]
     spark.createDataFrame(trips().to_pandas(), opened.to_df().select(*own).schema).cache().createOrReplaceTempView("p")
-    spark.createDataFrame([("oslo", 1), ("bergen", 2), ("rome", 9)], "city string, size int").createOrReplaceTempView(
-        "d"
-    )
+    # Files: Spark prunes dynamically by a side that it knows to be small.
+    few = str(path.with_name("d"))
+    cities = spark.createDataFrame([("oslo", 1), ("bergen", 2), ("rome", 9)], "city string, size int")
+    cities.coalesce(1).write.parquet(few)
+    spark.read.parquet(few).createOrReplaceTempView("d")
     return opened
 
 

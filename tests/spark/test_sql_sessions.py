@@ -51,7 +51,7 @@ def ids(df: DataFrame) -> str:
     return " ".join(sorted(row.id for row in df.collect()))
 
 
-def test_three_generations_of_a_schema(spark: SparkSession, grown: tuple[Table, list[str]]) -> None:
+def test_three_generations_of_a_schema(spark: SparkSession, grown: tuple[Table, list[str]], tmp_path: Path) -> None:
     table, _ = grown
     df = table.to_df()
     assert dict(df.dtypes) | {"n": "bigint", "f": "double", "m": "decimal(12,2)", "extra": "string"} == dict(df.dtypes)
@@ -63,7 +63,9 @@ def test_three_generations_of_a_schema(spark: SparkSession, grown: tuple[Table, 
     assert ids(df.where("n > 4000000000 and m = 1.25 and f = 0.5")) == "a2 d2"
     assert ids(df.where("extra is null and p in ('b', 'e')")) == "b1 e3"
     df.createOrReplaceTempView("grown")
-    spark.createDataFrame([("c", 1), ("e", 2)], "p string, k int").createOrReplaceTempView("few")
+    few = str(tmp_path / "few")
+    spark.createDataFrame([("c", 1), ("e", 2)], "p string, k int").coalesce(1).write.parquet(few)
+    spark.read.parquet(few).createOrReplaceTempView("few")
     joined = spark.sql("select grown.id from grown join few on grown.p = few.p where few.k < 3")
     assert ids(joined) == "c1 e3"
     assert {folder[-1] for read in files_read(joined) for folder in read} == {"c", "e"}, "pruned in each generation"
@@ -136,7 +138,7 @@ def test_streams_from_a_table_are_refused(spark: SparkSession, grown: tuple[Tabl
     with pytest.raises(Exception, match="(?i)can be called only on streaming"):
         df.writeStream.format("noop").start()
     df.createOrReplaceTempView("still")
-    with pytest.raises(Exception, match="(?i)can be called only on streaming"):
+    with pytest.raises(Exception, match="(?i)streaming"):
         spark.readStream.table("still").writeStream.format("noop").start()
     for name in ("lakedex", "hudi"):
         with pytest.raises(Exception, match=f"(?i){name}"):

@@ -73,7 +73,7 @@ class Scan:
 
     def filter(self, where: str) -> Scan:
         """The scan with one more condition."""
-        return replace(self, where=where if self.where is None else f"({self.where}) AND ({where})")
+        return replace(self, where=where if self.where is None else f"({self.where}\n) AND ({where}\n)")
 
     def select(self, *columns: str) -> Scan:
         """The scan with other columns."""
