@@ -61,7 +61,8 @@ class Changes:
 
     def condition(self, where: str | None) -> str | None:
         """``where`` and the condition on the rows' commits, as SQL."""
-        parts = [] if where is None else [f"({where})"]
+        # A comment at its end must not swallow the bracket.
+        parts = [] if where is None else [f"({where}\n)"]
         if self.instants:
             parts.append(f"{COMMIT_TIME} IN ({_quoted(self.instants)})")
         if self.left_out:

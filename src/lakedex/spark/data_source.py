@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -196,7 +197,8 @@ def packed(files: Sequence[FileSlice]) -> list[tuple[FileSlice, ...]]:
 def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
     storage, base_path = open_storage(options.path)
     cache = MetadataCache()
-    return snapshot_at(lambda at: Snapshot.load(storage, base_path, cache, at), pinned or options.as_of)
+    load = partial(Snapshot.load, storage, base_path, cache, read_optimized=options.read_optimized)
+    return snapshot_at(load, pinned or options.as_of)
 
 
 def _selected(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:

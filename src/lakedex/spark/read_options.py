@@ -52,6 +52,7 @@ class ReadOptions:
         skipping: False reads all files.
         timezone: the zone in which ``where`` writes timestamps; None where it was not said.
         case_sensitive: whether names in ``where`` match by their case.
+        read_optimized: leave out the log files of a merge-on-read table.
         single_query: the user's word that one query reads the frame, and once; see :mod:`lakedex.spark.data_source`.
     """
 
@@ -62,6 +63,7 @@ class ReadOptions:
     skipping: bool = True
     timezone: str | None = None
     case_sensitive: bool = False
+    read_optimized: bool = False
     single_query: bool = False
 
     def condition(self, schema: pa.Schema) -> Predicate | None:
@@ -112,7 +114,6 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         before = found.setdefault(field, (name, value))
         if before[1] != value:
             raise OptionError(f"options {before[0]}={before[1]!r} and {name}={value!r}: give one of them", option=name)
-    _check_query_type(found.get("query_type", (QUERY_TYPE, "snapshot"))[1])
     if "path" not in found:
         raise OptionError("format('lakedex') needs the table's path: .load(path)", option="path")
     texts = {field: value for field, (_, value) in found.items()}
@@ -125,6 +126,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         skipping=_switch(*found.get("skipping", ("skipping", "true"))),
         timezone=None if zone is None else _zone(zone),
         case_sensitive=_switch(*found.get("case_sensitive", ("caseSensitive", "false"))),
+        read_optimized=_is_read_optimized(texts.get("query_type", "snapshot")),
         single_query=_switch(*found.get("single_query", ("singleQuery", "false"))),
     )
 
@@ -135,12 +137,15 @@ def _unknown(given: str) -> str:
     return f"unknown option {given!r} of format('lakedex'); {hint}"
 
 
-def _check_query_type(value: str) -> None:
+def _is_read_optimized(value: str) -> bool:
     if value.lower() == "incremental":
-        raise UnsupportedFeatureError("format('lakedex') does no incremental queries", feature=f"{QUERY_TYPE}={value}")
-    # The two give the same rows of a copy-on-write table, and there is no other that is read here.
+        raise UnsupportedFeatureError(
+            "format('lakedex') does no incremental queries; use Table.for_path(spark, path).changes(since).to_spark()",
+            feature=f"{QUERY_TYPE}={value}",
+        )
     if value.lower() not in ("snapshot", "read_optimized"):
         raise OptionError(f"option {QUERY_TYPE}={value!r}: give 'snapshot' or 'read_optimized'", option=QUERY_TYPE)
+    return value.lower() == "read_optimized"
 
 
 def _names(text: str) -> tuple[str, ...]:
