@@ -168,7 +168,7 @@ def test_rows_that_say_they_are_deleted(java: JavaJudge, tmp_path: Path) -> None
     assert table.scan().count() == 3
 
 
-@pytest.mark.parametrize("name", [*MERGE_ON_READ, *VERSION_6])
+@pytest.mark.parametrize("name", [*MERGE_ON_READ, *VERSION_6, "v9_timebasedkeygen_epochmillis"])
 def test_tables_of_hudis_own_tests(java: JavaJudge, rust: RustJudge, tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)
     table = same_as_java(path, java, as_of=False)
