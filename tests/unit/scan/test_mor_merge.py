@@ -12,6 +12,7 @@ import pytest
 
 from lakedex.codec.log_block import encode_log_block
 from lakedex.errors import CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.scan import merge_read
 from lakedex.scan.merge_read import MergeSettings
 from mor_kit import (
     COMMIT_TIME,
@@ -110,7 +111,12 @@ def test_rolled_back_blocks(tmp_path: Path) -> None:
     assert values(merged(tmp_path, item, merging())) == [("a", 11, 2), ("b", 10, 2), ("c", 10, 3), ("d", 5, 5)]
 
 
-def test_of_several_base_rows_of_a_key_one_is_merged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_rows", [1, 2, 65_536])
+def test_of_several_base_rows_of_a_key_one_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int
+) -> None:
+    monkeypatch.setattr(merge_read, "BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(merge_read, "_MAX_BATCH_ROWS", batch_rows)
     base = rows(("a", 1, 1), ("a", 2, 2), ("b", 1, 3))
     item = slice_of(tmp_path, base, [data_block(rows(("a", 5, 9)), "002"), delete_block([("b", NO_VALUE)], "002")])
     assert values(merged(tmp_path, item, merging())) == [("a", 2, 2), ("a", 5, 9)]

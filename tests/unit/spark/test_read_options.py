@@ -67,7 +67,7 @@ def test_unknown_options_name_the_nearest() -> None:
 
 
 def test_hudis_own_options() -> None:
-    assert parse_read_options({"path": "/t", "hoodie.datasource.query.type": "read_optimized"}) == parsed()
+    assert parse_read_options({"path": "/t", "hoodie.datasource.query.type": "read_optimized"}).read_optimized
     assert not parse_read_options({"path": "/t", "hoodie.enable.data.skipping": "false"}).skipping
     with pytest.raises(UnsupportedFeatureError, match="incremental"):
         parse_read_options({"path": "/t", "hoodie.datasource.query.type": "incremental"})
