@@ -69,7 +69,8 @@ def check(java: JavaJudge, path: Path, seed: int, zone: str = "UTC", count: int 
 
 
 def test_upserts_of_three_generations(java: JavaJudge, tmp_path: Path) -> None:
-    maker = Maker(random.Random(7), tmp_path, pools=TAME, fields={"p": (pa.string(), ["a", "b c", "é=%", "x/y"])})
+    pools = {name: pool for name, pool in TAME.items() if name != "gm"}  # It lets no decimal grow.
+    maker = Maker(random.Random(7), tmp_path, pools=pools, fields={"p": (pa.string(), ["a", "b c", "é=%", "x/y"])})
     for generation, operation in [(0, "insert"), (1, "upsert"), (1, "insert"), (2, "upsert")]:
         rows = maker.frame(generation, 7)
         java.write(tmp_path, rows, operation, key="id", partition="p", options=OPTIONS)
@@ -81,7 +82,8 @@ def test_upserts_of_three_generations(java: JavaJudge, tmp_path: Path) -> None:
 def test_bulk_inserts(java: JavaJudge, tmp_path: Path) -> None:
     """Written by Spark's own Parquet writer, keys and partition paths by the row-wise key generator."""
     kind, days = pa.date32(), [0, 19_792, 19_793, None]
-    maker = Maker(random.Random(11), tmp_path, pools=TAME, fields={"p": (kind, days)}, key_kind=pa.date32())
+    pools = {name: pool for name, pool in TAME.items() if name not in ("y", "h")}  # It has no bytes and no shorts.
+    maker = Maker(random.Random(11), tmp_path, pools=pools, fields={"p": (kind, days)}, key_kind=pa.date32())
     for _ in range(2):
         rows = maker.frame(0, 9)
         java.write(tmp_path, rows, "bulk_insert", key="id", partition="p", options=OPTIONS)

@@ -11,6 +11,7 @@ from lakedex.index.column_stats import (
     ColumnStat,
     ColumnStatsBuilder,
     merge_stats,
+    partition_mark,
     stat_of,
     stat_record,
     stats_records,
@@ -77,7 +78,10 @@ def build_updates(
     if store.has(PARTITION_STATS.name):
         healed, over_partitions = _partition_stats(snapshot, results, indexed, run)
         updates[PARTITION_STATS.name] = [
-            (partition_stats_key(stat.column, path), stat_record(stat, path, indexed[stat.column], over_partition=True))
+            (
+                partition_stats_key(stat.column, path),
+                stat_record(partition_mark(stat, instant), path, indexed[stat.column], over_partition=True),
+            )
             for path, found in over_partitions.items()
             for stat in found
         ]
