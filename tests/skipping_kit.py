@@ -144,6 +144,7 @@ class Made:
     zone: str
     partition_by: tuple[str, ...] = ()
     story: list[str] = field(default_factory=list)
+    keyed_by: tuple[str, ...] = ("id",)
 
     def __str__(self) -> str:
         return f"zone {self.zone}, {'; '.join(self.story)}"
@@ -195,7 +196,7 @@ class Maker:
         kinds = dict(leaves(table.schema))
         kinds |= {"_hoodie_record_key": pa.string(), "_hoodie_partition_path": pa.string()}
         whole = table.scan(columns=list(META_COLUMNS), skipping=False).to_arrow()
-        for name in ("_hoodie_record_key", "_hoodie_partition_path"):
+        for name in KEYS:
             self.seen[name] = whole.column(name).unique().to_pylist()
         return Made(table, kinds, self.seen, rng.choice(ZONES), names, self.story)
 
@@ -275,7 +276,8 @@ def made_of(table: Table, zone: str) -> Made:
             head, *path = name.split(".")
             column = rows.column(head).combine_chunks()
             seen[name] = physical((pc.struct_field(column, path) if path else column).drop_null())
-    return Made(table, kinds, seen, zone)
+    config = table.scan().snapshot.config
+    return Made(table, kinds, seen, zone, config.partition_fields, [], config.record_key_fields)
 
 
 def physical(values: pa.Array) -> list[Any]:
@@ -321,7 +323,7 @@ class Asker:
         """A predicate, nested at most so deep; some are tied to keys or to a partition, as queries often are."""
         found = self.nested(depth)
         if self.rng.random() < 0.12:
-            name = self.rng.choice(["id", "id", "_hoodie_record_key", *self.made.partition_by])
+            name = self.rng.choice([*2 * self.made.keyed_by, "_hoodie_record_key", *self.made.partition_by])
             few = ", ".join(self.literal(name) for _ in range(self.rng.choice([1, 1, 3])))
             return Condition(f"{name} IN ({few}) AND ({found.sql})", (Condition(f"{name} IN ({few})"), found))
         return found
@@ -619,7 +621,7 @@ class Judged:
         self.asked = self.answered = self.matched = 0
         stored = {item.name for item in self.snapshot.view().table.slices}
         assert set(self.files) <= stored, "a row's _hoodie_file_name is not the file that holds it"
-        assert len(set(self.keys)) == len(self.keys)
+        assert len(set(self.keys)) == len(self.keys) or not self.snapshot.config.populate_meta_fields
 
     def matching(self, predicate: Predicate) -> list[int] | None:
         """Rows for which the condition is true; None where only Spark can tell."""

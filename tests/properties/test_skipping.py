@@ -16,7 +16,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skipping_kit import Asker, Judged, Maker, smallest
+from golden_tables import VERSION_8, VERSION_9, unpack
+from lakedex import Table
+from lakedex.errors import UnsupportedFeatureError
+from skipping_kit import Asker, Judged, Maker, made_of, smallest
 
 DEEP = settings.default.max_examples >= 5000
 TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (4, 90)
@@ -57,3 +60,17 @@ def test_each_index_dropped_files() -> None:
     assert {"partition", "partition_stats", "column_stats", "bloom_filters"} <= DROPPED.keys()
     stages = [DROPPED[name] for name in DROPPED if name not in ("asked", "tables")]
     assert sum(stages) > 1.5 * DROPPED["asked"], DROPPED
+
+
+@pytest.mark.parametrize("name", [*VERSION_8, *VERSION_9])
+def test_tables_that_hudi_wrote(name: str, tmp_path: Path) -> None:
+    try:
+        made = made_of(Table.open(unpack(name, tmp_path)), "UTC")
+    except UnsupportedFeatureError as error:
+        pytest.skip(f"not read yet: {error}")
+    judged = Judged(made)
+    asker = Asker(random.Random(len(name)), made)
+    absent = [f"{name} IS {word}NULL" for name in made.kinds for word in ("", "NOT ")]
+    for sql in [*absent, *(asker.condition().sql for _ in range(40))]:
+        wrong = judged.check(sql, rows=False)
+        assert not wrong, f"{wrong}\nwhere {sql}"

@@ -21,7 +21,7 @@ from lakedex.spark.schema import arrow_to_spark
 from skipping_kit import KEYS, Asker, Judged, Maker
 
 DEEP = profile.default.max_examples >= 5000
-SEEDS, PREDICATES = (range(100, 140), 500) if DEEP else (range(100, 102), 120)
+SEEDS, PREDICATES = (range(100, 140), 500) if DEEP else (range(100, 102), 90)
 
 PLAIN = {
     # Thousands of conditions once each: compiling them would take most of the time.

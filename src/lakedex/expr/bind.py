@@ -53,6 +53,13 @@ class Binder:
 
     def in_list(self, operand: Scalar, values: Sequence[Literal]) -> tuple[Scalar, list[Literal]]:
         """Operand and values of an IN: Spark takes one type for all of them, and strings win there."""
+        if any(isinstance(v.value, str) for v in values):
+            # Then Spark compares the texts of all of them, and 1.0D reads "1.0".
+            kind = kind_of(operand.type)
+            if any(
+                v.value is not None and not isinstance(v.value, str) and kind_of(v.type) is not kind for v in values
+            ):
+                raise NotJudgeable
         values = [self._canonical_string(operand, v) for v in values]
         common: Scalar = reduce(lambda a, b: Literal(None, self.common_type(a, b).type), values, operand)
         typed = [self.to(v, common) for v in values]

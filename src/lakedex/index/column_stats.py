@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any
 
@@ -40,6 +40,7 @@ __all__ = [
     "bounds_of_files",
     "indexable_columns",
     "merge_stats",
+    "partition_mark",
     "partition_stat_of",
     "stat_of",
     "stat_record",
@@ -253,21 +254,26 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
 
 
 def partition_stat_of(record: Record | None, key_record: Record | None, kind: pa.DataType) -> ColumnStat | None:
-    """The stat over a partition that a ``partition_stats`` record holds as far as it may be believed.
+    """The stat over a partition that a ``partition_stats`` record holds, if lakedex wrote it last.
 
-    ``isTightBound`` tells here whether the record replaces older ones, not whose it is, so the doubts about bounds of
-    others hold for all. Java leaves files that have no stats of the column out of the record: files that lack the
-    column, but also those of a commit that did not index it. ``key_record``, the partition's record of
-    ``_hoodie_record_key``, counts all rows and shows both.
+    Java leaves the record of a column as it is when a commit does not index that column (``column.list`` may change
+    from write to write), and a later one that does puts right only the partitions that it touches: neither counts nor
+    ``sourceFields`` show what is stale. So lakedex marks its records with the commit that computed them
+    (:func:`partition_mark`). Every writer renews the record of ``_hoodie_record_key``, ``key_record``: equal marks say
+    that nobody wrote to the partition since.
     """
     if record is None or key_record is None:
         return None
-    payload = record["ColumnStatsMetadata"]
-    if payload["nullCount"] is None or payload["valueCount"] is None or not _trusted(payload, kind):
-        return None
-    if payload["valueCount"] != key_record["ColumnStatsMetadata"]["valueCount"]:
-        return None
-    return stat_of(record, kind)
+    mark, current = (one["ColumnStatsMetadata"]["totalSize"] for one in (record, key_record))
+    return stat_of(record, kind) if mark == current and (mark or 0) >= _FIRST_MARK else None
+
+
+_FIRST_MARK = 10**16
+
+
+def partition_mark(stat: ColumnStat, instant: str) -> ColumnStat:
+    """A partition's stat with the commit in place of its sizes, which nobody reads and which no bytes come near."""
+    return replace(stat, total_size=int(instant), total_uncompressed_size=int(instant))
 
 
 def _is_value_of(value: Any, kind: pa.DataType) -> bool:

@@ -132,7 +132,7 @@ class HeldBounds:
         if added is None:
             return None
         named: set[str] = set()
-        # A partition's bounds are trusted by the count of its keys.
+        # A partition's bounds are trusted by the mark of its keys' record.
         prefixes = [column_stats_prefix(name).encode() for name in {RECORD_KEY, *self.columns}]
         for layer in added:
             schema = layer.info["schema"].decode()

@@ -36,7 +36,7 @@ class PartitionValues:
     def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
         """Judge each partition once, and its slices with it."""
         config = snapshot.config
-        fields = {*config.partition_fields, PARTITION_PATH}
+        fields = {*config.partition_fields, *([PARTITION_PATH] if config.populate_meta_fields else [])}
         used = terms_on(predicate, lambda column: column.name in fields)
         if not used or not config.partition_fields:
             return Verdict()
@@ -77,7 +77,8 @@ def _typed(snapshot: Snapshot, table: SliceTable) -> dict[str, ColumnBounds]:
     types = [schema.field(name).type for name in fields]
     values, known = partition_values(paths, fields, types, hive_style=config.hive_style, url_encode=config.url_encode)
     found = {name: _exact(array, mask) for name, array, mask in zip(fields, values, known, strict=True)}
-    found[PARTITION_PATH] = _exact(pa.array(paths, pa.string()), np.ones(len(paths), bool))
+    if config.populate_meta_fields:  # Else the column is null.
+        found[PARTITION_PATH] = _exact(pa.array(paths, pa.string()), np.ones(len(paths), bool))
     return found
 
 

@@ -16,7 +16,6 @@ from lakedex.codec.stats_value import stats_supported
 from lakedex.expr import ColumnBounds, columns_of, prune
 from lakedex.expr.nodes import Predicate
 from lakedex.index.column_stats import ColumnStat, merge_stats, partition_stat_of, stats_of_files
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.index.held_bounds import HeldBounds, Load
 from lakedex.index.protocol import Rows, Unused, Verdict, terms_on
 from lakedex.layout.file_slice import FileSlice
@@ -77,10 +76,6 @@ class PartitionStats:
         if not columns or len(asked) < 2:
             return Verdict()
         with view.lock:
-            listed = _listed(snapshot, view)
-            columns = {name: kind for name, kind in columns.items() if name in listed}
-            if not columns:
-                return Verdict()
             count = len(view.table.partitions)
             held = _held(view, snapshot.metadata, self.name, count, _partition_rows, _partitions_named)
             found = held.bounds(columns, asked, _partition_load(snapshot.metadata, view.table.partitions))
@@ -193,30 +188,6 @@ def _slices_named(view: FileView, names: set[str]) -> Rows:
 
 
 # --------------------------------------------------------------------------------------------- subjects: partitions
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """Columns that the index definitions list now; read again for each state."""
-
-    columns: frozenset[str]
-
-    def carried(self, older: FileView, newer: FileView, store: object) -> None:
-        del older, newer, store
-
-
-def _listed(snapshot: Snapshot, view: FileView) -> frozenset[str]:
-    """Columns whose partition records are kept up to date.
-
-    A writer leaves the record of a column that it does not index as it is. Of a file that only holds newer versions of
-    the same rows not even the counts tell.
-    """
-    held = view.derived.get("source_fields")
-    if not isinstance(held, _Listed):
-        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
-        held = _Listed(frozenset(source_fields(document)))
-        view.derived["source_fields"] = held
-    return held.columns
 
 
 def _partition_rows(older: FileView, newer: FileView) -> Rows:

@@ -396,13 +396,13 @@ class _Build:
                     path: [merge_stats(name, own.get(name, [])) for name in self.indexed]
                     for path, own in by_partition.items()
                 }
-                updates[PARTITION_STATS.name] = partition_records(merged, self.indexed)
+                updates[PARTITION_STATS.name] = partition_records(merged, self.indexed, self.name)
             yield updates
 
     def _partition_records(self, now: Snapshot, files: Sequence[BaseFile]) -> Iterator[dict[str, Keyed]]:
         partitions = {base.partition for base in files}
         healed, merged = partition_stats(now, partitions, self.indexed, self.handle.engine.run)
-        yield {PARTITION_STATS.name: partition_records(merged, self.indexed), COLUMN_STATS.name: healed}
+        yield {PARTITION_STATS.name: partition_records(merged, self.indexed, self.name), COLUMN_STATS.name: healed}
 
     def _write(
         self, lock: TableLock, now: Snapshot, groups: Mapping[str, int], updates: Iterator[dict[str, Keyed]]

@@ -11,6 +11,7 @@ from lakedex.index.column_stats import (
     ColumnStat,
     ColumnStatsBuilder,
     merge_stats,
+    partition_mark,
     stat_of,
     stat_record,
     stats_records,
@@ -86,11 +87,11 @@ def build_updates(
         healed, over_partitions = partition_stats(
             snapshot, {result.partition for result in results}, indexed, run, results, gone
         )
-        updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed)
+        updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed, instant)
         nan.update(stat.column for found in over_partitions.values() for stat in found if stat.has_nan)
         again, over_old = _older_generations(snapshot, set(over_partitions), added, indexed, run)
         healed.extend(again)
-        updates[PARTITION_STATS.name].extend(partition_records(over_old, indexed))
+        updates[PARTITION_STATS.name].extend(partition_records(over_old, indexed, instant))
         updates[PARTITION_STATS.name].extend(_retired_records(snapshot, retired))
         if COLUMN_STATS.name in updates:
             updates[COLUMN_STATS.name].extend(healed)
@@ -128,10 +129,15 @@ def _retired_records(snapshot: Snapshot, retired: Sequence[str]) -> Keyed:
     return records
 
 
-def partition_records(over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType]) -> Keyed:
-    """Records of ``partition_stats``, from the stats of each partition path."""
+def partition_records(
+    over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType], instant: str
+) -> Keyed:
+    """Records of ``partition_stats``, from the stats of each partition path; ``instant`` marks whose they are."""
     return [
-        (partition_stats_key(stat.column, path), stat_record(stat, path, indexed[stat.column], over_partition=True))
+        (
+            partition_stats_key(stat.column, path),
+            stat_record(partition_mark(stat, instant), path, indexed[stat.column], over_partition=True),
+        )
         for path, found in over_partitions.items()
         for stat in found
     ]

@@ -50,3 +50,16 @@ def test_a_column_that_is_indexed_again_is_unknown_in_partitions_with_other_file
     assert found(tmp_path, "n = 99") == 1
     assert open_all_along.scan("n = 99").count() == 1
     assert found(tmp_path, "n = 5") == 1
+
+
+def test_indexing_again_does_not_heal_a_partition_that_is_not_touched(tmp_path: Path) -> None:
+    """As Java does it: the stale record has as many rows as there are, and its column is listed."""
+    open_all_along = two_cities(tmp_path)
+    list_columns(tmp_path, "-n")
+    Table.open(tmp_path, options=ONLY_TS).upsert(rows(("1", "a", 2, 99)))
+    list_columns(tmp_path, "+n")
+    Table.open(tmp_path).upsert(rows(("2", "b", 2, 7)))
+    assert found(tmp_path, "n = 99") == 1
+    assert open_all_along.scan("n = 99").count() == 1
+    plan = Table.open(tmp_path).scan("n = 1000").plan()
+    assert (plan.stage("partition_stats").after, len(plan.files)) == (1, 1)
