@@ -15,7 +15,9 @@ __all__ = [
     "CommitStateUnknownError",
     "CorruptFileError",
     "FormatError",
+    "IndexExistsError",
     "IndexInconsistentError",
+    "IndexNotFoundError",
     "IndexingError",
     "InvalidInputError",
     "LakedexError",
@@ -124,6 +126,18 @@ class LockTimeoutError(CommitError, TimeoutError):
 
 class IndexingError(LakedexError):
     """An index that cannot be built, used or found."""
+
+
+class IndexNotFoundError(IndexingError, KeyError):
+    """The table has no such index. Fields: ``index``."""
+
+    index: str
+
+
+class IndexExistsError(IndexingError):
+    """The table has the index already. Fields: ``index``."""
+
+    index: str
 
 
 class IndexInconsistentError(IndexingError):

@@ -42,6 +42,14 @@ class Operation(StrEnum):
     INSERT = "INSERT"
     UPSERT = "UPSERT"
     DELETE = "DELETE"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    ALTER_SCHEMA = "ALTER_SCHEMA"
+
+    @property
+    def action(self) -> str:
+        """The timeline action that the operation is (``CommitUtils.getCommitActionType``)."""
+        return "replacecommit" if self.name.startswith("INSERT_OVERWRITE") else "commit"
 
 
 @dataclass(slots=True)

@@ -7,10 +7,8 @@ nothing is lost or doubled.
 from __future__ import annotations
 
 import shutil
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -24,12 +22,15 @@ from lakedex.timeline.instant import State
 from lakedex.timeline.table_config import read_table_config, update_table_config
 from lakedex.write.create import create_table
 from table_checks import (
+    KILLED,
+    NEXT,
     SCHEMA,
     START,
     THOROUGH,
     Rows,
     check_table,
     commit_files,
+    deaths,
     frame,
     new_table,
     open_with,
@@ -37,11 +38,8 @@ from table_checks import (
     read,
     rows_of,
     timeline_of,
+    writes,
 )
-
-NEXT: Rows = {"k0": ("a", 9, 900), "n1": ("b", 9, 901)}
-KILLED = -signal.SIGKILL
-WHENS = ("before", "after", "during")
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,11 @@ WRITES = {
         {**START, "n0": ("c", 5, 101)},
     ),
     "delete": Write(lambda t: t.delete("v < 3"), {key: row for key, row in START.items() if row[2] >= 3}),
+    "overwrite": Write(
+        lambda t: t.insert_overwrite(frame({"k1": ("b", 0, 100), "n9": ("c", 5, 102)})),
+        {**{k: row for k, row in START.items() if row[0] != "b"}, "k1": ("b", 0, 100), "n9": ("c", 5, 102)},
+    ),
+    "emptied": Write(lambda t: t.insert_overwrite(frame({}), scope="table"), {}),
 }
 
 
@@ -86,33 +89,6 @@ def fresh(template: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
     return copy
 
 
-def deaths(
-    make: Callable[[], Path],
-    run: Callable[[Path, FaultyStorage], object],
-    whens: Sequence[str] = WHENS,
-    sparse: int = 1,
-) -> Iterator[Path]:
-    """Tables in which a child died, at each change that ``run`` makes.
-
-    ``sparse`` leaves changes out in quick runs. With 2 no state of the disk between two changes is left out: after the
-    first is before the second.
-    """
-    step = 1 if THOROUGH else sparse
-    for when in whens:
-        for at in count(max(step // 2, 1) if when == "after" else 1, step):
-            path, storage = make(), FaultyStorage(Faults(at, when))
-            code = run_child(partial(run, path, storage))
-            if code == 0:
-                break  # it makes fewer changes than that
-            assert code == KILLED, f"ended with {code}"
-            yield path
-
-
-def writes(write: Callable[[Table], object]) -> Callable[[Path, FaultyStorage], object]:
-    """A write on a faulty storage."""
-    return lambda path, storage: write(open_with(path, storage))
-
-
 def die(path: Path, write: Callable[[Table], object], faults: Faults) -> None:
     assert run_child(lambda: write(open_with(path, FaultyStorage(faults)))) == KILLED
 
@@ -124,7 +100,9 @@ def seen_by_readers(path: Path, before: Rows, after: Rows, commits: set[str]) ->
     return rows
 
 
-@pytest.mark.parametrize(("name", "sparse"), [("upsert", 2), ("insert", 6), ("delete", 6)])
+@pytest.mark.parametrize(
+    ("name", "sparse"), [("upsert", 2), ("insert", 6), ("delete", 6), ("overwrite", 6), ("emptied", 6)]
+)
 def test_kill_at_every_change(name: str, sparse: int, fresh: Callable[[], Path]) -> None:
     write = WRITES[name]
     commits = commit_files(fresh())

@@ -7,13 +7,20 @@ take a file without a record for one of them as holding nulls only. Entries of o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 
-__all__ = ["definitions_path", "encode_definitions", "read_definitions", "source_fields", "with_column_stats"]
+__all__ = [
+    "definitions_path",
+    "encode_definitions",
+    "read_definitions",
+    "source_fields",
+    "with_column_stats",
+    "without_indexes",
+]
 
 
 def definitions_path(base_path: str, relative: str = ".hoodie/.index_defs/index.json") -> str:
@@ -55,6 +62,12 @@ def with_column_stats(document: dict[str, Any], columns: Sequence[str]) -> dict[
         "version": "V1",
     }
     return {**document, "indexDefinitions": {**document["indexDefinitions"], "column_stats": entry}}
+
+
+def without_indexes(document: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The document without the definitions of some indexes."""
+    kept = {name: entry for name, entry in document["indexDefinitions"].items() if name not in names}
+    return {**document, "indexDefinitions": kept}
 
 
 def encode_definitions(document: dict[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ import threading
 from lakedex.io.process import ProcessIdentity, parse_json_object
 from lakedex.io.storage import Storage
 
-__all__ = ["Heartbeat", "delete_heartbeat", "is_expired"]
+__all__ = ["Heartbeat", "delete_heartbeat", "is_expired", "is_ours"]
 
 INTERVAL_MS = 60_000
 """``hoodie.client.heartbeat.interval_in_ms``."""
@@ -76,6 +76,15 @@ class Heartbeat:
 def delete_heartbeat(storage: Storage, base_path: str, instant: str) -> None:
     """Remove the heartbeat of a write that was completed or rolled back."""
     storage.delete(_path(base_path, instant))
+
+
+def is_ours(storage: Storage, base_path: str, instant: str) -> bool:
+    """Whether the writer of a pending instant is one of lakedex; Java's heartbeats are empty, if it has any."""
+    try:
+        content = storage.read(_path(base_path, instant))
+    except FileNotFoundError:
+        return False
+    return ProcessIdentity.from_fields(parse_json_object(content)) is not None
 
 
 def is_expired(

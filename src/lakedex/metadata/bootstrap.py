@@ -1,4 +1,4 @@
-"""The metadata table of a new, empty table (``HoodieBackedTableMetadataWriter.initializeFromFilesystem``).
+"""The metadata table of a new table, and new partitions of one (``HoodieBackedTableMetadataWriter``).
 
 Every file group of every partition gets a first log file that deletes nothing, since readers count the groups they
 find. Only ``files`` gets a base HFile: hudi-rs wants exactly one there, and lists storage without it.
@@ -28,7 +28,7 @@ from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_properties import metadata_table_properties
 from lakedex.timeline.transitions import complete, create_inflight, create_requested
 
-__all__ = ["create_metadata_table"]
+__all__ = ["create_file_groups", "create_metadata_table"]
 
 _FIRST_TOKEN = "0-0-0"
 
@@ -57,6 +57,16 @@ def create_metadata_table(
 def _create_partition(storage: Storage, root: str, name: str, count: int, instant: str, clock: InstantClock) -> None:
     timeline = f"{root}/{METADATA_TIMELINE}"
     inflight = create_inflight(storage, timeline, create_requested(storage, timeline, instant, "deltacommit"))
+    create_file_groups(storage, root, name, count, instant)
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    if name == FILES.name:
+        stats[name] = (_first_base_file(storage, root, instant),)
+    body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED"))
+    complete(storage, timeline, inflight, clock.next(), body)
+
+
+def create_file_groups(storage: Storage, root: str, name: str, count: int, instant: str) -> None:
+    """Make the folder of a metadata partition with ``count`` file groups, each with a first log file (version 1)."""
     metafile = f"#partition metadata\ncommitTime={instant}\npartitionDepth=1\n"
     storage.create(f"{root}/{name}/{PARTITION_METAFILE}", metafile.encode("ascii"))
     header = {"INSTANT_TIME": instant}
@@ -64,11 +74,6 @@ def _create_partition(storage: Storage, root: str, name: str, count: int, instan
     for group in range(count):
         log = LogFileName(SUPPORTED[name].group_id(group), instant, 1, _FIRST_TOKEN)
         storage.create(f"{root}/{name}/{log}", first_block)
-    stats: dict[str, tuple[WriteStat, ...]] = {}
-    if name == FILES.name:
-        stats[name] = (_first_base_file(storage, root, instant),)
-    body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED"))
-    complete(storage, timeline, inflight, clock.next(), body)
 
 
 def _first_base_file(storage: Storage, root: str, instant: str) -> WriteStat:

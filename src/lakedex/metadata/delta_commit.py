@@ -60,6 +60,7 @@ class _Shard:
     file_id: str
     number: int
     instant: str
+    first_version: int
     records: tuple[tuple[str, Record | SpilledBloom], ...]
 
 
@@ -81,6 +82,9 @@ def write_delta_commit(
     updates: Updates,
     next_time: Callable[[], str],
     run: Callable[[Callable[[_Shard], list[LogWritten]], Sequence[_Shard]], list[list[LogWritten]]],
+    *,
+    first_version: int = 1,
+    operation: str = "UPSERT_PREPPED",
 ) -> list[LogWritten]:
     """Write and complete the delta commit of ``instant``. Call under the table lock.
 
@@ -90,18 +94,20 @@ def write_delta_commit(
         updates: records by metadata partition; keys are unique within one.
         next_time: gives the completion time.
         run: an engine's ``run``; one task per file group, where there is much to write.
+        first_version: version of the first log file; larger where the instant has made the file groups themselves.
+        operation: Hudi's name of the operation.
     """
     timeline = f"{metadata_path(store.base_path)}/{METADATA_TIMELINE}"
     requested = create_requested(store.storage, timeline, instant, "deltacommit")
     inflight = create_inflight(store.storage, timeline, requested)
-    shards = list(_shards(store, instant, updates))
+    shards = list(_shards(store, instant, updates, first_version))
     spilled = sum(isinstance(record, SpilledBloom) for shard in shards for _, record in shard.records)
     logs = run(_write_shard, shards) if spilled > DRIVER_BLOOMS else run_threads(_write_shard, shards, len(updates))
     written = [log for part in logs for log in part]
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for log in written:
         stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log, instant))
-    body = encode_commit_metadata(metadata_commit(stats, "UPSERT_PREPPED"))
+    body = encode_commit_metadata(metadata_commit(stats, operation))
     complete(store.storage, timeline, inflight, next_time(), body)
     return written
 
@@ -112,7 +118,7 @@ def metadata_commit(stats: Mapping[str, tuple[WriteStat, ...]], operation: str) 
     return CommitMetadata(operation=operation, write_stats=stats, extra={"schema": plain})
 
 
-def _shards(store: MetadataStore, instant: str, updates: Updates) -> Iterator[_Shard]:
+def _shards(store: MetadataStore, instant: str, updates: Updates, first_version: int) -> Iterator[_Shard]:
     for partition, records in updates.items():
         if not records:
             continue
@@ -126,7 +132,9 @@ def _shards(store: MetadataStore, instant: str, updates: Updates) -> Iterator[_S
         for number, group in enumerate(groups):
             own = tuple(record for record, place in zip(records, numbers, strict=True) if place == number)
             if own:
-                yield _Shard(store.storage, store.base_path, partition, group.file_id, number, instant, own)
+                yield _Shard(
+                    store.storage, store.base_path, partition, group.file_id, number, instant, first_version, own
+                )
 
 
 def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
@@ -144,11 +152,11 @@ def _write_shard(shard: _Shard) -> list[LogWritten]:
     flush = partial(_write_log, shard)
     for key, value in _encoded(shard):
         if held and size + len(value) > MAX_BLOCK_BYTES:
-            written.append(flush(len(written) + 1, held))
+            written.append(flush(shard.first_version + len(written), held))
             held, size = [], 0
         held.append((key, value))
         size += len(value)
-    written.append(flush(len(written) + 1, held))
+    written.append(flush(shard.first_version + len(written), held))
     return written
 
 

@@ -158,6 +158,17 @@ class Snapshot:
             return pa.schema([column for column in stored if column.name not in META_COLUMNS])
         return pa.schema([])
 
+    def stored_schema(self, base: BaseFile) -> pa.Schema:
+        """Columns that a base file was written with.
+
+        Known from the commit that wrote it; a file of an archived commit is asked itself.
+        """
+        if self.timeline.is_completed(base.instant):
+            text = self.timeline.commit_metadata(base.instant).schema
+            if text is not None:
+                return self.parse_schema(text, base.instant)
+        return read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
+
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
         try:

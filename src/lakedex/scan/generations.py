@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakedex.layout.base_file import read_schema
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.planner import read_columns
@@ -19,26 +18,15 @@ __all__ = ["physical_schemas"]
 
 
 def physical_schemas(snapshot: Snapshot, files: Sequence[BaseFile]) -> list[pa.Schema]:
-    """Schema to read each file by: the table's, with the file's own type where that differs.
-
-    Known from the commit that wrote the file; a file of an archived commit is asked itself.
-    """
+    """Schema to read each file by: the table's, with the file's own type where that differs."""
     wanted = read_columns(snapshot.schema)
     by_instant: dict[str, pa.Schema] = {}
     found = []
     for base in files:
         if base.instant not in by_instant:
-            by_instant[base.instant] = _with_types_of(wanted, _schema_of_commit(snapshot, base))
+            by_instant[base.instant] = _with_types_of(wanted, snapshot.stored_schema(base))
         found.append(by_instant[base.instant])
     return found
-
-
-def _schema_of_commit(snapshot: Snapshot, base: BaseFile) -> pa.Schema:
-    if snapshot.timeline.is_completed(base.instant):
-        text = snapshot.timeline.commit_metadata(base.instant).schema
-        if text is not None:
-            return snapshot.parse_schema(text, base.instant)
-    return read_schema(snapshot.storage, f"{snapshot.base_path}/{base.relative_path}")
 
 
 def _with_types_of(wanted: pa.Schema, stored: pa.Schema) -> pa.Schema:

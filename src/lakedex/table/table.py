@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from lakedex.index.listing import IndexStats, index_stats, list_indexes
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
@@ -16,12 +17,15 @@ from lakedex.scan.scan import Scan
 from lakedex.table.display import table_card, table_html
 from lakedex.table.engines import LocalSession, Session, open_session
 from lakedex.table.inspect import Inspect, history_table
-from lakedex.table.opening import check_readable, handle_for, names, resolve_as_of
+from lakedex.table.opening import check_readable, handle_for, resolve_as_of
+from lakedex.table.opening import names as as_names
 from lakedex.types import PARTITION_PATH, RECORD_KEY
-from lakedex.write import actions
+from lakedex.write import actions, evolve, overwrite
 from lakedex.write.create import create_table, is_table
+from lakedex.write.index_builds import create_index
+from lakedex.write.index_drops import drop_index
 from lakedex.write.options import WriteOptions, parse_options
-from lakedex.write.result import WriteResult
+from lakedex.write.result import IndexResult, WriteResult
 
 __all__ = ["Table"]
 
@@ -81,9 +85,9 @@ class Table:
             handle,
             name=name,
             schema=session.schema(schema),
-            record_key=names(record_key),
-            partition_by=names(partition_by),
-            ordering_by=names(ordering_by),
+            record_key=as_names(record_key),
+            partition_by=as_names(partition_by),
+            ordering_by=as_names(ordering_by),
             table_type=table_type,
             exist_ok=exist_ok,
             options=options,
@@ -166,6 +170,35 @@ class Table:
         """
         return self._written(actions.upsert(self._handle, data, self._parsed(options)))
 
+    def insert_overwrite(
+        self,
+        data: Any,
+        scope: str = "partitions",
+        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
+        """Replace partitions, or the whole table, by the rows of a frame, in one commit.
+
+        Equal keys in the frame are treated as :meth:`insert` treats them. Replaced files stay until a cleaner removes
+        them, so older instants can still be read.
+
+        Args:
+            data: the rows.
+            scope: ``partitions`` replaces the partitions that the rows go to; ``table`` replaces everything.
+            partitions: replace exactly these, as paths (``city=rome``) or as ``{column: value}``; rows that belong to
+                another partition are refused. A named partition without rows is emptied.
+            options: ``hoodie.*`` options of this call.
+
+        An empty frame empties the partitions named, or the table with ``scope="table"``; else it changes nothing.
+
+        Raises:
+            InvalidInputError: a wrong scope or partition, rows outside of the partitions named, a bad key.
+            CommitConflictError: another writer committed to the same partitions, again and again.
+        """
+        result = overwrite.insert_overwrite(self._handle, data, self._parsed(options), scope, partitions)
+        return self._written(result)
+
     def delete(self, data_or_where: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete the rows of the keys in a frame, or the rows under a condition (SQL text, or a Column on Spark).
 
@@ -188,6 +221,121 @@ class Table:
         snapshot = self._snapshot()
         rows = self._session.changed(snapshot, where, actions.check_assignments(snapshot, set))
         return self._written(actions.update_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
+
+    # ------------------------------------------------------------------------------------------------------- schema
+
+    def add_columns(self, schema: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Add nullable columns at the end; no file is rewritten.
+
+        Args:
+            schema: ``pyarrow.Schema``, Spark ``StructType`` or DDL text. ``a.b`` adds ``b`` to the struct column ``a``.
+            options: ``hoodie.*`` options of this call.
+
+        Raises:
+            InvalidInputError: a column that the table has already, or a name that it cannot have.
+            SchemaMismatchError: a name that was dropped and that files still hold; see :meth:`rewrite_files`.
+        """
+        added = self._session.schema(schema)
+        return self._written(evolve.add_columns(self._handle, self._parsed(options), added or pa.schema([])))
+
+    def drop_columns(self, names: str | Sequence[str], *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Take columns out of the schema; files hold them until they are rewritten.
+
+        Raises:
+            InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
+        """
+        return self._written(evolve.drop_columns(self._handle, self._parsed(options), as_names(names)))
+
+    def rename_column(self, old: str, new: str, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Rename a column. Readers take columns by name, so the files that hold it are rewritten.
+
+        Raises:
+            InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
+            SchemaMismatchError: ``new`` was dropped and files still hold it; see :meth:`rewrite_files`.
+        """
+        return self._written(evolve.rename_column(self._handle, self._parsed(options), old, new))
+
+    def widen_column(self, name: str, type: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Give a column a wider type: int to long or double, float to double, a decimal more digits.
+
+        Only float to double rewrites the files that hold the column.
+
+        Args:
+            name: the column.
+            type: ``pyarrow.DataType``, Spark ``DataType`` or SQL text (``bigint``, ``decimal(20, 2)``).
+            options: ``hoodie.*`` options of this call.
+
+        Raises:
+            SchemaMismatchError: a type that is not wider, or that not every reader of Hudi tables widens to.
+        """
+        return self._written(evolve.widen_column(self._handle, self._parsed(options), name, type))
+
+    def rewrite_files(self, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows stay as they are.
+
+        After that a dropped name can be added again.
+        """
+        return self._written(evolve.rewrite_files(self._handle, self._parsed(options)))
+
+    # ------------------------------------------------------------------------------------------------------ indexes
+
+    def indexes(self) -> pa.Table:
+        """The table's indexes: name, using, columns, state, and whether lakedex keeps it up when it writes."""
+        return list_indexes(self._snapshot())
+
+    def create_index(
+        self,
+        name: str,
+        using: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        *,
+        if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> IndexResult:
+        """Build an index from the table's data; reads and writes go on meanwhile.
+
+        Args:
+            name: ``column_stats`` (which brings ``partition_stats`` along) or ``bloom_filters``: a table has one of
+                each, under Hudi's name.
+            using: the kind; may be left out, since the name says it.
+            columns: of ``column_stats``; None takes the first 32 that it can hold, as Hudi does. Columns that an
+                existing index lacks are added to it.
+            if_not_exists: do nothing where the index is there.
+            options: numbers of file groups, filter sizes.
+            progress: called with the number of files read and of all.
+
+        Raises:
+            IndexExistsError: it is there, with these columns.
+            UnsupportedFeatureError: a kind or a column type that cannot be indexed.
+            CommitConflictError: a write of another engine is under way.
+        """
+        chosen = None if columns is None else as_names(columns)
+        return create_index(
+            self._handle,
+            self._parsed(options),
+            name,
+            using=using,
+            columns=chosen,
+            if_not_exists=if_not_exists,
+            progress=progress,
+        )
+
+    def drop_index(self, name: str, *, if_exists: bool = False) -> IndexResult:
+        """Take an index out of the table; also one that lakedex does not keep up, so that the table can be written.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+        """
+        return drop_index(self._handle, self._parsed(None), name, if_exists=if_exists)
+
+    def index_stats(self, name: str) -> IndexStats:
+        """Entries, files covered and not covered, and bytes of an index.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+        """
+        return index_stats(self._snapshot(), name)
 
     # ------------------------------------------------------------------------------------------------------ reading
 

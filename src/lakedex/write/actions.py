@@ -23,11 +23,14 @@ from lakedex.write.result import WriteResult
 from lakedex.write.schema_change import evolve, require_columns
 
 __all__ = [
+    "Staged",
     "bulk_insert",
     "check_assignments",
     "delete_keys",
     "delete_stored",
     "insert",
+    "ordering_field",
+    "prepared",
     "update_stored",
     "upsert",
 ]
@@ -36,9 +39,9 @@ __all__ = [
 def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Update the rows whose key is stored, insert the others."""
     started = time.perf_counter()
-    snapshot, schema, keys = _prepared(handle, data, options)
-    rules = MergeRules(ordering=_ordering(snapshot))
-    with _Staged(handle, data, Prepare(schema, keys)) as frame:
+    snapshot, schema, keys = prepared(handle, data, options)
+    rules = MergeRules(ordering=ordering_field(snapshot))
+    with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
             operation=Operation.UPSERT, frame=frame, table_schema=snapshot.schema, schema=schema, keys=keys, rules=rules
         )
@@ -48,12 +51,12 @@ def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
 def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Add rows without looking up their keys, unless ``hoodie.datasource.insert.dup.policy`` asks for it."""
     started = time.perf_counter()
-    snapshot, schema, keys = _prepared(handle, data, options)
+    snapshot, schema, keys = prepared(handle, data, options)
     look_up = options.duplicates != "none"
     rules = MergeRules(
-        ordering=_ordering(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
+        ordering=ordering_field(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
     )
-    with _Staged(handle, data, Prepare(schema, keys)) as frame:
+    with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
             operation=Operation.INSERT,
             frame=frame,
@@ -71,9 +74,9 @@ def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
 def bulk_insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Load rows into new files, sorted by key, without looking anything up."""
     started = time.perf_counter()
-    snapshot, schema, keys = _prepared(handle, data, options)
-    rules = MergeRules(ordering=_ordering(snapshot), combine=options.combine_before_insert)
-    with _Staged(handle, data, Prepare(schema, keys)) as frame:
+    snapshot, schema, keys = prepared(handle, data, options)
+    rules = MergeRules(ordering=ordering_field(snapshot), combine=options.combine_before_insert)
+    with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
             operation=Operation.BULK_INSERT,
             frame=frame,
@@ -122,7 +125,7 @@ def _delete(
     any_partition: bool = False,
     read_at: str | None = None,
 ) -> WriteResult:
-    with _Staged(handle, data, prepare) as frame:
+    with Staged(handle, data, prepare) as frame:
         plan = WritePlan(
             operation=Operation.DELETE,
             frame=frame,
@@ -167,7 +170,7 @@ def update_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at
     started = time.perf_counter()
     snapshot = _writable(handle)
     schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)
-    with _Staged(handle, data, Prepare(schema, StoredKeys())) as frame:
+    with Staged(handle, data, Prepare(schema, StoredKeys())) as frame:
         plan = WritePlan(
             operation=Operation.UPSERT,
             frame=frame,
@@ -181,7 +184,7 @@ def update_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at
         return run_write(handle, plan, options, started)
 
 
-class _Staged:
+class Staged:
     """The prepared rows of a write, freed afterwards."""
 
     def __init__(self, handle: TableHandle, data: Any, prepare: BatchMap) -> None:
@@ -201,7 +204,7 @@ def _writable(handle: TableHandle) -> Snapshot:
     return snapshot
 
 
-def _prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Snapshot, pa.Schema, KeyGenerator]:
+def prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Snapshot, pa.Schema, KeyGenerator]:
     """Check a frame's columns before any row is touched."""
     snapshot = _writable(handle)
     config = snapshot.config
@@ -213,7 +216,7 @@ def _prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Sn
     return snapshot, schema, key_generator(config, snapshot)
 
 
-def _ordering(snapshot: Snapshot) -> str | None:
+def ordering_field(snapshot: Snapshot) -> str | None:
     """The field that decides between two versions of a row; None where the later commit wins."""
     config = snapshot.config
     if config.merge_mode != "EVENT_TIME_ORDERING" or not config.ordering_fields:

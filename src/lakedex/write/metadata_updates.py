@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -34,9 +34,10 @@ from lakedex.metadata.partitions import (
 )
 from lakedex.metadata.records import Record, all_partitions_record, bloom_record, files_record
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.types import RECORD_KEY
 from lakedex.write.stage import GroupResult
 
-__all__ = ["StatsOfFile", "build_updates"]
+__all__ = ["Keyed", "StatsOfFile", "build_updates", "partition_records", "partition_stats"]
 
 Keyed = list[tuple[str, Record | SpilledBloom]]
 
@@ -47,6 +48,8 @@ def build_updates(
     instant: str,
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
+    gone: frozenset[tuple[str, str]] = frozenset(),
+    added: Sequence[str] = (),
 ) -> tuple[dict[str, Keyed], frozenset[str]]:
     """Records of one commit by metadata partition, for those partitions that the table has.
 
@@ -56,6 +59,9 @@ def build_updates(
         instant: the commit's instant.
         indexed: columns of ``column_stats`` with their types.
         run: an engine's ``run``, for files whose stats have to be computed from the data.
+        gone: (partition, file id) of groups whose present file does not count from this commit on. Replaced files
+            themselves stay listed, with all of their records, until a cleaner removes them.
+        added: columns that the commit adds to the schema.
 
     Returns:
         The records, and the columns that hold NaN as far as the commit looked: in its own files, and in all files of
@@ -75,16 +81,45 @@ def build_updates(
             stats.extend(stats_records(result.stats, result.partition, result.file_name, indexed))
         updates[COLUMN_STATS.name] = stats
     if store.has(PARTITION_STATS.name):
-        healed, over_partitions = _partition_stats(snapshot, results, indexed, run)
-        updates[PARTITION_STATS.name] = [
-            (partition_stats_key(stat.column, path), stat_record(stat, path, indexed[stat.column], over_partition=True))
-            for path, found in over_partitions.items()
-            for stat in found
-        ]
+        healed, over_partitions = partition_stats(
+            snapshot, {result.partition for result in results}, indexed, run, results, gone
+        )
+        updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed)
         nan.update(stat.column for found in over_partitions.values() for stat in found if stat.has_nan)
+        again, over_old = _older_generations(snapshot, set(over_partitions), added, indexed, run)
+        healed.extend(again)
+        updates[PARTITION_STATS.name].extend(partition_records(over_old, indexed))
         if COLUMN_STATS.name in updates:
             updates[COLUMN_STATS.name].extend(healed)
     return updates, frozenset(nan)
+
+
+def _older_generations(
+    snapshot: Snapshot,
+    touched: set[str],
+    added: Sequence[str],
+    indexed: Mapping[str, pa.DataType],
+    run: Callable[..., list[list[ColumnStat]]],
+) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
+    """Stats of added columns in partitions that have records of an earlier column of that name.
+
+    Those records would go on to speak for the new column, of which the partition holds nulls only.
+    """
+    names = [name for name in added if name in indexed]
+    records = snapshot.metadata.scan(PARTITION_STATS.name, [column_stats_prefix(name) for name in names])
+    if not names or not records:
+        return [], {}
+    partitions = {str(record["ColumnStatsMetadata"]["fileName"]) for record in records.values()} - touched
+    return partition_stats(snapshot, partitions, {name: indexed[name] for name in names}, run)
+
+
+def partition_records(over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType]) -> Keyed:
+    """Records of ``partition_stats``, from the stats of each partition path."""
+    return [
+        (partition_stats_key(stat.column, path), stat_record(stat, path, indexed[stat.column], over_partition=True))
+        for path, found in over_partitions.items()
+        for stat in found
+    ]
 
 
 def _files(results: Sequence[GroupResult]) -> Keyed:
@@ -113,25 +148,28 @@ class StatsOfFile:
         """Read the file's indexed columns as a stream."""
         builder = ColumnStatsBuilder(self.columns)
         schema = pa.schema(list(self.columns.items()))
-        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", list(self.columns)):
+        # With the record key, which every file has: without any column there would be no rows to count.
+        wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
+        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", wanted):
             builder.add(conform(batch, schema))
         return builder.finish()
 
 
-def _partition_stats(
+def partition_stats(
     snapshot: Snapshot,
-    results: Sequence[GroupResult],
+    partitions: Iterable[str],
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
+    results: Sequence[GroupResult] = (),
+    gone: frozenset[tuple[str, str]] = frozenset(),
 ) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
-    """Corrected records of files that had none to trust, and stats of each touched partition over all of its files.
+    """Corrected records of files that had none to trust, and stats of each partition over all of its files.
 
     Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
-    record for every indexed column, computed anew.
+    record for every indexed column, computed anew. ``results`` and ``gone`` are those of a commit in progress.
     """
-    touched = sorted({result.partition for result in results})
-    rewritten = {(result.partition, result.file_id) for result in results}
-    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in rewritten]
+    touched = sorted(set(partitions))
+    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in gone]
     stats = {(r.partition, r.file_name): {s.column: s for s in r.stats} for r in results}
     known, unknown = _known_stats(snapshot, kept, touched, indexed)
     stats.update(known)

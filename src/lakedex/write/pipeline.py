@@ -2,39 +2,76 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lakedex.index.column_stats import indexable_columns
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
-from lakedex.layout.base_file import BaseFileSettings, iter_base_file
+from lakedex.layout.base_file import iter_base_file
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.table_config import TableConfig
-from lakedex.types import META_COLUMNS, RECORD_KEY, Operation
+from lakedex.types import RECORD_KEY, Operation
+from lakedex.write.attempts import run_attempts
+from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
+from lakedex.write.generations import require_unheld
 from lakedex.write.merge import MergeRules
 from lakedex.write.options import WriteOptions
 from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.route import GroupTarget, Route, Targets, plan_inserts
-from lakedex.write.stage import WriteGroups, decode_results
+from lakedex.write.stage import GroupResult, WriteGroups, decode_results
 from lakedex.write.tagging import TagFile, find_key_ranges, nearest_first, tag
-from lakedex.write.transaction import Transaction
+from lakedex.write.transaction import Change, Transaction
 
-__all__ = ["WritePlan", "key_generator", "run_write"]
+__all__ = ["Replace", "WritePlan", "key_generator", "run_write"]
 
 PACKING = 5
 """How many times smaller rows are on disk than in memory, until the table's own files say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """What an overwrite replaces: all file groups of some partitions.
+
+    Attributes:
+        partitions: partition paths that were named; None for those that the rows go to.
+        whole_table: all of the table instead.
+    """
+
+    partitions: tuple[str, ...] | None = None
+    whole_table: bool = False
+
+    @property
+    def without_rows(self) -> bool:
+        """Whether there is something to replace even if there are no rows."""
+        return self.whole_table or bool(self.partitions)
+
+    def touched(self, written: Sequence[str]) -> frozenset[str] | None:
+        """Partitions that are replaced when rows go to those ``written``; None for all."""
+        if self.whole_table:
+            return None
+        return frozenset(written if self.partitions is None else self.partitions)
+
+    def check(self, table: str, written: Sequence[str]) -> None:
+        """Refuse rows that would lie beside the partitions that were named.
+
+        Raises:
+            InvalidInputError: names such a partition.
+        """
+        outside = sorted(set(written) - set(self.partitions)) if self.partitions is not None else []
+        if outside:
+            named = ", ".join(map(repr, self.partitions or ()))
+            raise InvalidInputError(
+                f"table {table}: {len(outside)} partitions of the rows, for example {outside[0]!r}, are not among "
+                f"those to overwrite ({named}); name them too, or filter the frame"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +92,7 @@ class WritePlan:
         drop_known: rows whose key is stored are left out (``hoodie.datasource.insert.dup.policy=drop``).
         fail_known: they are an error (``fail``).
         read_at: the last change (``Snapshot.last_change``) that was seen when the rows were read from this table.
+        replace: what the rows take the place of; None adds to what is there.
     """
 
     operation: Operation
@@ -70,6 +108,7 @@ class WritePlan:
     drop_known: bool = False
     fail_known: bool = False
     read_at: str | None = None
+    replace: Replace | None = None
 
 
 def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
@@ -106,34 +145,22 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
     check_keys(handle.base_path, plan.keys, summary)
     if plan.rules.insert_new:
         check_paths(handle.base_path, plan.keys, summary)
-    notes = list(options.notes)
-    if not summary.num_rows:
+    if plan.replace is not None:
+        plan.replace.check(handle.base_path, summary.column(PARTITION).to_pylist())
+    if not summary.num_rows and not (plan.replace and plan.replace.without_rows):
         return WriteResult(
             instant=None,
             operation=plan.operation.value,
-            notes=(*notes, "the frame has no rows"),
+            notes=(*options.notes, "the frame has no rows"),
             seconds=time.perf_counter() - started,
         )
-    for attempt in range(options.conflict_retries + 1):
-        transaction = Transaction(handle, options, plan.operation)
-        transaction.begin()
-        if transaction.undone:
-            notes.append(f"rolled back the failed write {', '.join(transaction.undone)}")
-        try:
-            result = _Attempt(handle, plan, options, transaction, summary).run()
-        except Exception as error:
-            conflict = transaction.abort(error)
-            if conflict is None:
-                raise
-            if not conflict.retryable or attempt == options.conflict_retries:
-                raise conflict from (None if conflict is error else error)
-            notes.append(f"conflict with {conflict.theirs or 'another writer'}: tagged and wrote again")
-            continue
-        except BaseException as error:
-            transaction.abort(error)
-            raise
-        return replace(result, notes=(*notes, *result.notes, *transaction.notes), seconds=time.perf_counter() - started)
-    raise AssertionError("unreachable")
+    return run_attempts(
+        handle,
+        options,
+        plan.operation,
+        lambda transaction: _Attempt(handle, plan, options, transaction, summary).run(),
+        started,
+    )
 
 
 def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
@@ -169,34 +196,23 @@ class _Attempt:
 
     def run(self) -> WriteResult:
         """Tag, plan, write and commit."""
-        engine, plan = self.handle.engine, self.plan
+        plan = self.plan
         self._check_basis()
         partitions = None if plan.any_partition else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
         files = self._files(partitions)
         frame, matched = self._tagged(files)
         targets, by_file = self._targets(files, matched)
-        if not targets.groups:
+        replaced = self._replaced()
+        if not targets.groups and not replaced:
             return self._nothing_to_write()
-        routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
-        busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
-        tasks = max(1, min(busy, self.options.shuffle_tasks or 4 * engine.parallelism))
-        grouped = engine.exchange(routed, GROUP, tasks, (KEY,) if plan.sort else (POSITION,))
-        indexed = self._indexed()
-        stage = WriteGroups(
-            storage=self.handle.storage,
-            base_path=self.handle.base_path,
-            instant=self.transaction.instant,
-            file_schema=_file_schema(plan.schema),
-            targets=tuple(targets.groups),
-            rules=plan.rules,
-            settings=self._settings(),
-            indexed=indexed,
+        indexed = indexed_columns(self._snapshot, plan.schema, self.options)
+        results = self._written(frame, targets, by_file, indexed) if targets.groups else []
+        if not results and not replaced:
+            return self._nothing_to_write()
+        change = Change(
+            results=results, schema=plan.schema, indexed=indexed, relied_on=self._relied_on(targets), replaced=replaced
         )
-        results = decode_results(engine.collect(engine.map(grouped, stage)))
-        if not results:
-            return self._nothing_to_write()
-        looked_up = frozenset(targets.inserts) if plan.look_up else frozenset()
-        logs = self.transaction.commit(results, plan.schema, indexed, tagged_partitions=looked_up)
+        logs = self.transaction.commit(change)
         return WriteResult(
             instant=self.transaction.instant,
             operation=plan.operation.value,
@@ -207,7 +223,44 @@ class _Attempt:
             bytes_written=sum(result.size for result in results),
             metadata_bytes=sum(log.size for log in logs),
             tagging=self.report,
+            notes=_replaced_note(replaced),
         )
+
+    def _written(
+        self, frame: Frame, targets: Targets, by_file: Mapping[int, int], indexed: Mapping[str, pa.DataType]
+    ) -> list[GroupResult]:
+        """Bring the rows of each file group together and write it."""
+        engine, plan = self.handle.engine, self.plan
+        routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
+        busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
+        tasks = max(1, min(busy, self.options.shuffle_tasks or 4 * engine.parallelism))
+        grouped = engine.exchange(routed, GROUP, tasks, (KEY,) if plan.sort else (POSITION,))
+        stage = WriteGroups(
+            storage=self.handle.storage,
+            base_path=self.handle.base_path,
+            instant=self.transaction.instant,
+            file_schema=file_schema(plan.schema),
+            targets=tuple(targets.groups),
+            rules=plan.rules,
+            settings=file_settings(self._snapshot, plan.schema, self.options),
+            indexed=indexed,
+        )
+        return decode_results(engine.collect(engine.map(grouped, stage)))
+
+    def _replaced(self) -> dict[str, tuple[str, ...]] | None:
+        """File ids that an overwrite replaces, by partition; None for other writes."""
+        if self.plan.replace is None:
+            return None
+        touched = self.plan.replace.touched(self.summary.column(PARTITION).to_pylist())
+        groups: dict[str, tuple[str, ...]] = {}
+        for item in self._snapshot.slices(touched):
+            groups[item.partition] = (*groups.get(item.partition, ()), item.file_id)
+        return groups
+
+    def _relied_on(self, targets: Targets) -> frozenset[str] | None:
+        if self.plan.replace is not None:
+            return self.plan.replace.touched(self.summary.column(PARTITION).to_pylist())
+        return frozenset(targets.inserts) if self.plan.look_up else frozenset()
 
     def _nothing_to_write(self) -> WriteResult:
         self.transaction.cancel()
@@ -236,6 +289,7 @@ class _Attempt:
                 expected=str(self.plan.table_schema),
                 found=str(self._snapshot.schema),
             )
+        require_unheld(self._snapshot, self.plan.schema)
 
     def _files(self, partitions: Sequence[str] | None) -> list[TagFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
@@ -316,8 +370,8 @@ class _Attempt:
         counted = [item for item in files if item.rows > 0]
         if counted:
             return max(sum(item.base.size for item in counted) / sum(item.rows for item in counted), 1.0)
-        rows = pc.sum(self.summary.column("rows")).as_py()
-        in_memory = pc.sum(self.summary.column("bytes")).as_py() / max(rows, 1)
+        rows = pc.sum(self.summary.column("rows")).as_py() or 1
+        in_memory = (pc.sum(self.summary.column("bytes")).as_py() or 0) / rows
         return float(min(max(in_memory / PACKING, 1.0), self.options.record_size_estimate))
 
     def _routed_schema(self) -> pa.Schema:
@@ -334,31 +388,12 @@ class _Attempt:
     def _payload(self) -> list[pa.Field]:
         return [] if self.plan.rules.delete_all else list(self.plan.schema)
 
-    def _indexed(self) -> dict[str, pa.DataType]:
-        """Columns that get a record, with their types: those that the table lists, and those that Java would choose."""
-        options, schema = self.options, self.plan.schema
-        chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit)
-        listed = source_fields(read_definitions(self.handle.storage, definitions_path(self.handle.base_path)))
-        wanted = [name for name in indexable_columns(schema, limit=len(schema)) if name in {*chosen, *listed}]
-        types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
-        return {name: types[name] for name in wanted}
 
-    def _settings(self) -> BaseFileSettings:
-        options = self.options
-        avro = with_meta_fields(arrow_to_avro(self.plan.schema, self._snapshot.config.name))
-        return BaseFileSettings(
-            avro_schema=json.dumps(avro),
-            compression=options.compression,
-            bloom_entries=options.bloom_entries,
-            bloom_fpp=options.bloom_fpp,
-            bloom_type=options.bloom_type,
-            bloom_max_entries=options.bloom_max_entries,
-            row_group_bytes=options.row_group_bytes,
-        )
-
-
-def _file_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:
+    if not replaced:
+        return ()
+    groups = sum(len(ids) for ids in replaced.values())
+    return (f"replaced {groups} file groups in {len(replaced)} partitions",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,11 +71,13 @@ def remove_leftovers(snapshot: Snapshot, interval_ms: int, misses: int) -> None:
     completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
     beats = {entry.name for entry in storage.list(f"{base}/.hoodie/.heartbeat")} - pending
     temps = {entry.name for entry in storage.list(f"{base}/.hoodie/.temp")} & completed
+    half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
     now = int(time.time() * 1000)
     for instant in sorted(beats | temps):
         if is_expired(storage, base, instant, now, interval_ms=interval_ms, misses=misses):
-            if instant in temps:
-                storage.delete_tree(temp_path(base, instant))
+            if instant in half_built and not timeline.contains(instant):
+                remove_metadata_of(storage, base, instant)  # An index build has no instant but that one.
+            storage.delete_tree(temp_path(base, instant))
             delete_heartbeat(storage, base, instant)
 
 

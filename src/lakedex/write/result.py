@@ -9,7 +9,7 @@ from typing import Any
 
 from lakedex.types import size_text
 
-__all__ = ["TaggingReport", "WriteResult"]
+__all__ = ["IndexResult", "TaggingReport", "WriteResult"]
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -133,3 +133,39 @@ class WriteResult:
             for k, v in rows
         )
         return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexResult:
+    """What creating or dropping an index did.
+
+    Attributes:
+        name: the index.
+        columns: columns that were built.
+        instant: the first delta commit of the metadata table; None when nothing was written.
+        files: base files that were covered.
+        entries: records written.
+        bytes_written: size of the metadata files written.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    name: str
+    columns: tuple[str, ...] = ()
+    instant: str | None = None
+    files: int = 0
+    entries: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = (
+            f"index {self.name}: {self.entries:,} entries of {self.files} files, {size_text(self.bytes_written)}, "
+            f"{self.seconds:.2f} s"
+        )
+        return "\n".join([head, *(f"  note: {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)

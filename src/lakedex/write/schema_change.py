@@ -11,7 +11,7 @@ from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.layout.conform import can_widen
 from lakedex.types import META_COLUMNS
 
-__all__ = ["evolve", "own_columns", "require_columns", "stored_schema"]
+__all__ = ["evolve", "grown_type", "own_columns", "require_columns", "stored_schema"]
 
 _RESERVED = "__lakedex_"
 
@@ -90,7 +90,7 @@ def evolve(table: pa.Schema, frame: pa.Schema, table_name: str, *, null_for_miss
     fields = []
     for field in table:
         position = incoming.get_field_index(field.name)
-        kind = field.type if position < 0 else _grown(field, incoming.field(position).type, table_name)
+        kind = field.type if position < 0 else grown_type(field, incoming.field(position).type, table_name)
         fields.append(field.with_type(kind))
     added = [field.with_nullable(True) for field in incoming if field.name not in table.names]
     for field in added:
@@ -105,7 +105,7 @@ def evolve(table: pa.Schema, frame: pa.Schema, table_name: str, *, null_for_miss
     return pa.schema([*fields, *added])
 
 
-def _grown(field: pa.Field, found: pa.DataType, table_name: str) -> pa.DataType:
+def grown_type(field: pa.Field, found: pa.DataType, table_name: str) -> pa.DataType:
     """The column's type after the write: its own where the frame's fits in, the frame's where that is wider."""
     if can_widen(found, field.type):
         return field.type

@@ -23,9 +23,10 @@ from lakedex.layout.base_file import BaseFileSettings, BaseFileWriter, iter_base
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
 from lakedex.layout.partition_path import partition_depth
 from lakedex.write.merge import IncomingRows, MergeRules, by_group
+from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
 
-__all__ = ["RESULT_SCHEMA", "GroupResult", "WriteGroups", "decode_results"]
+__all__ = ["RESULT_SCHEMA", "GroupResult", "RewriteGroup", "WriteGroups", "decode_results"]
 
 RESULT_SCHEMA = pa.schema([("group", pa.int32()), ("result", pa.binary())])
 
@@ -66,6 +67,8 @@ class WriteGroups:
     rules: MergeRules
     settings: BaseFileSettings
     indexed: Mapping[str, pa.DataType]
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """Columns of stored files → what they are called from now on."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,7 +83,20 @@ class WriteGroups:
                 columns = [pa.array([number], pa.int32()), pa.array([pickle.dumps(result)], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
 
-    def _write_group(self, target: GroupTarget, rows: pa.RecordBatch) -> GroupResult | None:
+    def rewrite(self, target: GroupTarget) -> GroupResult:
+        """Write a group's file again in the stage's schema, its rows as they are."""
+        columns = [(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *list(self.file_schema)[5:]]
+        none = pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in pa.schema(columns)], schema=pa.schema(columns)
+        )
+        result = self._write_group(target, none, unchanged_too=True)
+        if result is None:
+            raise CommitError(f"{self.base_path}: file group {target.file_id} has no base file", instant=self.instant)
+        return result
+
+    def _write_group(
+        self, target: GroupTarget, rows: pa.RecordBatch, *, unchanged_too: bool = False
+    ) -> GroupResult | None:
         started = time.perf_counter()
         task = current_task()
         name = BaseFileName(target.file_id, str(task), self.instant)
@@ -101,7 +117,8 @@ class WriteGroups:
         stats = ColumnStatsBuilder(self.indexed)
         try:
             inserted = self._merge_into(writer, stats, target, incoming)
-            if target.base is not None and not (inserted or incoming.updated or incoming.deleted):
+            changed = inserted or incoming.updated or incoming.deleted or unchanged_too
+            if target.base is not None and not changed:
                 # Every incoming row was older than the stored one: the file stays as it is.
                 writer.abort()
                 return None
@@ -142,6 +159,8 @@ class WriteGroups:
     ) -> int:
         if target.base is not None:
             for stored in iter_base_file(self.storage, f"{self.base_path}/{target.base.relative_path}"):
+                if self.renames:
+                    stored = stored.rename_columns([self.renames.get(name, name) for name in stored.schema.names])
                 batch = incoming.merge(stored)
                 writer.write(batch)
                 stats.add(batch)
@@ -174,13 +193,25 @@ class WriteGroups:
         """
         timeline = f"{self.base_path}/.hoodie/timeline"
         own = {entry.name for entry in self.storage.list(timeline) if entry.name.startswith(self.instant)}
-        if f"{self.instant}.inflight" in own and not any(name.startswith(f"{self.instant}_") for name in own):
+        inflight = any(name.endswith(".inflight") for name in own)
+        if inflight and not any(name.startswith(f"{self.instant}_") for name in own):
             return
         for late in (path, spill, marker):
             if late is not None:
                 self.storage.delete(late)
         what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"
         raise CommitError(what, instant=self.instant)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteGroup:
+    """Task: write one group's file again in the schema of a stage."""
+
+    stage: WriteGroups
+
+    def __call__(self, target: GroupTarget) -> GroupResult:
+        """See :meth:`WriteGroups.rewrite`."""
+        return self.stage.rewrite(target)
 
 
 def decode_results(table: pa.Table) -> list[GroupResult]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError
+from lakedex.index.column_stats import indexable_columns
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
@@ -30,7 +31,12 @@ from lakedex.metadata.delta_commit import LogWritten, Updates, write_delta_commi
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from lakedex.timeline.commit_metadata import (
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    encode_requested_replace,
+)
 from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.timeline.table_config import recover_table_config
 from lakedex.timeline.table_support import require_writable
@@ -42,7 +48,41 @@ from lakedex.write.options import WriteOptions
 from lakedex.write.recovery import marked_files, remove_leftovers, roll_back, roll_back_expired, temp_path
 from lakedex.write.stage import GroupResult
 
-__all__ = ["Transaction", "require_exclusive_create", "table_lock"]
+__all__ = ["Change", "Transaction", "require_exclusive_create", "table_lock"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a write is about to commit.
+
+    Attributes:
+        results: what the write stage did.
+        schema: the table's columns from now on.
+        indexed: columns of ``column_stats``.
+        relied_on: partitions whose content this write read or replaces as a whole, so that a commit that came to them
+            in between is a conflict although it touched no file of ours; None for the whole table.
+        replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
+        extra: entries of the commit's extra metadata.
+    """
+
+    results: Sequence[GroupResult]
+    schema: pa.Schema
+    indexed: Mapping[str, pa.DataType]
+    relied_on: frozenset[str] | None = frozenset()
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file_groups(self) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of the groups that were there and are rewritten or replaced."""
+        rewritten = {(result.partition, result.file_id) for result in self.results if result.previous is not None}
+        gone = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
+        return frozenset(rewritten | gone)
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """Partitions whose files change."""
+        return frozenset({result.partition for result in self.results} | set(self.replaced or {}))
 
 
 def table_lock(handle: TableHandle, options: WriteOptions) -> TableLock:
@@ -116,9 +156,12 @@ class Transaction:
         self._heartbeat.start()
         lock.check()
         # Set first: a call that fails may have taken effect all the same.
-        self._pending = Instant(self.instant, "commit", State.REQUESTED, None, "")
+        action = self.operation.action
+        self._pending = Instant(self.instant, action, State.REQUESTED, None, "")
+        # Java reads a plan out of every pending replace commit, to see whether it is a clustering.
+        body = encode_requested_replace() if action == "replacecommit" else b""
         try:
-            return create_requested(handle.storage, snapshot.timeline.path, self.instant, "commit")
+            return create_requested(handle.storage, snapshot.timeline.path, self.instant, action, body)
         except CommitConflictError:
             self._pending = None  # It is somebody else's, who does not take our lock.
             raise
@@ -138,34 +181,18 @@ class Transaction:
     def _next_time(self, snapshot: Snapshot) -> str:
         return self._clock.next(max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time))
 
-    def commit(
-        self,
-        results: Sequence[GroupResult],
-        schema: pa.Schema,
-        indexed: Mapping[str, pa.DataType],
-        *,
-        tagged_partitions: frozenset[str] = frozenset(),
-        extra: Mapping[str, str] | None = None,
-    ) -> list[LogWritten]:
+    def commit(self, change: Change) -> list[LogWritten]:
         """Make the write visible.
-
-        Args:
-            results: what the write stage did.
-            schema: the table's columns from now on.
-            indexed: columns of ``column_stats``.
-            tagged_partitions: partitions whose keys this write looked up before it inserted new ones: another
-                commit there may have inserted the same keys.
-            extra: entries of the commit's extra metadata.
 
         Raises:
             CommitConflictError: another writer committed to what this write read.
         """
-        self._remove_unaccepted(results)
+        self._remove_unaccepted(change.results)
         logs: list[LogWritten] = []
         try:
             with table_lock(self.handle, self.options) as lock:
-                logs = self._commit_locked(lock, results, schema, indexed, tagged_partitions, extra or {})
-            self._remove_unaccepted(results)  # A late attempt may have found the write still in flight.
+                logs = self._commit_locked(lock, change)
+            self._remove_unaccepted(change.results)  # A late attempt may have found the write still in flight.
             self._finish()
         except Exception as error:
             if not self._completed:
@@ -174,36 +201,32 @@ class Transaction:
             self.notes.append(f"committed, but not all temporary files could be removed ({error})")
         return logs
 
-    def _commit_locked(
-        self,
-        lock: TableLock,
-        results: Sequence[GroupResult],
-        schema: pa.Schema,
-        indexed: Mapping[str, pa.DataType],
-        tagged_partitions: frozenset[str],
-        extra: Mapping[str, str],
-    ) -> list[LogWritten]:
+    def _commit_locked(self, lock: TableLock, change: Change) -> list[LogWritten]:
         handle = self.handle
         now = handle.snapshot()
         require_writable(now.config)
-        self._check_conflicts(now, results, schema, tagged_partitions)
-        updates, nan = build_updates(now, results, self.instant, indexed, handle.engine.run)
+        self._check_conflicts(now, change)
+        added = [name for name in change.schema.names if name not in now.schema.names]
+        updates, nan = build_updates(
+            now, change.results, self.instant, change.indexed, handle.engine.run, change.file_groups, added
+        )
         lock.check()
-        self._update_definitions(now, indexed, nan)
+        self._update_definitions(now, change, nan)
         logs = self._write_metadata(now, updates)
         lock.check()
         body = encode_commit_metadata(
             CommitMetadata(
                 operation=self.operation.value,
-                write_stats=_write_stats(results),
+                write_stats=_write_stats(change.results),
                 extra={
-                    "schema": json.dumps(arrow_to_avro(schema, now.config.name)),
+                    "schema": json.dumps(arrow_to_avro(change.schema, now.config.name)),
                     "lakedex.version": __version__,
-                    **extra,
+                    **change.extra,
                 },
+                replaced=change.replaced,
             )
         )
-        inflight = Instant(self.instant, "commit", State.INFLIGHT, None, "")
+        inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
         complete(handle.storage, now.timeline.path, inflight, self._next_time(handle.snapshot()), body)
         self._completed = True
         return logs
@@ -221,7 +244,7 @@ class Transaction:
             self.handle.engine.run,
         )
 
-    def _update_definitions(self, now: Snapshot, indexed: Mapping[str, pa.DataType], nan: frozenset[str]) -> None:
+    def _update_definitions(self, now: Snapshot, change: Change, nan: frozenset[str]) -> None:
         """Say which columns Java may prune by, before a record of this commit becomes visible.
 
         A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
@@ -236,17 +259,19 @@ class Transaction:
         if not listed:
             return
         before = set(self.snapshot.schema.names)
+        indexed, possible = change.indexed, indexable_columns(change.schema, limit=len(change.schema))
+        added = [name for name in listed if name in possible and name in before and name not in indexed]
+        if added:
+            raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
         wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]
         if wanted != listed:
             self.handle.storage.write(path, encode_definitions(with_column_stats(document, wanted)))
 
-    def _check_conflicts(
-        self, now: Snapshot, results: Sequence[GroupResult], schema: pa.Schema, tagged_partitions: frozenset[str]
-    ) -> None:
-        """``SimpleConcurrentFileWritesConflictResolutionStrategy``, and by partition where new keys were looked up."""
+    def _check_conflicts(self, now: Snapshot, change: Change) -> None:
+        """``SimpleConcurrentFileWritesConflictResolutionStrategy``, and by partition where this write relied on one."""
         if self._lost(now):
-            raise self._conflict("was rolled back by another writer that took it for dead", "", frozenset())
-        ours = {(result.partition, result.file_id) for result in results if result.previous is not None}
+            raise self._conflict("was rolled back by another writer that took it for dead", "")
+        ours = change.file_groups
         for instant in now.timeline.completed(WRITE_ACTIONS):
             if self.snapshot.timeline.is_completed(instant.requested):
                 continue
@@ -254,20 +279,23 @@ class Transaction:
             both = frozenset(ours & theirs)
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
-            shared = tagged_partitions & {partition for partition, _ in theirs}
+            if change.relied_on is None:
+                raise self._conflict("completed while the whole table was being rewritten by", instant.requested)
+            shared = change.relied_on & {partition for partition, _ in theirs}
             if shared:
-                what = f"wrote to {_some(shared)}, whose keys this write had looked up, before"
-                raise self._conflict(what, instant.requested, frozenset())
+                what = f"wrote to {_some(shared)}, whose files this write had looked up, before"
+                raise self._conflict(what, instant.requested)
             if not now.schema.equals(self.snapshot.schema):
-                raise self._conflict("changed the table's schema before", instant.requested, frozenset())
-            if instant.requested > self.instant and not schema.equals(now.schema):
+                raise self._conflict("changed the table's schema before", instant.requested)
+            if instant.requested > self.instant and not change.schema.equals(now.schema):
                 # The table's schema is that of the largest instant, which need not be the last one to complete.
                 what = "has a later instant and completed without the schema change of"
-                raise self._conflict(what, instant.requested, frozenset())
-            self._check_partition_stats(now, results, instant, theirs)
+                raise self._conflict(what, instant.requested)
+            self._check_partition_stats(now, change.partitions, instant, theirs)
+        self._check_index_builds(now)
 
     def _check_partition_stats(
-        self, now: Snapshot, results: Sequence[GroupResult], other: Instant, theirs: frozenset[tuple[str, str]]
+        self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]
     ) -> None:
         """A later instant that completed first has the last word on a partition's stats, and does not know our files.
 
@@ -275,16 +303,26 @@ class Transaction:
         """
         if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name):
             return
-        shared = {result.partition for result in results} & {partition for partition, _ in theirs}
+        shared = ours & {partition for partition, _ in theirs}
         if shared:
             what = f"has a later instant and already wrote the partition stats of {_some(shared)} before"
-            raise self._conflict(what, other.requested, frozenset())
+            raise self._conflict(what, other.requested)
+
+    def _check_index_builds(self, now: Snapshot) -> None:
+        """The same for an index build, which has no instant but the one on the metadata timeline."""
+        for instant in now.metadata.timeline.completed({"deltacommit"}):
+            if instant.requested < self.instant or now.timeline.contains(instant.requested):
+                continue
+            if PARTITION_STATS.name in now.metadata.timeline.commit_metadata(instant).write_stats:
+                raise self._conflict("of an index build wrote the partition stats before", instant.requested)
 
     def _lost(self, now: Snapshot) -> bool:
-        mine = [i for i in now.timeline.pending({"commit"}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
         return not mine or now.timeline.pending_rollback_of(self.instant) is not None
 
-    def _conflict(self, what: str, theirs: str, groups: frozenset[tuple[str, str]]) -> CommitConflictError:
+    def _conflict(
+        self, what: str, theirs: str, groups: frozenset[tuple[str, str]] = frozenset()
+    ) -> CommitConflictError:
         who = f"commit {theirs}" if theirs else "the write"
         return CommitConflictError(
             f"{self.handle.base_path}: {who} {what} {self.instant}; nothing was written, run the write again",
@@ -329,12 +367,12 @@ class Transaction:
         if isinstance(error, CommitConflictError):
             return error
         what = "was rolled back by another writer that took it for dead"
-        return self._conflict(what, "", frozenset()) if lost else None
+        return self._conflict(what, "") if lost else None
 
     def _undo(self) -> bool:
         """Remove what this write made; whether another writer did so already."""
         now = self.handle.snapshot()
-        mine = [i for i in now.timeline.pending({"commit"}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
         if mine and self._metadata_started:
             roll_back(now, mine[0], self._clock)
         elif mine:

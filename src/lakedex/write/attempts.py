@@ -1,0 +1,46 @@
+"""A write is tried again after a conflict with another writer, on the table as it is then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from lakedex.metadata.handle import TableHandle
+from lakedex.types import Operation
+from lakedex.write.options import WriteOptions
+from lakedex.write.result import WriteResult
+from lakedex.write.transaction import Transaction
+
+__all__ = ["run_attempts"]
+
+
+def run_attempts(
+    handle: TableHandle,
+    options: WriteOptions,
+    operation: Operation,
+    attempt: Callable[[Transaction], WriteResult],
+    started: float,
+) -> WriteResult:
+    """Run ``attempt`` in a transaction, again after a conflict (``hoodie.write.num.retries.on.conflict.failures``)."""
+    notes = list(options.notes)
+    for number in range(options.conflict_retries + 1):
+        transaction = Transaction(handle, options, operation)
+        transaction.begin()
+        if transaction.undone:
+            notes.append(f"rolled back the failed write {', '.join(transaction.undone)}")
+        try:
+            result = attempt(transaction)
+        except Exception as error:
+            conflict = transaction.abort(error)
+            if conflict is None:
+                raise
+            if not conflict.retryable or number == options.conflict_retries:
+                raise conflict from (None if conflict is error else error)
+            notes.append(f"conflict with {conflict.theirs or 'another writer'}: tagged and wrote again")
+            continue
+        except BaseException as error:
+            transaction.abort(error)
+            raise
+        return replace(result, notes=(*notes, *result.notes, *transaction.notes), seconds=time.perf_counter() - started)
+    raise AssertionError("unreachable")

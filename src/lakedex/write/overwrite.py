@@ -1,0 +1,134 @@
+"""``insert_overwrite``: rows take the place of all rows of some partitions, or of the table.
+
+A replace commit (``SparkInsertOverwriteCommitActionExecutor``): the rows go to new file groups, and the commit names
+the groups that are gone from then on. Their files stay, listed and indexed, until a cleaner removes them, so that older
+instants can still be read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.errors import InvalidInputError
+from lakedex.layout.key_generator import KeyGenerator
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.types import Operation
+from lakedex.write.actions import Staged, ordering_field, prepared
+from lakedex.write.merge import MergeRules
+from lakedex.write.options import WriteOptions
+from lakedex.write.pipeline import Replace, WritePlan, run_write
+from lakedex.write.prepare import Prepare
+from lakedex.write.result import WriteResult
+from lakedex.write.schema_change import require_columns
+
+__all__ = ["insert_overwrite", "named_partitions"]
+
+PartitionName = str | Mapping[str, Any]
+
+
+def insert_overwrite(
+    handle: TableHandle,
+    data: Any,
+    options: WriteOptions,
+    scope: str,
+    partitions: Sequence[PartitionName] | PartitionName | None,
+) -> WriteResult:
+    """Replace partitions, or the table, by the rows of a frame; see :meth:`lakedex.Table.insert_overwrite`."""
+    started = time.perf_counter()
+    snapshot, schema, keys = prepared(handle, data, options)
+    replace = _replace(snapshot, keys, scope, partitions)
+    operation = Operation.INSERT_OVERWRITE_TABLE if replace.whole_table else Operation.INSERT_OVERWRITE
+    with Staged(handle, data, Prepare(schema, keys)) as frame:
+        plan = WritePlan(
+            operation=operation,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=schema,
+            keys=keys,
+            rules=MergeRules(ordering=ordering_field(snapshot), combine=options.combine_before_insert),
+            look_up=False,
+            fill_small_files=False,
+            replace=replace,
+        )
+        return run_write(handle, plan, options, started)
+
+
+def _replace(
+    snapshot: Snapshot, keys: KeyGenerator, scope: str, partitions: Sequence[PartitionName] | PartitionName | None
+) -> Replace:
+    name = snapshot.config.name
+    if scope not in ("partitions", "table"):
+        raise InvalidInputError(f"table {name}: scope is 'partitions' or 'table', not {scope!r}")
+    if scope == "table" and partitions is not None:
+        raise InvalidInputError(f"table {name}: partitions= goes with scope='partitions'; scope='table' replaces all")
+    if scope == "table":
+        return Replace(whole_table=True)
+    return Replace(None if partitions is None else named_partitions(snapshot, keys, partitions))
+
+
+def named_partitions(
+    snapshot: Snapshot, keys: KeyGenerator, partitions: Sequence[PartitionName] | PartitionName
+) -> tuple[str, ...]:
+    """Partition paths that a user named, as paths or as values of all partition columns.
+
+    Raises:
+        InvalidInputError: a table without partitions, a path that the table cannot have, or a missing column.
+    """
+    name, fields = snapshot.config.name, keys.partition_by
+    if not fields:
+        raise InvalidInputError(f"table {name} has no partitions; use scope='table' to replace all of it")
+    if isinstance(partitions, str | Mapping):
+        partitions = [partitions]
+    return tuple(
+        dict.fromkeys(
+            _checked_path(name, keys, item) if isinstance(item, str) else _path_of(snapshot, keys, item)
+            for item in partitions
+        )
+    )
+
+
+def _checked_path(table: str, keys: KeyGenerator, path: str) -> str:
+    parts = path.split("/")
+    wrong = keys.url_encode and len(parts) != len(keys.partition_by)
+    if keys.hive_style:
+        wrong = wrong or any(
+            not part.startswith(f"{field}=") for field, part in zip(keys.partition_by, parts, strict=False)
+        )
+    if wrong or not path:
+        shape = "/".join(f"{field}=…" if keys.hive_style else f"<{field}>" for field in keys.partition_by)
+        raise InvalidInputError(
+            f"table {table}: {path!r} is no partition path of it; paths read {shape}, or give the values as a dict",
+            column=", ".join(keys.partition_by),
+        )
+    return path
+
+
+def _path_of(snapshot: Snapshot, keys: KeyGenerator, values: Mapping[str, Any]) -> str:
+    name, schema = snapshot.config.name, snapshot.schema
+    require_columns(
+        pa.schema([(field, pa.null()) for field in values]), keys.partition_by, "partition", name, where="partitions="
+    )
+    unknown = sorted(set(values) - set(keys.partition_by))
+    if unknown:
+        raise InvalidInputError(
+            f"table {name}: {unknown[0]!r} is no partition column: {', '.join(keys.partition_by)}", column=unknown[0]
+        )
+    columns = {}
+    for field in keys.partition_by:
+        if schema.names and field not in schema.names:
+            raise InvalidInputError(
+                f"table {name}: name the partition of nested column {field!r} by its path", column=field
+            )
+        kind = schema.field(field).type if schema.names else None
+        try:
+            columns[field] = pa.array([values[field]], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidInputError(
+                f"table {name}: {values[field]!r} is no value of partition column {field!r} ({kind})", column=field
+            ) from error
+    return str(keys.partition_paths(pa.table(columns))[0].as_py())

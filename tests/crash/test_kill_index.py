@@ -1,0 +1,73 @@
+"""``kill -9`` at every change of an index build and of a drop: an index is there whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lakedex import Table
+from table_checks import NEXT, START, check_table, deaths, frame, new_table, read, writes
+
+NONE = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An action on a table with some indexes, and which it has afterwards; the action may be repeated."""
+
+    prepare: Callable[[Path], object]
+    run: Callable[[Table], object]
+    indexes: set[str]
+
+
+def make_all(table: Table) -> None:
+    table.create_index("column_stats", if_not_exists=True)
+    table.create_index("bloom_filters", if_not_exists=True)
+
+
+CASES = {
+    "build": Case(
+        lambda path: new_table(path, START, NONE), make_all, {"bloom_filters", "column_stats", "partition_stats"}
+    ),
+    "more columns": Case(
+        lambda path: new_table(path, START, NONE).create_index("column_stats", columns=["id"]),
+        lambda t: t.create_index("column_stats", columns=["v"], if_not_exists=True),
+        {"column_stats", "partition_stats"},
+    ),
+    "drop": Case(
+        lambda path: new_table(path, START),
+        lambda t: t.drop_index("column_stats", if_exists=True),
+        {"bloom_filters"},
+    ),
+}
+
+
+def assert_whole(table: Table) -> None:
+    for name in table.indexes().column("name").to_pylist():
+        assert table.index_stats(name).files_uncovered == 0, name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
+    case, template, path = CASES[name], tmp_path / "template", tmp_path / "t"
+    case.prepare(template)
+
+    def copy() -> Path:
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(template, path)
+        return path
+
+    for found in deaths(copy, writes(case.run), ("after", "during"), sparse=5):
+        assert read(found) == START
+        table = Table.open(found)
+        assert_whole(table)
+        table.upsert(frame(NEXT))
+        check_table(found, {**START, **NEXT}, index_builds=True)
+        case.run(table)
+        assert set(table.indexes().column("name").to_pylist()) == case.indexes
+        assert_whole(table)
+        check_table(found, {**START, **NEXT}, index_builds=True)

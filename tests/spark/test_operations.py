@@ -1,0 +1,103 @@
+"""Overwrites, index builds and schema changes on Spark, and what DataFrames show of the table afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, IntegerType, LongType, StructType
+
+from lakedex import Table
+
+NONE = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
+
+
+def frame(spark: SparkSession, low: int, high: int, city: str | None = None) -> DataFrame:
+    place = f"'{city}'" if city else "concat('c', id % 3)"
+    return spark.sql(
+        f"select cast(id as string) id, {place} city, id ts, cast(id as int) n, cast(id / 2 as decimal(10, 2)) m, "
+        f"named_struct('a', id) s from range({low}, {high})"
+    )
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    made = Table.create(
+        spark,
+        tmp_path / "t",
+        record_key="id",
+        partition_by="city",
+        ordering_by="ts",
+        options={**NONE, "hoodie.parquet.small.file.limit": "0"},
+    )
+    made.bulk_insert(frame(spark, 0, 30))
+    made.insert(frame(spark, 30, 36))
+    return made
+
+
+def numbers(df: DataFrame, column: str = "n") -> list[int]:
+    return sorted(row[0] for row in df.select(column).collect())
+
+
+def test_overwrites(spark: SparkSession, table: Table) -> None:
+    table.create_view("svc_trips")
+    result = table.insert_overwrite(frame(spark, 100, 103, "c1"))
+    assert (result.operation, result.inserted) == ("INSERT_OVERWRITE", 3)
+    left = [n for n in range(36) if n % 3 != 1]
+    assert numbers(table.to_df()) == [*left, 100, 101, 102]
+    assert numbers(table.to_df().where("city = 'c1' and n > 0")) == [100, 101, 102]
+    # A frame that is read from what it replaces.
+    doubled = table.to_df().where("city = 'c1'").withColumn("n", F.expr("n * 2"))
+    table.insert_overwrite(doubled)
+    assert numbers(spark.table("svc_trips").where("city = 'c1'")) == [200, 202, 204]
+    table.insert_overwrite(frame(spark, 0, 0), partitions={"city": "c1"})
+    assert numbers(table.to_df()) == left
+    table.insert_overwrite(frame(spark, 7, 9), scope="table")
+    assert numbers(spark.table("svc_trips")) == [7, 8]
+    table.insert_overwrite(frame(spark, 0, 0), scope="table")
+    assert table.to_df().count() == 0
+
+
+def test_indexes(spark: SparkSession, table: Table) -> None:
+    done: list[tuple[int, int]] = []
+    result = table.create_index("column_stats", progress=lambda *step: done.append(step))
+    assert (result.files, done) == (6, [(6, 6)])
+    table.create_index("bloom_filters")
+    assert [row["name"] for row in table.indexes().to_pylist()] == ["bloom_filters", "column_stats", "partition_stats"]
+    for name in table.indexes().column("name").to_pylist():
+        assert table.index_stats(name).files_uncovered == 0
+    assert len(table.scan("n = 35").plan().files) == 1
+    assert numbers(table.to_df().where("n >= 30")) == [30, 31, 32, 33, 34, 35]
+    updated = table.upsert(frame(spark, 31, 40))
+    assert (updated.updated, updated.inserted) == (5, 4)
+    table.drop_index("column_stats")
+    assert numbers(table.to_df().where("n >= 36")) == [36, 37, 38, 39]
+
+
+def test_schema_changes(spark: SparkSession, table: Table) -> None:
+    table.create_index("column_stats")
+    table.add_columns("more int, note string")
+    table.add_columns(StructType().add("s.b", IntegerType()))
+    assert table.to_df().select("more", "s.b").distinct().collect() == [(None, None)]
+    newer = frame(spark, 0, 3).selectExpr(
+        "id", "city", "ts + 1 ts", "n", "m", "named_struct('a', s.a, 'b', 5) s", "1 more", "'x' note"
+    )
+    assert table.upsert(newer).updated == 3
+    assert numbers(table.to_df().where("more = 1 and s.b = 5")) == [0, 1, 2]
+    table.rename_column("n", "amount")
+    assert numbers(table.to_df(), "amount") == list(range(36))
+    assert numbers(table.to_df().where("amount > 33"), "amount") == [34, 35]
+    table.widen_column("amount", LongType())
+    table.widen_column("m", DecimalType(20, 2))
+    assert dict(table.to_df().dtypes)["amount"] == "bigint"
+    assert dict(table.to_df().dtypes)["m"] == "decimal(20,2)"
+    assert numbers(table.to_df().where("amount = 3 or m = 17.5"), "amount") == [3, 35]
+    table.drop_columns(["note", "amount"])
+    assert "amount" not in table.to_df().columns
+    assert table.rewrite_files().files_written == 6
+    table.add_columns(pa.schema([("amount", pa.string())]))
+    assert numbers(table.to_df().where("amount is null"), "ts") == [1, 2, 3, *range(3, 36)]
+    assert table.to_df().where("amount is not null").count() == 0

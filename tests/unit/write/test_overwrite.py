@@ -1,0 +1,245 @@
+"""``insert_overwrite``: what goes, what stays, what is refused, and what the metadata says afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakedex import Table
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.index.column_stats import stat_of
+from lakedex.metadata.partitions import partition_stats_key
+from lakedex.timeline.instant import State
+from lakedex.write.transaction import Transaction
+from table_kit import OWN_FILE, ROWS, base_files, make, own, rows
+
+OLD = rows(("1", "a", 1, 10), ("2", "a", 1, 20), ("3", "b", 1, 30), ("4", "c", 1, 40))
+EMPTY = ROWS.empty_table()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = make(tmp_path / "t", OLD, partition_by="city", ordering_by="ts")
+    made.insert(rows(("5", "a", 1, 50)), options=OWN_FILE)
+    return made
+
+
+def commit(table: Table) -> Any:
+    timeline = table._snapshot().timeline
+    last = timeline.last_changed
+    assert last is not None
+    return last, timeline.commit_metadata(last)
+
+
+def test_partitions_of_the_rows_are_replaced(table: Table) -> None:
+    before = {(row["partition"], row["file_id"]) for row in table.inspect.files().to_pylist()}
+    result = table.insert_overwrite(rows(("1", "a", 0, 11), ("9", "d", 0, 90)))
+    assert own(table) == [("1", "a", 0, 11), ("3", "b", 1, 30), ("4", "c", 1, 40), ("9", "d", 0, 90)]
+    assert (result.operation, result.inserted, result.updated, result.files_written) == ("INSERT_OVERWRITE", 2, 0, 2)
+    assert "replaced 2 file groups in 1 partitions" in result.notes
+    instant, metadata = commit(table)
+    assert (instant.action, metadata.operation) == ("replacecommit", "INSERT_OVERWRITE")
+    assert {("city=a", file_id) for file_id in metadata.replaced["city=a"]} == {
+        group for group in before if group[0] == "city=a"
+    }
+    assert set(metadata.replaced) == {"city=a"}
+    assert metadata.schema is not None
+
+
+def test_requested_body_is_that_of_a_replace_commit(table: Table, tmp_path: Path) -> None:
+    result = table.insert_overwrite(rows(("1", "a", 0, 11)))
+    requested = tmp_path / "t/.hoodie/timeline" / f"{result.instant}.replacecommit.requested"
+    assert b"HoodieRequestedReplaceMetadata" in requested.read_bytes()
+
+
+def test_table_scope(table: Table) -> None:
+    result = table.insert_overwrite(rows(("7", "b", 0, 70)), scope="table")
+    assert own(table) == [("7", "b", 0, 70)]
+    _, metadata = commit(table)
+    assert metadata.operation == result.operation == "INSERT_OVERWRITE_TABLE"
+    assert set(metadata.replaced) == {"city=a", "city=b", "city=c"}
+
+
+def test_empty_frame(table: Table) -> None:
+    before = own(table)
+    result = table.insert_overwrite(EMPTY)
+    assert result.instant is None
+    assert own(table) == before
+    assert table.insert_overwrite(EMPTY, partitions="city=a").instant is not None
+    assert own(table) == [("3", "b", 1, 30), ("4", "c", 1, 40)]
+    assert table.insert_overwrite(EMPTY, partitions="city=a").instant is None, "it is empty already"
+    assert table.insert_overwrite(EMPTY, scope="table").instant is not None
+    assert own(table) == []
+    assert table.scan("n > 0").to_arrow().num_rows == 0
+    table.upsert(rows(("1", "a", 0, 1)))
+    assert own(table) == [("1", "a", 0, 1)]
+
+
+def test_named_partitions(table: Table) -> None:
+    table.insert_overwrite(rows(("8", "b", 0, 80)), partitions=["city=b", {"city": "c"}])
+    assert own(table, "id") == [("1",), ("2",), ("5",), ("8",)]
+    with pytest.raises(InvalidInputError, match="'city=a'.*not among those"):
+        table.insert_overwrite(rows(("1", "a", 0, 1)), partitions=["city=b"])
+    with pytest.raises(InvalidInputError, match="no partition path of it; paths read city="):
+        table.insert_overwrite(EMPTY, partitions="b")
+    with pytest.raises(InvalidInputError, match="no partition column"):
+        table.insert_overwrite(EMPTY, partitions={"city": "b", "n": 1})
+    with pytest.raises(InvalidInputError, match="did you mean 'cit'"):
+        table.insert_overwrite(EMPTY, partitions={"cit": "b"})
+    with pytest.raises(InvalidInputError, match="scope is"):
+        table.insert_overwrite(EMPTY, scope="partition")
+    with pytest.raises(InvalidInputError, match="goes with scope='partitions'"):
+        table.insert_overwrite(EMPTY, scope="table", partitions="city=b")
+    assert own(table, "id") == [("1",), ("2",), ("5",), ("8",)]
+
+
+def test_typed_partition_values(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("day", pa.date32()), ("x", pa.int32())])
+    data = pa.table({"id": ["a", "b"], "day": pa.array([0, 1], pa.int32()).cast(pa.date32()), "x": [1, None]}, schema)
+    table = make(tmp_path / "t", data, partition_by=["day", "x"])
+    with pytest.raises(InvalidInputError, match="'x' is not in partitions="):
+        table.insert_overwrite(schema.empty_table(), partitions={"day": data["day"][0].as_py()})
+    with pytest.raises(InvalidInputError, match="no value of partition column 'x'"):
+        table.insert_overwrite(schema.empty_table(), partitions={"day": data["day"][0].as_py(), "x": "one"})
+    table.insert_overwrite(schema.empty_table(), partitions={"day": data["day"][1].as_py(), "x": None})
+    assert own(table, "id") == [("a",)]
+
+
+def test_without_partitions(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", OLD)
+    with pytest.raises(InvalidInputError, match="has no partitions; use scope='table'"):
+        table.insert_overwrite(EMPTY, partitions="city=a")
+    table.insert_overwrite(rows(("9", "z", 1, 1)))
+    assert own(table, "id") == [("9",)]
+    table.insert_overwrite(EMPTY, scope="table")
+    assert own(table) == []
+
+
+def test_equal_keys_as_insert_has_them(table: Table) -> None:
+    twice = rows(("1", "a", 5, 1), ("1", "a", 3, 2))
+    assert table.insert_overwrite(twice).inserted == 2
+    assert table.insert_overwrite(twice, options={"hoodie.combine.before.insert": "true"}).inserted == 1
+    assert own(table.scan("id = '1'").to_arrow(), "ts", "n") == [(5, 1)]
+
+
+def test_older_instants_stay_readable(table: Table) -> None:
+    before, instant = own(table), table._snapshot().instant
+    table.insert_overwrite(rows(("1", "a", 0, 11)), scope="table")
+    assert own(table.scan(as_of=instant).to_arrow()) == before
+    assert own(table.scan("n >= 50", as_of=instant).to_arrow(), "id") == [("5",)]
+
+
+def test_metadata_follows(table: Table, tmp_path: Path) -> None:
+    on_disk = set(base_files(tmp_path / "t"))
+    table.insert_overwrite(rows(("1", "a", 0, 7)))
+    snapshot = table._snapshot()
+    listed = {f"{partition}/{name}" for partition, files in snapshot.listing().items() for name in files}
+    assert on_disk < listed == set(base_files(tmp_path / "t")), "replaced files stay listed until they are cleaned"
+    record = snapshot.metadata.get_many("partition_stats", [partition_stats_key("n", "city=a")])
+    stat = stat_of(next(iter(record.values())), pa.int32())
+    assert stat is not None
+    assert (stat.minimum, stat.maximum, stat.value_count) == (7, 7, 1), "of the live files only"
+    assert {row["partition"] for row in table.inspect.bloom_filters().to_pylist()} == {"city=a", "city=b", "city=c"}
+    result = table.upsert(rows(("1", "a", 9, 8), ("2", "a", 9, 9)))
+    assert (result.inserted, result.updated, result.tagging.files_listed) == (1, 1, 1)
+
+
+def test_frame_is_checked_before_anything_is_written(table: Table) -> None:
+    before = own(table)
+    with pytest.raises(SchemaMismatchError):
+        table.insert_overwrite(OLD.drop_columns(["n"]))
+    with pytest.raises(InvalidInputError, match="null or empty record key"):
+        table.insert_overwrite(rows((None, "a", 1, 1)))
+    assert own(table) == before
+    table.insert_overwrite(OLD.append_column("extra", pa.array([1, 2, 3, 4])), scope="table")
+    assert table.schema.names[-1] == "extra"
+
+
+def test_reads_the_table_it_replaces(table: Table) -> None:
+    table.insert_overwrite(table.scan("n > 10").to_arrow(), scope="table")
+    assert own(table, "id") == [("2",), ("3",), ("4",), ("5",)]
+
+
+# ------------------------------------------------------------------------------------------------- several writers
+
+
+def begin(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> list[int]:
+    """Has ``meanwhile`` happen once, right before the next commit."""
+    commit, done = Transaction.commit, []
+
+    def late(self: Transaction, *args: Any, **kwargs: Any) -> Any:
+        if not done:
+            done.append(1)
+            meanwhile(Table.open(table.path))
+        return commit(self, *args, **kwargs)
+
+    monkeypatch.setattr(Transaction, "commit", late)
+    return done
+
+
+NO_RETRY = {"hoodie.write.num.retries.on.conflict.failures": "0"}
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda t: t.upsert(rows(("1", "a", 5, 1))),
+        lambda t: t.insert(rows(("n", "a", 5, 1)), options=OWN_FILE),
+        lambda t: t.insert_overwrite(rows(("n", "a", 5, 1))),
+        lambda t: t.insert_overwrite(EMPTY, scope="table"),
+    ],
+    ids=["upsert", "insert", "overwrite", "emptied"],
+)
+@pytest.mark.parametrize("scope", ["partitions", "table"])
+def test_conflicts(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, scope: str) -> None:
+    begin(table, monkeypatch, meanwhile)
+    with pytest.raises(CommitConflictError):
+        table.insert_overwrite(rows(("x", "a", 9, 9)), scope, options=NO_RETRY)
+    table.upsert(OLD)
+    begin(table, monkeypatch, meanwhile)
+    result = table.insert_overwrite(rows(("x", "a", 9, 9)), scope)
+    assert any("conflict with" in note for note in result.notes)
+    assert own(table.scan("city = 'a'").to_arrow(), "id") == [("x",)]
+
+
+def test_other_partition_is_no_conflict_unless_the_table_is_replaced(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(table, monkeypatch, lambda t: t.insert(rows(("n", "d", 5, 1))))
+    table.insert_overwrite(rows(("x", "a", 9, 9)), options=NO_RETRY)
+    assert own(table, "id") == [("3",), ("4",), ("n",), ("x",)]
+    begin(table, monkeypatch, lambda t: t.insert(rows(("m", "e", 5, 1))))
+    with pytest.raises(CommitConflictError, match="whole table"):
+        table.insert_overwrite(rows(("y", "a", 9, 9)), "table", options=NO_RETRY)
+    assert ("m",) in own(table, "id")
+
+
+@pytest.mark.parametrize("scope", ["partitions", "table"])
+def test_upsert_meets_an_overwrite(table: Table, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    begin(table, monkeypatch, lambda t: t.insert_overwrite(rows(("1", "a", 2, 100)), scope))
+    with pytest.raises(CommitConflictError):
+        table.upsert(rows(("1", "a", 9, 9)), options=NO_RETRY)
+    begin(table, monkeypatch, lambda t: t.insert_overwrite(rows(("2", "a", 2, 100)), scope))
+    result = table.upsert(rows(("1", "a", 9, 9)))
+    assert (result.inserted, result.updated) == (1, 0)
+    assert own(table.scan("city = 'a'").to_arrow(), "id") == [("1",), ("2",)]
+
+
+def test_failed_overwrite_leaves_nothing(table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before, files = own(table), base_files(tmp_path / "t")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("disk")
+
+    monkeypatch.setattr("lakedex.write.transaction.complete", fail)
+    with pytest.raises(OSError, match="disk"):
+        table.insert_overwrite(rows(("1", "a", 9, 9)))
+    monkeypatch.undo()
+    assert own(table) == before
+    assert base_files(tmp_path / "t") == files
+    timeline = table._snapshot().timeline
+    assert {instant.state for instant in timeline.instants} == {State.COMPLETED}
+    assert [instant.action for instant in timeline.instants][-1] == "rollback"
