@@ -8,6 +8,7 @@ from typing import Any
 from lakedex.errors import OptionError
 from lakedex.spark import session
 from lakedex.spark.catalog.catalog import register
+from lakedex.spark.catalog.tables import Tables
 from lakedex.table.table import Table
 
 __all__ = ["configure_spark", "register_catalog"]
@@ -29,7 +30,7 @@ def register_catalog(spark: Any, name: str, warehouse: str) -> None:
         InvalidInputError: a name that SQL cannot have.
         UnsupportedFeatureError: Spark Connect, or a Java older than 11.
     """
-    register(spark, name, warehouse, Table)
+    register(spark, name, warehouse, Tables(create=Table.create, for_path=Table.for_path))
 
 
 def configure_spark(builder: Any, *, java: str | None = None, catalog: Mapping[str, str] | None = None) -> Any:

@@ -76,7 +76,7 @@ class Warehouse:
         folder = self.folder(namespace)
         strange = {entry.name for entry in self.storage.list(folder)} - {*tables, *spaces}
         if strange:
-            raise InvalidInputError(f"{folder} holds {sorted(strange)[0]!r}, which is no table; remove it first")
+            raise InvalidInputError(f"{folder} holds {min(strange)!r}, which is no table; remove it first")
         for inner in spaces:
             self._check_droppable([*namespace, inner])
 

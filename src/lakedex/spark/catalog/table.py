@@ -6,8 +6,8 @@ from typing import Any, ClassVar, cast
 
 from pyspark.sql.types import StructType
 
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.spark.catalog.java import Answer, JavaSide
+from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
+from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
 from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
 from lakedex.spark.catalog.scan import FrameScan, TableScanBuilder, Target
 from lakedex.spark.catalog.tables import OpenTable
@@ -147,16 +147,27 @@ class CatalogTable(_Table):
     # --------------------------------------------------------------------------------------------- indexes
 
     def createIndex(self, name: str, columns: Any, column_options: Any, options: Any) -> None:
-        """``CREATE INDEX name ON table USING column_stats | bloom_filters (columns)``."""
+        """``CREATE INDEX column_stats ON table (columns)``, also with ``USING``."""
         given = dict(options)
-        using = str(given.pop("type", "") or name)
+        using = str(given.pop("type", "")) or None
         if given or any(dict(column_options[column]) for column in column_options):
-            raise UnsupportedFeatureError(f"index {name}: an index takes no options", feature="index options")
-        self._table.create_index(name, using=using, columns=[".".join(column.fieldNames()) for column in columns])
+            raise UnsupportedFeatureError(f"index {name}: an index takes no options in SQL", feature="index options")
+        wanted = [".".join(str(part) for part in column.fieldNames()) for column in columns]
+        try:
+            self._table.create_index(name, using=using, columns=wanted, options=table_options(self._side))
+        except IndexExistsError:
+            raise JavaError(self._index_error("IndexAlreadyExistsException", name)) from None
 
     def dropIndex(self, name: str) -> None:
         """``DROP INDEX``."""
-        self._table.drop_index(name)
+        try:
+            self._table.drop_index(name)
+        except IndexNotFoundError:
+            raise JavaError(self._index_error("NoSuchIndexException", name)) from None
+
+    def _index_error(self, kind: str, name: str) -> Any:
+        make = getattr(self._side.view, f"org.apache.spark.sql.catalyst.analysis.{kind}")
+        return make(name, self._name, self._side.none)
 
     def indexExists(self, name: str) -> bool:
         """Asked for ``IF NOT EXISTS`` and ``IF EXISTS``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 __all__ = ["OpenTable", "Tables"]
@@ -35,13 +36,9 @@ class OpenTable(Protocol):
         """Files, index entries and timeline."""
 
 
-class Tables(Protocol):
-    """``lakedex.Table`` itself."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """``Table.create`` and ``Table.for_path``."""
 
-    @property
-    def create(self) -> Callable[..., Any]:
-        """Makes a table."""
-
-    @property
-    def for_path(self) -> Callable[..., Any]:
-        """Opens a table."""
+    create: Callable[..., Any]
+    for_path: Callable[..., Any]
