@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -35,9 +33,6 @@ _LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
 }
 """``lake.trips.<name>``: what a table holds, to look at."""
 
-_sides: WeakKeyDictionary[SparkSession, JavaSide] = WeakKeyDictionary()
-_lock = threading.Lock()
-
 
 def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> None:
     """Put a catalog into the session, in the place of one of that name.
@@ -54,11 +49,7 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
         )
     if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
         raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
-    with _lock:
-        side = _sides.get(spark)
-        # A stopped and restarted session may be the same Python object on another JVM session.
-        if side is None or side.session is not spark._jsparkSession:
-            side = _sides[spark] = JavaSide(spark)
+    side = JavaSide(spark)
     catalog = _Catalog(side, name, open_warehouse(warehouse), tables)
     manager = side.session.sessionState().catalogManager()
     field = side.type(f"{_CATALOG}CatalogManager").getDeclaredField("catalogs")

@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
@@ -225,11 +226,10 @@ class JavaSide:
     """A session's JVM, as the catalog uses it. One for each session; many threads call it."""
 
     _starting = threading.Lock()
+    _bridges: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 
     def __init__(self, spark: SparkSession) -> None:
         gateway: Any = spark.sparkContext._gateway
-        with self._starting:
-            ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self.gateway = gateway
         self.spark = spark
         self.view: Any = gateway.jvm
@@ -242,7 +242,11 @@ class JavaSide:
         self._kept = threading.local()
         self._names: dict[type[Answer], str] = {}
         self._thrown = _Thrown(self)
-        self.bridge: Any = self._compiled()
+        with self._starting:
+            ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+            if gateway not in self._bridges:
+                self._bridges[gateway] = self._compiled()
+        self.bridge: Any = self._bridges[gateway]
 
     def _compiled(self) -> Any:
         compiler = self.view.org.codehaus.janino.SimpleCompiler()

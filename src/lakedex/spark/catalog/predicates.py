@@ -28,7 +28,7 @@ class UntoldPredicateError(Exception):
     """An expression that is not translated; its text."""
 
 
-def predicate_text(jvm: Any, expression: Any) -> str:
+def predicate_text(expression: Any) -> str:
     """The text, columns quoted and timestamps in UTC.
 
     Raises:
@@ -38,18 +38,18 @@ def predicate_text(jvm: Any, expression: Any) -> str:
     if kind == "FieldReference":
         return ".".join("`" + str(part).replace("`", "``") + "`" for part in expression.fieldNames())
     if kind == "LiteralValue":
-        return literal_text(jvm, expression)
+        return literal_text(expression)
     if kind == "AlwaysTrue":
         return "TRUE"
     if kind == "AlwaysFalse":
         return "FALSE"
     if kind == "Cast":
-        inner = predicate_text(jvm, expression.expression())
+        inner = predicate_text(expression.expression())
         return f"CAST({inner} AS {expression.dataType().sql()})"
     if kind not in ("Predicate", "GeneralScalarExpression", "And", "Or", "Not"):
         raise UntoldPredicateError(str(expression.toString()))
     name = str(expression.name())
-    parts = [predicate_text(jvm, child) for child in expression.children()]
+    parts = [predicate_text(child) for child in expression.children()]
     text = _combined(name, parts)
     if text is None:
         raise UntoldPredicateError(str(expression.toString()))
@@ -76,7 +76,7 @@ def _combined(name: str, parts: list[str]) -> str | None:
     return None
 
 
-def literal_text(jvm: Any, literal: Any) -> str:
+def literal_text(literal: Any) -> str:
     """A literal by its type. Values are as Catalyst keeps them: days, microseconds, ``UTF8String``."""
     kind = str(literal.dataType().simpleString())
     value = literal.value()

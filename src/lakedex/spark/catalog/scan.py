@@ -9,6 +9,7 @@ as :meth:`lakedex.Table.scan` makes.
 from __future__ import annotations
 
 import hashlib
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -199,6 +200,8 @@ class NativeScan(Answer):
         self._files = _chosen(target.snapshot, plan, request)
         super().__init__(side, f"{target.identity}/{self._files.digest}/{request.required.json()}/{request.texts}")
         self._scan = self._parquet(self._files)
+        self._read = self._files
+        self._filtered = threading.local()
 
     def _parquet(self, files: _Files) -> Any:
         side, request = self._side, self._request
@@ -216,8 +219,13 @@ class NativeScan(Answer):
         return self._scan.readSchema()
 
     def toBatch(self) -> Any:
-        """Asked again after :meth:`filter`."""
-        return self._scan.toBatch()
+        """Asked again by the same thread right after :meth:`filter`, and only that answer is narrower.
+
+        A plan may hold one scan twice, once under a join and once in the subquery that filters another.
+        """
+        scan = getattr(self._filtered, "scan", None) or self._scan
+        self._filtered.scan = None
+        return scan.toBatch()
 
     def estimateStatistics(self) -> Any:
         """By the sizes of the kept files."""
@@ -245,18 +253,17 @@ class NativeScan(Answer):
         for predicate in predicates:
             if len(predicate.children()) <= MOST_RUNTIME_VALUES:
                 try:
-                    texts.append(predicate_text(self._side.view, predicate))
+                    texts.append(predicate_text(predicate))
                 except UntoldPredicateError:
                     continue
         if len(texts) == len(self._request.texts):
             return
         plan = plan_scan(self._target.snapshot, self._target.predicate(texts))
         kept = {f"{self._target.snapshot.base_path}/{base.relative_path}" for base in plan.files}
-        entries = [entry for entry in self._files.entries if entry[0] in kept]
-        if len(entries) < len(self._files.entries):
-            self._files = _Files(entries)
-            self._scan = self._parquet(self._files)
-            self._plan = plan
+        files = _Files([entry for entry in self._files.entries if entry[0] in kept])
+        if len(files.entries) < len(self._files.entries):
+            self._read = files
+            self._filtered.scan = self._parquet(files)
 
     # ---------------------------------------------------------------------------------------------------- metrics
 
@@ -275,10 +282,10 @@ class NativeScan(Answer):
         if self._side.spark.version.startswith("3."):
             return self._side.array(named, [])
         classes = self._side.view.org.apache.spark.sql.execution.datasources.v2.python
-        read = sum(size for _, size, _ in self._files.entries)
+        read = sum(size for _, size, _ in self._read.entries)
         values = (
             ("lakedexFilesTotal", "files of the table", self._plan.files_total),
-            ("lakedexFilesSkipped", "files skipped", self._plan.files_total - len(self._files.entries)),
+            ("lakedexFilesSkipped", "files skipped", self._plan.files_total - len(self._read.entries)),
             ("lakedexBytesSkipped", "bytes of files skipped", self._plan.bytes_total - read),
         )
         return self._side.array(named, [make(classes, name, text, value) for name, text, value in values])

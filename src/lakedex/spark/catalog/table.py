@@ -129,7 +129,7 @@ class CatalogTable(_Table):
         return True
 
     def _condition(self, predicates: Any) -> str:
-        texts = [predicate_text(self._side.view, predicate) for predicate in predicates]
+        texts = [predicate_text(predicate) for predicate in predicates]
         return " AND ".join(texts) or "TRUE"
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:

@@ -144,7 +144,7 @@ def _python_value(side: JavaSide, literal: Any) -> Any:
     if literal.value() is None:
         return None
     try:
-        text = predicate_text(side.view, literal)
+        text = predicate_text(literal)
     except UntoldPredicateError as error:
         raise UnsupportedFeatureError(f"an overwrite of partition {error}", feature="partition value") from error
     row = side.spark.sql(f"SELECT {text} AS v").head()

@@ -1,0 +1,220 @@
+"""Statements of the Spark SQL catalog that change tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, UnsupportedOperationException
+from pyspark.sql import SparkSession
+
+from lakedex import Table, register_catalog
+
+
+@pytest.fixture(scope="module")
+def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("writes")
+    register_catalog(spark, "sea", str(folder))
+    return folder
+
+
+@pytest.fixture
+def trips(spark: SparkSession, warehouse: Path) -> Iterator[Path]:
+    """A table with an ordering column and nine rows in three partitions."""
+    spark.sql(
+        "create table sea.trips (id string, city string, ts bigint, n int, d date, at timestamp, x double, "
+        "m decimal(10, 2)) using hudi partitioned by (city) "
+        "tblproperties (primaryKey = 'id', preCombineField = 'ts', type = 'cow')"
+    )
+    spark.sql(
+        "insert into sea.trips select concat('k', id), array('oslo', 'rome', 'bonn')[id % 3], 1, cast(id as int), "
+        "date_add(date'2024-01-01', cast(id as int)), timestamp'2024-01-01 00:00:00' + make_interval(0, 0, 0, 0, "
+        "cast(id as int)), if(id = 8, double('nan'), id / 2), id from range(9)"
+    )
+    yield warehouse / "trips"
+    spark.sql("drop table sea.trips")
+
+
+def values(spark: SparkSession, query: str) -> list[Any]:
+    return sorted((tuple(row) if len(row) > 1 else row[0] for row in spark.sql(query).collect()), key=repr)
+
+
+def operations(path: Path) -> list[str]:
+    return list(Table.open(path).history().column("operation").to_pylist())[::-1]
+
+
+def test_create_table_makes_a_hudi_table(trips: Path) -> None:
+    config = Table.open(trips).scan().snapshot.config
+    assert config.record_key_fields == ("id",) and config.partition_fields == ("city",)
+    assert config.ordering_fields == ("ts",) and config.table_type == "COPY_ON_WRITE"
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("create table sea.no (id int) using parquet", "USING parquet"),
+        ("create table sea.no (id int) using hudi", "primaryKey"),
+        ("create table sea.no (id int) tblproperties (primaryKey = 'id', pk = '1')", "'pk' is not known"),
+        ("create table sea.no (id int) tblproperties (primaryKey = 'key')", "'key' is not in the schema"),
+        ("create table sea.no (id int) tblproperties (primaryKey = 'id', hoodie.nonsense = '1')", "hoodie.nonsense"),
+        ("create table sea.no (id int, d date) partitioned by (years(d)) tblproperties (primaryKey = 'id')", "years"),
+        ("create table sea.no (id int) location '/elsewhere' tblproperties (primaryKey = 'id')", "LOCATION"),
+        ("create table sea.trips (id int) tblproperties (primaryKey = 'id')", "ALREADY_EXISTS"),
+        ("create or replace table sea.trips (id int) tblproperties (primaryKey = 'id')", "REPLACE"),
+        ("alter table sea.trips rename to sea.other", "RENAME TO"),
+        ("alter table sea.trips set tblproperties (foo = '1')", "SET TBLPROPERTIES"),
+        ("alter table sea.trips alter column n type string", "."),
+        ("create index idx on sea.trips using bitmap (n)", "bitmap"),
+    ],
+)
+def test_refusals(spark: SparkSession, trips: Path, warehouse: Path, statement: str, error: str) -> None:
+    with pytest.raises(PySparkException, match=error):
+        spark.sql(statement)
+    assert not (warehouse / "no").exists()
+    assert values(spark, "select count(*) from sea.trips") == [9]
+
+
+def test_insert_is_an_upsert_where_there_is_an_ordering_column(spark: SparkSession, trips: Path) -> None:
+    spark.sql("insert into sea.trips (id, city, ts, n) values ('k0', 'oslo', 2, 100), ('k3', 'oslo', 0, 100)")
+    assert values(spark, "select id, n from sea.trips where city = 'oslo'") == [("k0", 100), ("k3", 3), ("k6", 6)]
+    assert operations(trips)[-1] == "UPSERT"
+    spark.sql("set hoodie.spark.sql.insert.into.operation = insert")
+    try:
+        spark.sql("insert into sea.trips (id, city, ts, n) values ('k0', 'oslo', 3, 200)")
+    finally:
+        spark.sql("reset hoodie.spark.sql.insert.into.operation")
+    assert values(spark, "select n from sea.trips where id = 'k0'") == [100, 200]
+
+
+def test_frames_are_written(spark: SparkSession, trips: Path, warehouse: Path) -> None:
+    frame = spark.table("sea.trips").where("n < 4")
+    frame.withColumn("n", frame.n + 10).withColumn("ts", frame.ts + 1).writeTo("sea.trips").append()
+    assert values(spark, "select n from sea.trips") == sorted([10, 11, 12, 13, 4, 5, 6, 7, 8], key=repr)
+    frame.select("id", "city").writeTo("sea.made").using("hudi").tableProperty("primaryKey", "id").create()
+    assert values(spark, "select count(*) from sea.made") == [0], "the frame reads its table anew: no n below 4 now"
+    spark.sql("drop table sea.made purge")
+    assert not (warehouse / "made").exists()
+
+
+def test_create_table_as_select(spark: SparkSession, trips: Path, warehouse: Path) -> None:
+    properties = "using hudi tblproperties (primaryKey = 'id')"
+    spark.sql(f"create table sea.made {properties} as select id, n from sea.trips where n > 6")
+    assert values(spark, "select * from sea.made") == [("k7", 7), ("k8", 8)]
+    assert operations(warehouse / "made") == ["INSERT"]
+    spark.sql("drop table sea.made")
+    with pytest.raises(Exception, match="boom"):
+        spark.sql(f"create table sea.made {properties} as select id, raise_error('boom') x from sea.trips")
+    assert not (warehouse / "made").exists(), "a table whose rows failed is gone"
+
+
+def test_overwrites(spark: SparkSession, trips: Path) -> None:
+    counts = "select city, count(*), max(n) from sea.trips group by city"
+    columns = "(id, ts, n)"
+    spark.sql(f"insert overwrite sea.trips partition (city = 'rome') {columns} values ('x', 1, 99)")
+    assert values(spark, counts) == [("bonn", 3, 8), ("oslo", 3, 6), ("rome", 1, 99)]
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        spark.sql("insert overwrite sea.trips (id, city, ts, n) select 'y', city, 1, 77 from sea.trips where n = 3")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert values(spark, counts) == [("bonn", 3, 8), ("oslo", 1, 77), ("rome", 1, 99)]
+    spark.table("sea.trips").where("city = 'bonn' and n = 8").writeTo("sea.trips").overwritePartitions()
+    assert values(spark, counts) == [("bonn", 1, 8), ("oslo", 1, 77), ("rome", 1, 99)]
+    assert values(spark, "select id from sea.trips where isnan(x)") == ["k8"]
+    spark.sql("insert overwrite sea.trips (id, city, ts, n) values ('z', 'bern', 1, 1)")
+    assert values(spark, counts) == [("bern", 1, 1)]
+    assert operations(trips)[2:] == 3 * ["INSERT_OVERWRITE"] + ["INSERT_OVERWRITE_TABLE"] or operations(trips)
+    assert not list((trips / ".hoodie" / ".temp").glob("lakedex-sql-*"))
+
+
+@pytest.mark.parametrize(
+    ("where", "gone"),
+    [
+        ("n = 4", "4"),
+        ("id in ('k1', 'k2', \"it's\")", "12"),
+        ("city = 'rome' and (n > 6 or n < 2)", "17"),
+        ("d = date'2024-01-03' or at >= timestamp'2024-01-01 08:00:00'", "28"),
+        ("m = 3.00 or x = 2.5", "35"),
+        ("isnan(x) or x is null", "8"),
+        ("id like 'k%' and not (n < 8)", "8"),
+        ("x = double('nan')", "8"),
+        ("_hoodie_partition_path = 'city=oslo'", "036"),
+        ("n + 1 = 3", "2"),
+        ("null", ""),
+    ],
+)
+def test_delete(spark: SparkSession, trips: Path, where: str, gone: str) -> None:
+    left = [n for n in range(9) if str(n) not in gone]
+    assert values(spark, f"select n from sea.trips where not coalesce({where}, false)") == left
+    try:
+        spark.sql(f"delete from sea.trips where {where}")
+    except (IllegalArgumentException, UnsupportedOperationException) as error:
+        assert "isnan" in where
+        assert ".delete(where)" in str(error)
+        left = list(range(9))
+    assert values(spark, "select n from sea.trips") == left
+
+
+def test_delete_all_and_what_cannot_be_deleted(spark: SparkSession, trips: Path) -> None:
+    with pytest.raises(PySparkException, match=r"delete\(where\)|subquery|SUBQUERY"):
+        spark.sql("delete from sea.trips where id in (select 'k1')")
+    assert values(spark, "select count(*) from sea.trips") == [9]
+    spark.sql("truncate table sea.trips")
+    assert values(spark, "select count(*) from sea.trips") == [0]
+    spark.sql("insert into sea.trips (id, city, ts) values ('a', 'oslo', 1)")
+    spark.sql("delete from sea.trips")
+    assert values(spark, "select count(*) from sea.trips") == [0]
+
+
+def test_older_instants_are_not_written(spark: SparkSession, trips: Path) -> None:
+    instant = Table.open(trips).history().column("commit_time").to_pylist()[0]
+    with pytest.raises((PySparkException, Exception), match="."):
+        spark.sql(f"insert into sea.trips version as of '{instant}' values (1)")
+
+
+def test_columns_change(spark: SparkSession, trips: Path) -> None:
+    spark.sql("alter table sea.trips add columns (extra string, size decimal(12, 2))")
+    spark.sql("alter table sea.trips alter column n type bigint")
+    spark.sql("insert into sea.trips (id, city, ts, n, extra) values ('new', 'oslo', 1, 5000000000, 'e')")
+    assert values(spark, "select id, n, extra from sea.trips where n > 7") == [
+        ("k8", 8, None),
+        ("new", 5000000000, "e"),
+    ]
+    assert values(spark, "select sum(n) from sea.trips") == [5000000036]
+    spark.sql("alter table sea.trips rename column extra to more")
+    spark.sql("alter table sea.trips drop column size")
+    spark.sql("alter table sea.trips drop column if exists size")
+    assert spark.table("sea.trips").columns == ["id", "city", "ts", "n", "d", "at", "x", "m", "more"]
+    assert values(spark, "select more from sea.trips where id = 'new'") == ["e"]
+    spark.sql("alter table sea.trips set tblproperties (hoodie.keep.max.commits = '30')")
+    with pytest.raises(AnalysisException, match="missing"):
+        spark.sql("alter table sea.trips rename column missing to there")
+
+
+def test_indexes(spark: SparkSession, trips: Path) -> None:
+    def names() -> set[str]:
+        return set(values(spark, "select name from sea.trips.indexes"))
+
+    assert {"column_stats", "bloom_filters"} <= names()
+    spark.sql("drop index bloom_filters on sea.trips")
+    assert "bloom_filters" not in names()
+    spark.sql("create index bloom_filters on sea.trips using bloom_filters (id)")
+    spark.sql("create index if not exists bloom_filters on sea.trips (id)")
+    with pytest.raises(AnalysisException, match="bloom_filters"):
+        spark.sql("create index bloom_filters on sea.trips (id)")
+    with pytest.raises(AnalysisException, match="nothing"):
+        spark.sql("drop index nothing on sea.trips")
+    spark.sql("drop index if exists nothing on sea.trips")
+    assert "bloom_filters" in names()
+
+
+def test_writes_of_a_table_named_by_its_path(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+    path = tmp_path / "by path"
+    spark.sql(f"create table sea.`{path}` (id string, n int) using hudi tblproperties (primaryKey = 'id')")
+    spark.sql(f"insert into sea.`{path}` values ('a', 1)")
+    assert values(spark, f"select * from sea.`{path}`") == [("a", 1)]
+    with pytest.raises(UnsupportedOperationException, match="drops its own tables only"):
+        spark.sql(f"drop table sea.`{path}`")
+    assert path.exists()
