@@ -145,7 +145,7 @@ class _Catalog(Answer):
         """Whether there is a Hudi table."""
         return self._warehouse.is_table(self._path(ident))
 
-    def loadTable(self, ident: Any, version: Any = None, *_: Any) -> Any:
+    def loadTable(self, ident: Any, version: Any = None) -> Any:
         """The table now, at an instant (``VERSION AS OF``) or a time (``TIMESTAMP AS OF``).
 
         The second argument may also be a set of privileges, which a folder does not have.

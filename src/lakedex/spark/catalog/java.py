@@ -8,6 +8,7 @@ catalog is registered, by Janino, with which Spark compiles its queries, and liv
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import re
@@ -65,8 +66,8 @@ public final class LakedexBridge {
     return found.toString();
   }
 
-  public Object relation(SQLContext context, StructType schema, RDD rows) {
-    return new Rows(context, schema, rows);
+  public Object relation(SQLContext context, StructType schema, RDD rows, String description) {
+    return new Rows(context, schema, rows, description);
   }
 
   public Object statuses(byte[] encoded, int count) throws Exception {
@@ -100,7 +101,7 @@ public final class LakedexBridge {
     }
 
     public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
-      if (method.isDefault() && !answered.contains(method.getName())) {
+      if (method.isDefault() && !answers(method)) {
         Class type = method.getDeclaringClass();
         return MethodHandles.privateLookupIn(type, MethodHandles.lookup())
             .unreflectSpecial(method, type)
@@ -113,6 +114,11 @@ public final class LakedexBridge {
         throw (Throwable) thrown.apply(failure);
       }
     }
+
+    private boolean answers(Method method) {
+      String name = method.getName();
+      return answered.contains(name + "/" + method.getParameterTypes().length) || answered.contains(name + "/*");
+    }
   }
 
   // Rows of another plan reach a scan through a class, not an interface.
@@ -120,17 +126,20 @@ public final class LakedexBridge {
     private final SQLContext context;
     private final StructType schema;
     private final RDD rows;
+    private final String description;
 
-    Rows(SQLContext context, StructType schema, RDD rows) {
+    Rows(SQLContext context, StructType schema, RDD rows, String description) {
       this.context = context;
       this.schema = schema;
       this.rows = rows;
+      this.description = description;
     }
 
     public SQLContext sqlContext() { return context; }
     public StructType schema() { return schema; }
     public boolean needConversion() { return false; }
     public RDD buildScan() { return rows; }
+    public String toString() { return description; }
   }
 }
 """
@@ -146,6 +155,17 @@ def _java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+def _arities(method: Any) -> list[str]:
+    """How many arguments a method takes: overloads that it does not are left to Java's own."""
+    if not callable(method):
+        return []
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return ["*"]
+    least = sum(parameter.default is parameter.empty for parameter in parameters)
+    return [str(count) for count in range(least, len(parameters) + 1)]
+
+
 class JavaError(Exception):
     """Raised by an answer: ``exception``, a Java object, is thrown to Spark as it is."""
 
@@ -157,7 +177,7 @@ class JavaError(Exception):
 class Answer:
     """A Python object that Java calls. Subclasses name the interfaces and have a method for each abstract one.
 
-    Methods that are not there and have a default body run that. Names are Java's.
+    Methods, and overloads by number of arguments, that are not there and have a default body run that. Names are Java's.
     """
 
     interfaces: ClassVar[tuple[str, ...]]
@@ -278,7 +298,7 @@ class JavaSide:
                 "this lakedex does not know; use Table.for_path(spark, path)",
                 feature=f"catalog on Spark {self.spark.version}",
             )
-        return " ".join(sorted(has))
+        return " ".join(f"{name}/{count}" for name in sorted(has) for count in _arities(getattr(kind, name)))
 
     def answer(self, target: Answer, name: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method for Java; what it raises waits for the handler."""

@@ -372,7 +372,7 @@ class FrameScan(Answer):
         """The frame's rows, as Spark keeps them inside."""
         frame = self._make()
         rows = frame._jdf.queryExecution().toRdd()
-        return self._side.bridge.relation(context, self.readSchema(), rows)
+        return self._side.bridge.relation(context, self.readSchema(), rows, self._description)
 
     def description(self) -> str:
         """Shown by ``EXPLAIN``."""

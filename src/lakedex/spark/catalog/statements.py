@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from py4j.java_collections import JavaArray
 from pyspark.sql.types import StructField, StructType
 
 from lakedex.errors import InvalidInputError, LakedexError, OptionError, UnsupportedFeatureError
@@ -76,7 +77,7 @@ def new_table(
 
 
 def _struct(side: JavaSide, columns: Any) -> StructType:
-    if hasattr(columns, "fields"):
+    if not isinstance(columns, JavaArray):
         return side.schema(columns)
     utils = side.view.org.apache.spark.sql.connector.catalog.CatalogV2Util
     return side.schema(utils.v2ColumnsToStructType(columns))

@@ -119,7 +119,7 @@ class CatalogTable(_Table):
             return False
         return True
 
-    def deleteWhere(self, predicates: Any, *_: Any) -> None:
+    def deleteWhere(self, predicates: Any) -> None:
         """``DELETE FROM``."""
         self._table.delete(self._condition(predicates), options=table_options(self._side))
 

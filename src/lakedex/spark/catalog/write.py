@@ -245,7 +245,7 @@ class _StagedBatch(Answer):
         """A task is done."""
         self._inner.onDataWriterCommit(message)
 
-    def commit(self, messages: Any, *_: Any) -> None:
+    def commit(self, messages: Any) -> None:
         """All tasks are done."""
         try:
             self._inner.commit(messages)
