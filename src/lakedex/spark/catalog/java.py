@@ -13,6 +13,7 @@ import itertools
 import json
 import re
 import threading
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -143,6 +144,44 @@ public final class LakedexBridge {
   }
 }
 """
+# Spark 3.5 hands Catalyst's filters to a FileScanBuilder only, which is a class; Spark 4 to whoever asks for them.
+_SOURCE_3 = """
+  public Object scanBuilder(Object python, org.apache.spark.sql.SparkSession session,
+      org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
+    return new Builder(python, session, index, schema);
+  }
+
+  public static final class Builder extends org.apache.spark.sql.execution.datasources.v2.FileScanBuilder
+      implements org.apache.spark.sql.connector.read.SupportsPushDownLimit {
+    private final Object python;
+
+    Builder(Object python, org.apache.spark.sql.SparkSession session,
+        org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
+      super(session, index, schema);
+      this.python = python;
+    }
+
+    private org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters filters() {
+      return (org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters) python;
+    }
+
+    public scala.collection.Seq pushFilters(scala.collection.Seq filters) { return filters().pushFilters(filters); }
+    public org.apache.spark.sql.connector.expressions.filter.Predicate[] pushedFilters() {
+      return filters().pushedFilters();
+    }
+    public void pruneColumns(StructType columns) {
+      ((org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns) python).pruneColumns(columns);
+    }
+    public boolean pushLimit(int limit) {
+      return ((org.apache.spark.sql.connector.read.SupportsPushDownLimit) python).pushLimit(limit);
+    }
+    public boolean isPartiallyPushed() { return true; }
+    public org.apache.spark.sql.connector.read.Scan build() {
+      return ((org.apache.spark.sql.connector.read.ScanBuilder) python).build();
+    }
+  }
+}
+"""
 _TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
 
 
@@ -177,7 +216,7 @@ class JavaError(Exception):
 class Answer:
     """A Python object that Java calls. Subclasses name the interfaces and have a method for each abstract one.
 
-    Methods, and overloads by number of arguments, that are not there and have a default body run that. Names are Java's.
+    Methods, and overloads by number of arguments, that are not there run their default body. Names are Java's.
     """
 
     interfaces: ClassVar[tuple[str, ...]]
@@ -254,6 +293,7 @@ class JavaSide:
         self.spark = spark
         self.view: Any = gateway.jvm
         self.session: Any = spark._jsparkSession
+        self.is_spark_3 = spark.version.startswith("3.")
         self.utils: Any = self.view.org.apache.spark.api.python.PythonUtils
         self.none: Any = self.view.scala.Option.empty()
         self._numbers = itertools.count()
@@ -269,16 +309,19 @@ class JavaSide:
         self.bridge: Any = self._bridges[gateway]
 
     def _compiled(self) -> Any:
+        # py4j remembers methods by the name of their class, so no two classes may share one.
+        name = f"{_CLASS}{uuid.uuid4().hex}"
+        source = _SOURCE.rstrip().removesuffix("}") + _SOURCE_3 if self.is_spark_3 else _SOURCE
         compiler = self.view.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(self.type("org.apache.spark.sql.sources.BaseRelation").getClassLoader())
         try:
-            compiler.cook(_SOURCE)
+            compiler.cook(source.replace(_CLASS, name))
         except Py4JJavaError as error:
             raise UnsupportedFeatureError(
                 f"a catalog needs Java 11 or later and the compiler that comes with Spark: {error.java_exception}",
                 feature="catalog on this Java",
             ) from error
-        return compiler.getClassLoader().loadClass(_CLASS).newInstance()
+        return compiler.getClassLoader().loadClass(name).newInstance()
 
     # --------------------------------------------------------------------------------------------------- answers
 

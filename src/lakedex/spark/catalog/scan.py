@@ -91,6 +91,14 @@ class TableScanBuilder(Answer):
         self._texts: list[str] = []
         self._limit: int | None = None
 
+    @property
+    def java(self) -> Any:
+        """The builder; for Spark 3.5 behind a class that it knows."""
+        if not self._side.is_spark_3:
+            return super().java
+        schema = self._side.struct(self._target.all_columns)
+        return self._side.bridge.scanBuilder(super().java, self._side.session, _no_files(self._side), schema)
+
     def pushFilters(self, filters: Any) -> Any:
         """All filters are used to leave files out, and all are applied again to rows."""
         self._filters = filters
@@ -239,9 +247,9 @@ class NativeScan(Answer):
     # ------------------------------------------------------------------------------------------ filters of a join
 
     def filterAttributes(self) -> Any:
-        """Columns by whose values files can be left out while a join runs: those of paths and keys."""
+        """Columns by whose values files can be left out while a join runs: those of paths and keys that are read."""
         config = self._target.snapshot.config
-        own = set(self._target.snapshot.schema.names)
+        own = {column.name for column in self._side.schema(self._request.required).fields}
         names = [n for n in dict.fromkeys((*config.partition_fields, *config.record_key_fields)) if n in own]
         make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
         columns = [make.column("`" + name.replace("`", "``") + "`") for name in names]
@@ -279,7 +287,7 @@ class NativeScan(Answer):
 
     def _metrics(self, kind: str, make: Callable[[Any, str, str, int], Any]) -> Any:
         named = f"org.apache.spark.sql.connector.metric.{kind}"
-        if self._side.spark.version.startswith("3."):
+        if self._side.is_spark_3:
             return self._side.array(named, [])
         classes = self._side.view.org.apache.spark.sql.execution.datasources.v2.python
         read = sum(size for _, size, _ in self._read.entries)
@@ -351,6 +359,15 @@ def _file_index(side: JavaSide, target: Target, files: _Files) -> Any:
     if listed != len(files.entries):
         raise CorruptFileError(root, 0, f"a file index of {len(files.entries)} files", f"{listed} files")
     return index
+
+
+def _no_files(side: JavaSide) -> Any:
+    datasources = side.view.org.apache.spark.sql.execution.datasources
+    cache = getattr(side.view, f"{_FILES}NoopCache$")
+    nothing = side.utils.toSeq([])
+    kept = getattr(cache, "MODULE$")
+    options = side.utils.toScalaMap({})
+    return datasources.InMemoryFileIndex(side.session, nothing, options, side.none, kept, side.none, side.none)
 
 
 class FrameScan(Answer):
