@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, Unsuppor
 from pyspark.sql import SparkSession
 
 from lakedex import Table, configure_spark, register_catalog
-from lakedex.errors import InvalidInputError, OptionError, TableNotFoundError
+from lakedex.errors import InvalidInputError, OptionError
 from lakedex.spark.failures import surfacing
 
 OWN_FILES = {"hoodie.parquet.small.file.limit": "0"}
@@ -101,12 +101,14 @@ def test_a_limit_reads_fewer_files(spark: SparkSession, lake: Path) -> None:
 
 def test_a_join_leaves_files_out_while_it_runs(spark: SparkSession, lake: Path) -> None:
     query = (
-        "select /*+ BROADCAST(d) */ t.id from lake.trips t join (select city from values ('bonn', 1), ('oslo', 2) "
-        "as v(city, x) where x < 2) d on t.city = d.city"
+        "select /*+ BROADCAST(d) */ t.id from lake.trips t join (select city from lake.trips where n = 7) d "
+        "on t.city = d.city"
     )
     frame = spark.sql(query)
     assert [row[0] for row in frame.collect()] == ["g"]
     assert "dynamicpruning" in frame._jdf.queryExecution().optimizedPlan().toString().lower()
+    # The scan of the filtered side is not narrowed by the join.
+    assert sorted(row[0] for row in frame.union(spark.table("lake.trips").select("id")).collect()) == [*"abcdefgg"]
 
 
 def test_views_joins_and_subqueries(spark: SparkSession, lake: Path) -> None:
@@ -174,27 +176,10 @@ def test_errors_are_those_of_spark_or_say_what_lakedex_says(spark: SparkSession,
         spark.sql("update lake.trips set n = 1")
     with pytest.raises(UnsupportedOperationException, match=r"t\.upsert"):
         spark.sql("merge into lake.trips t using (select 'a' id) s on t.id = s.id when matched then delete")
-    with pytest.raises(AnalysisException, match="stream"):
+    with pytest.raises(AnalysisException, match="micro-batch|stream"):
         spark.readStream.table("lake.trips").writeStream.format("noop").start()
-    with surfacing_of(InvalidInputError):
+    with pytest.raises(InvalidInputError, match="is no name"), surfacing():
         spark.sql("select * from lake.`..`")
-
-
-def surfacing_of(kind: type[Exception]) -> Any:
-    class _Both:
-        def __enter__(self) -> None:
-            self.inner, self.outer = surfacing(), pytest.raises(kind)
-            self.outer.__enter__()
-            self.inner.__enter__()
-
-        def __exit__(self, *error: Any) -> Any:
-            try:
-                self.inner.__exit__(*error)
-            except BaseException as raised:
-                return self.outer.__exit__(type(raised), raised, raised.__traceback__)
-            return self.outer.__exit__(*error)
-
-    return _Both()
 
 
 def test_names_of_catalogs(spark: SparkSession, lake: Path) -> None:
@@ -202,8 +187,7 @@ def test_names_of_catalogs(spark: SparkSession, lake: Path) -> None:
         with pytest.raises(InvalidInputError, match="no name for a catalog"):
             register_catalog(spark, name, str(lake))
     with pytest.raises(OptionError, match="register_catalog"):
-        configure_spark(SparkSession.builder, catalog=str(lake))
-    assert issubclass(TableNotFoundError, FileNotFoundError)
+        configure_spark(SparkSession.builder, catalog=str(lake))  # type: ignore[arg-type]
 
 
 def test_a_session_has_its_own_catalogs(spark: SparkSession, lake: Path) -> None:
@@ -213,7 +197,7 @@ def test_a_session_has_its_own_catalogs(spark: SparkSession, lake: Path) -> None
     register_catalog(other, "lake", str(lake))
     assert other.sql("select count(*) from lake.trips").head()[0] == 7  # type: ignore[index]
     built = configure_spark(SparkSession.builder, catalog={"second": str(lake)}).getOrCreate()
-    assert built.sql("select count(*) from second.trips").head()[0] == 7  # type: ignore[index]
+    assert built.sql("select count(*) from second.trips").head()[0] == 7
 
 
 def test_eight_threads(spark: SparkSession, lake: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import logging
 import re
 import threading
 import uuid
@@ -279,6 +280,15 @@ class _Thrown:
 
 class _CarriedError(Exception):
     """Tells the handler which exception waits."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record of py4j is more than an exception on its way to Spark."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _CarriedError))
+
+
+for _name in ("py4j.clientserver", "py4j.java_gateway"):
+    logging.getLogger(_name).addFilter(_is_news)
 
 
 class JavaSide:

@@ -89,7 +89,7 @@ def _partition_columns(name: str, partitions: Any) -> list[str]:
         references = transform.references()
         if str(transform.name()) != "identity" or len(references) != 1:
             raise UnsupportedFeatureError(
-                f"table {name}: PARTITIONED BY ({transform.describe()}) is not done; partition by columns",
+                f"table {name}: PARTITIONED BY ({transform.toString()}) is not done; partition by columns",
                 feature="partition transforms",
             )
         found.append(".".join(str(part) for part in references[0].fieldNames()))

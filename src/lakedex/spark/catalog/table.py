@@ -270,29 +270,41 @@ class _Deletion(Answer):
         return operation.valueOf("DELETE")
 
     def newScanBuilder(self, options: Any) -> Any:
-        """A read of the table."""
-        return TableScanBuilder(self._side, self._target).java
+        """A read that is never carried out."""
+        return _NoRead(self._side, self._target).java
 
     def newWriteBuilder(self, info: Any) -> Any:
         """A write that is never carried out."""
         return _NoWrite(self._side, self._target).java
 
 
-class _NoWrite(Answer):
-    interfaces = (f"{_CONNECTOR}write.WriteBuilder", f"{_CONNECTOR}write.Write")
+class _NotDone(Answer):
+    """A read or write that is its own builder, reached where :meth:`CatalogTable.canDeleteWhere` said no."""
 
     def __init__(self, side: JavaSide, target: Target) -> None:
         super().__init__(side)
         self._target = target
 
     def build(self) -> Any:
-        """The write is its own builder."""
+        """The read or write."""
         return self.java
 
     def toBatch(self) -> Any:
-        """Reached where :meth:`CatalogTable.canDeleteWhere` said no."""
+        """Too late."""
         raise InvalidInputError(
             f"table {self._target.name}: this DELETE's condition has a subquery or a function that Spark does not hand "
             f"over; use Table.for_path(spark, {self._target.snapshot.base_path!r}).delete(where), or delete(df) with "
             "the keys"
         )
+
+
+class _NoRead(_NotDone):
+    interfaces = (f"{_CONNECTOR}read.ScanBuilder", f"{_CONNECTOR}read.Scan")
+
+    def readSchema(self) -> Any:
+        """The table's columns."""
+        return self._side.struct(cast("StructType", nullable(arrow_to_spark(self._target.snapshot.schema))))
+
+
+class _NoWrite(_NotDone):
+    interfaces = (f"{_CONNECTOR}write.WriteBuilder", f"{_CONNECTOR}write.Write")
