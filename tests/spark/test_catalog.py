@@ -99,6 +99,17 @@ def test_a_limit_reads_fewer_files(spark: SparkSession, lake: Path) -> None:
     assert [row[0] for row in spark.sql("select n from lake.trips order by n desc limit 2").collect()] == [60, 50]
 
 
+def test_files_skipped_are_metrics_of_the_scan(spark: SparkSession, lake: Path) -> None:
+    frame = spark.sql("select id from lake.trips where city = 'rome'")
+    assert len(frame.collect()) == 4
+    metrics = frame._jdf.queryExecution().executedPlan().collectLeaves().head().metrics()
+    if spark.version.startswith("3."):
+        assert not metrics.contains("lakedexFilesSkipped"), "Spark 3.5 has no class for a metric of Python's"
+    else:
+        assert metrics.apply("lakedexFilesTotal").value() == 4
+        assert metrics.apply("lakedexFilesSkipped").value() == 2
+
+
 def test_a_join_leaves_files_out_while_it_runs(spark: SparkSession, lake: Path) -> None:
     query = (
         "select /*+ BROADCAST(d) */ t.id from lake.trips t join (select city from lake.trips where n = 7) d "
