@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
@@ -51,11 +52,25 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
         raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
     side = JavaSide(spark)
     catalog = _Catalog(side, name, open_warehouse(warehouse), tables)
+    _registered(side).put(name, catalog.java)
+
+
+def _registered(side: JavaSide) -> Any:
+    """The session's map of catalogs. Spark fills it from class names in its settings, and a Python object has none."""
     manager = side.session.sessionState().catalogManager()
-    field = side.type(f"{_CATALOG}CatalogManager").getDeclaredField("catalogs")
-    # Spark makes catalogs from class names in its settings; a Python object has none.
-    field.setAccessible(True)
-    field.get(manager).put(name, catalog.java)
+    kind = manager.getClass()
+    while kind is not None:
+        try:
+            field = kind.getDeclaredField("catalogs")
+        except Py4JJavaError:
+            kind = kind.getSuperclass()
+            continue
+        field.setAccessible(True)
+        return field.get(manager)
+    raise UnsupportedFeatureError(
+        f"Spark {side.spark.version} keeps its catalogs in another place; use Table.for_path(spark, path)",
+        feature=f"catalog on Spark {side.spark.version}",
+    )
 
 
 class _Catalog(Answer):
