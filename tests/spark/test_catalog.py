@@ -144,12 +144,19 @@ def test_two_instants_and_two_tables_in_one_cache(spark: SparkSession, lake: Pat
     other = Table.create(None, lake / "twin", TRIPS, record_key="id", partition_by="city", ordering_by="ts")
     other.insert(batch(("z", "oslo", 1, 26)))
     twin = spark.table("lake.twin").cache()
-    assert [row.id for row in twin.collect()] == ["z"]
-    assert len(values(spark, "select id from lake.trips")) == 7
-    other.insert(batch(("y", "oslo", 1, 25)))
-    assert values(spark, "select id from lake.twin") == ["y", "z"], "a newer commit is another relation than the cached"
-    twin.unpersist()
-    spark.sql("drop table lake.twin")
+    try:
+        assert [row.id for row in twin.collect()] == ["z"]
+        assert len(values(spark, "select id from lake.trips")) == 7
+        other.insert(batch(("y", "oslo", 1, 25)))
+        # Spark 4 reads a cached table as it was cached, by its name; to 3.5 a newer commit is another relation.
+        cached = ["y", "z"] if spark.version.startswith("3.") else ["z"]
+        assert values(spark, "select id from lake.twin") == cached
+        assert values(spark, f"select id from lake.`{lake}/twin`") == ["y", "z"]
+        spark.sql("refresh table lake.twin")
+        assert values(spark, "select id from lake.twin") == ["y", "z"]
+    finally:
+        twin.unpersist()
+        spark.sql("drop table lake.twin")
 
 
 def test_looking_at_a_table(spark: SparkSession, lake: Path) -> None:
