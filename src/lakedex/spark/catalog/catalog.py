@@ -1,0 +1,299 @@
+"""The catalog: a folder's tables under a name in Spark SQL, registered in a session's own catalog list."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
+from lakedex.spark.catalog.places import Warehouse, is_path, open_warehouse
+from lakedex.spark.catalog.scan import Target
+from lakedex.spark.catalog.statements import alter_table, new_table
+from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
+from lakedex.spark.catalog.tables import OpenTable, Tables
+from lakedex.spark.schema import arrow_to_spark
+from lakedex.spark.session import case_sensitive, is_connect
+
+__all__ = ["register"]
+
+_CATALOG = "org.apache.spark.sql.connector.catalog."
+_LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
+    "indexes": lambda table: table.indexes(),
+    "files": lambda table: table.inspect.files(),
+    "column_stats": lambda table: table.inspect.column_stats(),
+    "bloom_filters": lambda table: table.inspect.bloom_filters(),
+    "timeline": lambda table: table.inspect.timeline(),
+    "history": lambda table: table.history(),
+}
+"""``lake.trips.<name>``: what a table holds, to look at."""
+
+
+def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> None:
+    """Put a catalog into the session, in the place of one of that name.
+
+    Raises:
+        InvalidInputError: a name that SQL cannot have, or Spark's own.
+        UnsupportedFeatureError: Spark Connect, or a Java older than 11.
+    """
+    if is_connect(spark):
+        raise UnsupportedFeatureError(
+            "register_catalog needs a classic session: Spark Connect has no way to ask Python; use "
+            "Table.for_path(spark, path).scan(where=…).to_spark()",
+            feature="Spark Connect",
+        )
+    if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
+        raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
+    side = JavaSide(spark)
+    catalog = _Catalog(side, name, open_warehouse(warehouse), tables)
+    _registered(side).put(name, catalog.java)
+
+
+def _registered(side: JavaSide) -> Any:
+    """The session's map of catalogs. Spark fills it from class names in its settings, and a Python object has none."""
+    manager = side.session.sessionState().catalogManager()
+    kind = manager.getClass()
+    while kind is not None:
+        try:
+            field = kind.getDeclaredField("catalogs")
+        except Py4JJavaError:
+            kind = kind.getSuperclass()
+            continue
+        field.setAccessible(True)
+        return field.get(manager)
+    raise UnsupportedFeatureError(
+        f"Spark {side.spark.version} keeps its catalogs in another place; use Table.for_path(spark, path)",
+        feature=f"catalog on Spark {side.spark.version}",
+    )
+
+
+class _Catalog(Answer):
+    """Namespaces are folders. The newest state of a table is loaded whenever Spark resolves its name."""
+
+    interfaces = (f"{_CATALOG}StagingTableCatalog", f"{_CATALOG}SupportsNamespaces")
+
+    def __init__(self, side: JavaSide, name: str, warehouse: Warehouse, tables: Tables) -> None:
+        super().__init__(side)
+        self._name = name
+        self._warehouse = warehouse
+        self._tables = tables
+        # Opened tables keep what they read of the metadata table, by instant.
+        self._open: dict[str, OpenTable] = {}
+
+    def initialize(self, name: str, options: Any) -> None:
+        """Done by :func:`register`."""
+
+    def name(self) -> str:
+        """The catalog's."""
+        return self._name
+
+    # ------------------------------------------------------------------------------------------------- namespaces
+
+    def listNamespaces(self, namespace: Any = ()) -> Any:
+        """``SHOW NAMESPACES``."""
+        parent = self._existing(namespace)
+        spaces = [self._side.strings([*parent, name]) for name in self._warehouse.entries(parent)[1]]
+        strings = self._side.type("[Ljava.lang.String;")
+        made = self._side.view.java.lang.reflect.Array.newInstance(strings, len(spaces))
+        for number, space in enumerate(spaces):
+            made[number] = space
+        return made
+
+    def namespaceExists(self, namespace: Any) -> bool:
+        """Whether there is such a folder."""
+        return self._warehouse.is_namespace(_texts(namespace))
+
+    def loadNamespaceMetadata(self, namespace: Any) -> Any:
+        """``DESCRIBE NAMESPACE``."""
+        return self._side.map({"location": self._warehouse.folder(self._existing(namespace))})
+
+    def createNamespace(self, namespace: Any, metadata: Any) -> None:
+        """``CREATE NAMESPACE``: a folder."""
+        parts = _texts(namespace)
+        if self._warehouse.is_namespace(parts):
+            raise JavaError(self._analysis().NamespaceAlreadyExistsException(self._side.strings(parts)))
+        if self._warehouse.is_table(self._warehouse.folder(parts)):
+            raise InvalidInputError(f"{'.'.join(parts)} is a table")
+        self._warehouse.storage.make_dirs(self._warehouse.folder(parts))
+
+    def alterNamespace(self, namespace: Any, changes: Any) -> None:
+        """There is nothing to set."""
+        raise UnsupportedFeatureError("a namespace is a folder and has no properties", feature="ALTER NAMESPACE")
+
+    def dropNamespace(self, namespace: Any, cascade: bool) -> bool:
+        """``DROP NAMESPACE … [CASCADE]``."""
+        parts = self._existing(namespace)
+        if not parts:
+            raise InvalidInputError(f"{self._name}: the warehouse itself is not dropped")
+        if not cascade and not self._warehouse.is_empty(parts):
+            raise JavaError(self._analysis().NonEmptyNamespaceException(self._side.strings(parts)))
+        self._warehouse.drop_namespace(parts)
+        self._open.clear()
+        return True
+
+    def _existing(self, namespace: Any) -> list[str]:
+        parts = _texts(namespace)
+        if not self._warehouse.is_namespace(parts):
+            raise JavaError(self._analysis().NoSuchNamespaceException(self._side.strings(parts)))
+        return parts
+
+    def _analysis(self) -> Any:
+        return self._side.view.org.apache.spark.sql.catalyst.analysis
+
+    # ------------------------------------------------------------------------------------------------- tables
+
+    def listTables(self, namespace: Any) -> Any:
+        """``SHOW TABLES``."""
+        parent = self._existing(namespace)
+        make = self._side.view.org.apache.spark.sql.connector.catalog.Identifier
+        space = self._side.strings(parent)
+        found = [make.of(space, name) for name in self._warehouse.entries(parent)[0]]
+        return self._side.array(f"{_CATALOG}Identifier", found)
+
+    def tableExists(self, ident: Any) -> bool:
+        """Whether there is a Hudi table."""
+        return self._warehouse.is_table(self._path(ident))
+
+    def loadTable(self, ident: Any, version: Any = None) -> Any:
+        """The table now, at an instant (``VERSION AS OF``) or a time (``TIMESTAMP AS OF``).
+
+        The second argument may also be a set of privileges, which a folder does not have.
+        """
+        as_of: Any = None
+        if isinstance(version, str):
+            as_of = version
+        elif isinstance(version, int):
+            as_of = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=version)
+        look = self._look(ident)
+        if look is not None:
+            return look.java
+        table = self._opened(ident)
+        target = self._target(ident, table.scan(as_of=as_of).snapshot)
+        return CatalogTable(self._side, target, table, writable=as_of is None).java
+
+    def _look(self, ident: Any) -> FrameTable | None:
+        """The table of ``lake.trips.indexes``, if ``trips`` is a table."""
+        namespace, name = _texts(ident.namespace()), str(ident.name())
+        if not namespace or name not in _LOOKS:
+            return None
+        path = self._warehouse.path(namespace[:-1], namespace[-1])
+        if not self._warehouse.is_table(path):
+            return None
+        rows = _LOOKS[name](self._open_path(path))
+        frame = self._side.spark.createDataFrame(rows.to_pylist(), arrow_to_spark(rows.schema))
+        label = ".".join([self._name, *namespace, name])
+        return FrameTable(self._side, label, frame, f"{label}@{frame._jdf.hashCode()}")
+
+    def _path(self, ident: Any) -> str:
+        return self._warehouse.path(_texts(ident.namespace()), str(ident.name()))
+
+    def _opened(self, ident: Any) -> OpenTable:
+        path = self._path(ident)
+        if not self._warehouse.is_table(path):
+            self._open.pop(path, None)
+            raise JavaError(self._analysis().NoSuchTableException(ident))
+        return self._open_path(path)
+
+    def _open_path(self, path: str) -> OpenTable:
+        table = self._open.get(path)
+        if table is None:
+            table = self._open[path] = self._tables.for_path(self._side.spark, path)
+        return table
+
+    def _target(self, ident: Any, snapshot: Snapshot) -> Target:
+        name = str(ident.name())
+        label = name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
+        case = case_sensitive(self._side.spark)
+        when = f"{snapshot.instant}+{snapshot.last_change}"
+        identity = f"lakedex-table[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case}]"
+        return Target(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
+
+    def _load_new(self, ident: Any) -> tuple[Target, OpenTable]:
+        table = self._opened(ident)
+        return self._target(ident, table.scan().snapshot), table
+
+    def createTable(self, ident: Any, *arguments: Any) -> Any:
+        """``CREATE TABLE … USING hudi TBLPROPERTIES (primaryKey = …)``."""
+        self._create(ident, arguments)
+        target, table = self._load_new(ident)
+        return CatalogTable(self._side, target, table, writable=True).java
+
+    def _create(self, ident: Any, arguments: Sequence[Any]) -> None:
+        path = self._path(ident)
+        if len(arguments) == 1:
+            info = arguments[0]
+            arguments = (info.columns(), info.partitions(), info.properties())
+        columns, partitions, properties = arguments
+        wanted = new_table(self._side, str(ident.name()), path, columns, partitions, dict(properties))
+        if self._warehouse.is_table(path):
+            raise JavaError(self._analysis().TableAlreadyExistsException(ident))
+        try:
+            self._tables.create(self._side.spark, path, wanted.schema, **wanted.arguments)
+        except TableExistsError:
+            raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
+        self._open.pop(path, None)
+
+    def stageCreate(self, ident: Any, *arguments: Any) -> Any:
+        """``CREATE TABLE AS SELECT``: the table, which goes again if the rows fail."""
+        self._create(ident, arguments)
+        target, table = self._load_new(ident)
+        return StagedTable(self._side, target, table).java
+
+    def stageReplace(self, ident: Any, *arguments: Any) -> Any:
+        """Refused: Spark would lose the old rows if the new ones fail."""
+        raise UnsupportedFeatureError(
+            f"table {ident.name()}: REPLACE TABLE is not done; use INSERT OVERWRITE, or DROP TABLE and CREATE TABLE",
+            feature="REPLACE TABLE",
+        )
+
+    def stageCreateOrReplace(self, ident: Any, *arguments: Any) -> Any:
+        """``CREATE OR REPLACE TABLE`` where there is none."""
+        if self.tableExists(ident):
+            return self.stageReplace(ident)
+        return self.stageCreate(ident, *arguments)
+
+    def alterTable(self, ident: Any, changes: Any) -> Any:
+        """``ALTER TABLE``."""
+        table = self._opened(ident)
+        alter_table(self._side, str(ident.name()), table, list(changes))
+        target, table = self._load_new(ident)
+        return CatalogTable(self._side, target, table, writable=True).java
+
+    def dropTable(self, ident: Any) -> bool:
+        """``DROP TABLE``: the folder goes. A table named by its path stays: it is not this catalog's."""
+        path = self._path(ident)
+        if not self._warehouse.is_table(path):
+            return False
+        if is_path(str(ident.name())):
+            raise UnsupportedFeatureError(
+                f"{path} is not of catalog {self._name}, which drops its own tables only; remove the folder",
+                feature="DROP TABLE of a path",
+            )
+        self._warehouse.storage.delete_tree(path)
+        self._open.pop(path, None)
+        return True
+
+    def purgeTable(self, ident: Any) -> bool:
+        """``DROP TABLE … PURGE``: there is no trash anyway."""
+        return self.dropTable(ident)
+
+    def renameTable(self, old: Any, new: Any) -> None:
+        """Refused: a store may not move a folder at once."""
+        raise UnsupportedFeatureError(
+            f"table {old.name()}: RENAME TO is not done; move the folder and name the table by the new one",
+            feature="ALTER TABLE RENAME TO",
+        )
+
+    def invalidateTable(self, ident: Any) -> None:
+        """``REFRESH TABLE``: read everything anew."""
+        self._open.pop(self._path(ident), None)
+
+
+def _texts(parts: Any) -> list[str]:
+    return [str(part) for part in parts]

@@ -1,0 +1,399 @@
+"""Scans of a catalog's table: what Spark pushes down, the files that are left, and Spark's own Parquet reader on them.
+
+The reader is Spark's ``ParquetScan``: it splits large files, packs small ones, skips row groups and reads columns. It
+wants a file index that lists folders, so it gets one whose listing is known beforehand, from a cache. Where one scan
+cannot read all files (a column was widened, which Spark 3.5 does not read), the rows come from the same union of scans
+as :meth:`lakedex.Table.scan` makes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pyspark.sql.types import StructType
+
+from lakedex.codec.varint import encode_varint
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.expr import parse_filter_or_unknown
+from lakedex.expr.nodes import And, Predicate
+from lakedex.layout.base_file import read_footer
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.generations import physical_schemas
+from lakedex.scan.plan import ScanPlan
+from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.spark.catalog.java import Answer, JavaSide
+from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.filters import filter_texts
+from lakedex.spark.frames import planned_frame
+from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.schema import arrow_to_spark, nullable
+from lakedex.timeline.instant import instant_to_epoch_ms
+from lakedex.types import size_text
+
+__all__ = ["FrameScan", "TableScanBuilder", "Target"]
+
+_READ = "org.apache.spark.sql.connector.read."
+_FILES = "org.apache.spark.sql.execution.datasources."
+_METRICS = "org.apache.spark.sql.execution.datasources.v2.python."
+
+MOST_RUNTIME_VALUES = 1000
+"""Values that a join may send to a scan: each is asked for on its own."""
+MOST_FOOTERS = 16
+"""Footers that a limit may open to find out how many rows files have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table pinned to an instant, under the name that SQL has for it.
+
+    ``identity`` tells path, instant and read options: Spark shares cached rows between scans of one identity.
+    """
+
+    name: str
+    snapshot: Snapshot
+    identity: str
+    case_sensitive: bool
+
+    def predicate(self, texts: Sequence[str]) -> Predicate | None:
+        """The filters together; one that cannot be read keeps all files."""
+        schema = read_columns(self.snapshot.schema)
+        # filter_texts writes timestamps in UTC, whatever the session's zone is.
+        parsed = tuple(
+            parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC") for text in texts
+        )
+        return None if not parsed else parsed[0] if len(parsed) == 1 else And(parsed)
+
+    @property
+    def all_columns(self) -> StructType:
+        """Meta columns, then the table's own, all nullable."""
+        return cast("StructType", nullable(arrow_to_spark(read_columns(self.snapshot.schema))))
+
+
+class TableScanBuilder(Answer):
+    """Collects what a query needs of a table."""
+
+    interfaces = (
+        f"{_READ}SupportsPushDownRequiredColumns",
+        f"{_READ}SupportsPushDownLimit",
+        "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
+    )
+
+    def __init__(self, side: JavaSide, target: Target) -> None:
+        super().__init__(side)
+        self._target = target
+        self._required: Any = None
+        self._filters: Any = None
+        self._texts: list[str] = []
+        self._limit: int | None = None
+
+    @property
+    def java(self) -> Any:
+        """The builder; for Spark 3.5 behind a class that it knows."""
+        if not self._side.is_spark_3:
+            return super().java
+        schema = self._side.struct(self._target.all_columns)
+        return self._side.bridge.scanBuilder(super().java, self._side.session, _no_files(self._side), schema)
+
+    def pushFilters(self, filters: Any) -> Any:
+        """All filters are used to leave files out, and all are applied again to rows."""
+        self._filters = filters
+        self._texts = filter_texts(self._side.view, (filters,))
+        return filters
+
+    def pushedFilters(self) -> Any:
+        """None is done for good."""
+        return self._side.array("org.apache.spark.sql.connector.expressions.filter.Predicate", [])
+
+    def pruneColumns(self, required: Any) -> None:
+        """Columns, and fields of columns, that the query reads."""
+        self._required = required
+
+    def pushLimit(self, limit: int) -> bool:
+        """Spark asks only where no filter comes between, and takes the limit again itself."""
+        self._limit = limit
+        return True
+
+    def build(self) -> Any:
+        """Plan the files and make the scan."""
+        target = self._target
+        required = self._side.struct(target.all_columns) if self._required is None else self._required
+        plan = plan_scan(target.snapshot, target.predicate(self._texts))
+        request = ScanRequest(required=required, filters=self._filters, texts=tuple(self._texts), limit=self._limit)
+        return make_scan(self._side, target, plan, request).java
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What a query asks of a scan: columns and filters as Java objects, the filters' text, a limit."""
+
+    required: Any
+    filters: Any
+    texts: tuple[str, ...]
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Chosen files: path, size, modification time in epoch milliseconds."""
+
+    entries: list[tuple[str, int, int]] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """Tells these files from any others."""
+        whole = "\n".join(path for path, _, _ in self.entries)
+        return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def make_scan(side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
+    """A scan by Spark's Parquet reader where one reader reads all files, else one of a frame's rows."""
+    if any(item.log_files or item.base_file is None for item in plan.slices):
+        raise UnsupportedFeatureError(
+            f"table {target.name} has log files, which its catalog does not read yet; use Table.for_path(spark, "
+            f"{target.snapshot.base_path!r}).to_df()",
+            feature="log files in a catalog",
+        )
+    required = side.schema(request.required)
+    if _one_reader(target, plan, required):
+        return NativeScan(side, target, plan, request)
+    names = [column.name for column in required.fields]
+    known = {column.name: column for column in target.all_columns.fields}
+    # A pruned struct keeps all its fields here, and Spark is told so.
+    whole = StructType([known[name] for name in names])
+    describe = _description(target, plan, "union of scans by schema")
+    spark = side.spark
+    return FrameScan(side, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
+
+
+def _one_reader(target: Target, plan: ScanPlan, required: StructType) -> bool:
+    """Whether the required columns have the table's types in all files of the plan."""
+    names = {column.name for column in required.fields}
+    wanted = read_columns(target.snapshot.schema)
+    mine = [column for column in wanted if column.name in names]
+    schemas = physical_schemas(target.snapshot, plan.files)
+    return all(schema.field(column.name).type == column.type for schema in _distinct(schemas) for column in mine)
+
+
+def _distinct(schemas: Sequence[Any]) -> list[Any]:
+    return list({id(schema): schema for schema in schemas}.values())
+
+
+def _description(target: Target, plan: ScanPlan, reader: str, dropped: int = 0) -> str:
+    kept = len(plan.slices) - dropped
+    stages = ", ".join(f"{s.name} {s.before}→{s.after}" for s in plan.stages)
+    parts = [
+        f"{target.name} at {target.snapshot.instant or 'no commit'}: {kept} of {plan.files_total} files",
+        f"{size_text(plan.bytes_kept)} of {size_text(plan.bytes_total)}",
+        *([stages] if stages else []),
+        *([f"limit leaves out {dropped}"] if dropped else []),
+        reader,
+    ]
+    return "lakedex " + "; ".join(parts)
+
+
+class NativeScan(Answer):
+    """A scan whose batch is Spark's own ``ParquetScan`` over the plan's files."""
+
+    interfaces = (f"{_READ}SupportsReportStatistics", f"{_READ}SupportsRuntimeV2Filtering")
+
+    def __init__(self, side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> None:
+        self._target = target
+        self._plan = plan
+        self._request = request
+        self._files = _chosen(target.snapshot, plan, request)
+        # A filter without text may still leave out row groups: such a scan is like no other.
+        untold = request.filters is not None and request.filters.size() != len(request.texts)
+        filters = uuid.uuid4().hex if untold else str(request.texts)
+        super().__init__(side, f"{target.identity}/{self._files.digest}/{request.required.json()}/{filters}")
+        self._scan = self._parquet(self._files)
+        self._read = self._files
+        self._filtered = threading.local()
+
+    def _parquet(self, files: _Files) -> Any:
+        side, request = self._side, self._request
+        index = _file_index(side, self._target, files)
+        whole = side.struct(self._target.all_columns)
+        parquet = side.view.org.apache.spark.sql.execution.datasources.v2.parquet
+        builder = parquet.ParquetScanBuilder(side.session, index, whole, whole, side.options(REBASE))
+        if request.filters is not None:
+            builder.pushFilters(request.filters)
+        builder.pruneColumns(request.required)
+        return builder.build()
+
+    def readSchema(self) -> Any:
+        """As Spark's reader gives it."""
+        return self._scan.readSchema()
+
+    def toBatch(self) -> Any:
+        """Asked again by the same thread right after :meth:`filter`, and only that answer is narrower.
+
+        A plan may hold one scan twice, once under a join and once in the subquery that filters another.
+        """
+        scan = getattr(self._filtered, "scan", None) or self._scan
+        self._filtered.scan = None
+        return scan.toBatch()
+
+    def estimateStatistics(self) -> Any:
+        """By the sizes of the kept files."""
+        return self._scan.estimateStatistics()
+
+    def description(self) -> str:
+        """Files kept of all, by which index; shown by ``EXPLAIN`` and in Spark's UI."""
+        dropped = len(self._plan.slices) - len(self._files.entries)
+        return _description(self._target, self._plan, "Parquet", dropped)
+
+    # ------------------------------------------------------------------------------------------ filters of a join
+
+    def filterAttributes(self) -> Any:
+        """Columns by whose values files can be left out while a join runs: those of paths and keys that are read."""
+        config = self._target.snapshot.config
+        own = {column.name for column in self._side.schema(self._request.required).fields}
+        names = [n for n in dict.fromkeys((*config.partition_fields, *config.record_key_fields)) if n in own]
+        make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
+        columns = [make.column("`" + name.replace("`", "``") + "`") for name in names]
+        return self._side.array("org.apache.spark.sql.connector.expressions.NamedReference", columns)
+
+    def filter(self, predicates: Any) -> None:
+        """Plan again with values that the other side of a join has."""
+        texts = list(self._request.texts)
+        for predicate in predicates:
+            if len(predicate.children()) <= MOST_RUNTIME_VALUES:
+                try:
+                    texts.append(predicate_text(predicate))
+                except UntoldPredicateError:
+                    continue
+        if len(texts) == len(self._request.texts):
+            return
+        plan = plan_scan(self._target.snapshot, self._target.predicate(texts))
+        kept = {f"{self._target.snapshot.base_path}/{base.relative_path}" for base in plan.files}
+        files = _Files([entry for entry in self._files.entries if entry[0] in kept])
+        if len(files.entries) < len(self._files.entries):
+            self._read = files
+            self._filtered.scan = self._parquet(files)
+
+    # ---------------------------------------------------------------------------------------------------- metrics
+
+    def supportedCustomMetrics(self) -> Any:
+        """Spark's UI makes a metric's class by its name, so it has to be one of Spark's: there is one from Spark 4."""
+        return self._metrics("CustomMetric", lambda make, name, text, value: make.PythonCustomMetric(name, text))
+
+    def reportDriverMetrics(self) -> Any:
+        """Files and bytes of the table, and how many of them were left out."""
+        return self._metrics(
+            "CustomTaskMetric", lambda make, name, text, value: make.PythonCustomTaskMetric(name, value)
+        )
+
+    def _metrics(self, kind: str, make: Callable[[Any, str, str, int], Any]) -> Any:
+        named = f"org.apache.spark.sql.connector.metric.{kind}"
+        if self._side.is_spark_3:
+            return self._side.array(named, [])
+        classes = self._side.view.org.apache.spark.sql.execution.datasources.v2.python
+        read = sum(size for _, size, _ in self._read.entries)
+        values = (
+            ("lakedexFilesTotal", "files of the table", self._plan.files_total),
+            ("lakedexFilesSkipped", "files skipped", self._plan.files_total - len(self._read.entries)),
+            ("lakedexBytesSkipped", "bytes of files skipped", self._plan.bytes_total - read),
+        )
+        return self._side.array(named, [make(classes, name, text, value) for name, text, value in values])
+
+
+def _chosen(snapshot: Snapshot, plan: ScanPlan, request: ScanRequest) -> _Files:
+    """The plan's files; under a limit without filters, as many as surely have the rows."""
+    bases = list(plan.files)
+    if request.limit is not None and request.filters is None and len(bases) > 1:
+        rows = 0
+        for number, base in enumerate(bases[:MOST_FOOTERS], start=1):
+            rows += read_footer(snapshot.storage, f"{snapshot.base_path}/{base.relative_path}").rows
+            if rows >= request.limit:
+                bases = bases[:number]
+                break
+    return _Files(
+        [
+            (
+                f"{snapshot.base_path}/{base.relative_path}",
+                base.size,
+                # A base file never changes, so its instant serves as its modification time.
+                instant_to_epoch_ms(base.instant, snapshot.config.timezone),
+            )
+            for base in bases
+        ]
+    )
+
+
+# org.apache.hadoop.fs.FSProtos.FileStatusProto: field number << 3 | wire type.
+_TYPE, _PATH, _LENGTH, _MODE, _MODIFIED, _REPLICAS, _BLOCK = (bytes([n]) for n in b"\x08\x12\x18\x22\x38\x50\x58")
+_REST = _MODE + b"\x03\x08" + encode_varint(0o644) + _REPLICAS + b"\x01" + _BLOCK + encode_varint(128 << 20)
+
+
+def _statuses(files: _Files) -> bytes:
+    """Each as ``FileStatus.readFields`` takes it."""
+    out = bytearray()
+    for path, size, modified in files.entries:
+        name = qualified(path).encode()
+        status = _TYPE + b"\x02" + _PATH + encode_varint(len(name)) + name + _LENGTH + encode_varint(size)
+        status += _REST + _MODIFIED + encode_varint(modified)
+        out += len(status).to_bytes(4, "big") + status
+    return bytes(out)
+
+
+def _file_index(side: JavaSide, target: Target, files: _Files) -> Any:
+    """An ``InMemoryFileIndex`` of just these files.
+
+    Its root is a folder that does not exist and stands for these files alone: indexes of one root are equal to Spark.
+    What it would list there is in its cache already.
+    """
+    view = side.view
+    datasources = view.org.apache.spark.sql.execution.datasources
+    root = f"{qualified(target.snapshot.base_path)}/.hoodie/.lakedex-{files.digest}"
+    path = view.org.apache.hadoop.fs.Path(root)
+    cache = datasources.SharedInMemoryCache(1 << 50, -1).createForNewClient()
+    cache.putLeafFiles(path, side.bridge.statuses(_statuses(files), len(files.entries)))
+    # Without recursion Spark looks for partition columns in the folders' names.
+    options = side.utils.toScalaMap({**REBASE, "recursiveFileLookup": "true"})
+    schema = view.scala.Option.apply(side.struct(target.all_columns))
+    roots = side.utils.toSeq([path])
+    index = datasources.InMemoryFileIndex(side.session, roots, options, schema, cache, side.none, side.none)
+    listed = index.allFiles().size()
+    if listed != len(files.entries):
+        raise CorruptFileError(root, 0, f"a file index of {len(files.entries)} files", f"{listed} files")
+    return index
+
+
+def _no_files(side: JavaSide) -> Any:
+    datasources = side.view.org.apache.spark.sql.execution.datasources
+    cache = getattr(side.view, f"{_FILES}NoopCache$")
+    nothing = side.utils.toSeq([])
+    kept = getattr(cache, "MODULE$")
+    options = side.utils.toScalaMap({})
+    return datasources.InMemoryFileIndex(side.session, nothing, options, side.none, kept, side.none, side.none)
+
+
+class FrameScan(Answer):
+    """A scan of a DataFrame's rows."""
+
+    interfaces = (f"{_READ}V1Scan",)
+
+    def __init__(self, side: JavaSide, schema: StructType, make: Callable[[], Any], description: str) -> None:
+        super().__init__(side, f"lakedex-frame-{uuid.uuid4().hex}")
+        self._schema = schema
+        self._make = make
+        self._description = description
+
+    def readSchema(self) -> Any:
+        """Columns of the frame."""
+        return self._side.struct(self._schema)
+
+    def toV1TableScan(self, context: Any) -> Any:
+        """The frame's rows, as Spark keeps them inside."""
+        frame = self._make()
+        rows = frame._jdf.queryExecution().toRdd()
+        return self._side.bridge.relation(context, self.readSchema(), rows, self._description)
+
+    def description(self) -> str:
+        """Shown by ``EXPLAIN``."""
+        return self._description

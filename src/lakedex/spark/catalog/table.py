@@ -1,0 +1,310 @@
+"""A table of the catalog, pinned to the instant at which Spark resolved its name."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+from pyspark.sql.types import StructType
+
+from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
+from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
+from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.catalog.scan import FrameScan, TableScanBuilder, Target
+from lakedex.spark.catalog.tables import OpenTable
+from lakedex.spark.catalog.write import TableWriteBuilder, table_options
+from lakedex.spark.schema import arrow_to_spark, nullable
+from lakedex.types import META_COLUMNS
+
+__all__ = ["CatalogTable", "FrameTable", "StagedTable"]
+
+_CATALOG = "org.apache.spark.sql.connector.catalog."
+_CONNECTOR = "org.apache.spark.sql.connector."
+_WRITES = ("V1_BATCH_WRITE", "BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
+
+
+class _Table(Answer):
+    """What every table tells of itself."""
+
+    def __init__(self, side: JavaSide, name: str, schema: StructType, identity: str) -> None:
+        super().__init__(side, identity)
+        self._name = name
+        self._schema = schema
+        self._columns: Any = None
+
+    def name(self) -> str:
+        """As SQL has it."""
+        return self._name
+
+    def schema(self) -> Any:
+        """The columns."""
+        if self._columns is None:
+            self._columns = self._side.struct(self._schema)
+        return self._columns
+
+    def _capabilities(self, *names: str) -> Any:
+        kind = self._side.view.org.apache.spark.sql.connector.catalog.TableCapability
+        return self._side.set(kind.valueOf(name) for name in names)
+
+
+class CatalogTable(_Table):
+    """A Hudi table. ``writable`` is false for an older instant."""
+
+    interfaces: ClassVar[tuple[str, ...]] = (
+        f"{_CATALOG}SupportsRead",
+        f"{_CATALOG}SupportsWrite",
+        f"{_CATALOG}SupportsDeleteV2",
+        f"{_CATALOG}SupportsMetadataColumns",
+        f"{_CATALOG}SupportsRowLevelOperations",
+        f"{_CATALOG}index.SupportsIndex",
+    )
+
+    def __init__(self, side: JavaSide, target: Target, table: OpenTable, *, writable: bool) -> None:
+        schema = cast("StructType", nullable(arrow_to_spark(target.snapshot.schema)))
+        super().__init__(side, target.name, schema, target.identity)
+        self._target = target
+        self._table = table
+        self._writable = writable
+
+    # --------------------------------------------------------------------------------------------- description
+
+    def partitioning(self) -> Any:
+        """The partition columns."""
+        make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
+        columns = [
+            make.identity("`" + n.replace("`", "``") + "`") for n in self._target.snapshot.config.partition_fields
+        ]
+        return self._side.array(f"{_CONNECTOR}expressions.Transform", columns)
+
+    def properties(self) -> Any:
+        """Hudi's property names; those that begin with ``lakedex.`` are to look at, and ignored by ``CREATE TABLE``."""
+        snapshot = self._target.snapshot
+        config = snapshot.config
+        values = {
+            "provider": "hudi",
+            "location": snapshot.base_path,
+            "type": "mor" if config.table_type == "MERGE_ON_READ" else "cow",
+            "primaryKey": ",".join(config.record_key_fields),
+            "preCombineField": ",".join(config.ordering_fields),
+            "lakedex.instant": snapshot.instant or "",
+            "lakedex.indexes": ",".join(sorted(config.metadata_partitions - {"files"})),
+            "lakedex.files": str(len(snapshot.slices())),
+            "lakedex.table.version": str(config.version),
+        }
+        return self._side.map({name: value for name, value in values.items() if value})
+
+    def capabilities(self) -> Any:
+        """Streaming is not among them, and an older instant is not written."""
+        return self._capabilities("BATCH_READ", *(_WRITES if self._writable else ()))
+
+    def metadataColumns(self) -> Any:
+        """Hudi's meta columns: not in ``SELECT *``, but there when named."""
+        columns = [_MetaColumn(self._side, name).java for name in META_COLUMNS]
+        return self._side.array(f"{_CATALOG}MetadataColumn", columns)
+
+    # --------------------------------------------------------------------------------------------- rows
+
+    def newScanBuilder(self, options: Any) -> Any:
+        """A read."""
+        return TableScanBuilder(self._side, self._target).java
+
+    def newWriteBuilder(self, info: Any) -> Any:
+        """A write."""
+        return TableWriteBuilder(self._side, self._target, self._table, info).java
+
+    def canDeleteWhere(self, predicates: Any) -> bool:
+        """Whether the condition can be told exactly."""
+        try:
+            self._condition(predicates)
+        except UntoldPredicateError:
+            return False
+        return True
+
+    def deleteWhere(self, predicates: Any) -> None:
+        """``DELETE FROM``."""
+        self._table.delete(self._condition(predicates), options=table_options(self._side))
+
+    def truncateTable(self) -> bool:
+        """``TRUNCATE TABLE``, and ``DELETE FROM`` without a condition."""
+        self._table.delete("TRUE", options=table_options(self._side))
+        return True
+
+    def _condition(self, predicates: Any) -> str:
+        texts = [predicate_text(predicate) for predicate in predicates]
+        return " AND ".join(texts) or "TRUE"
+
+    def newRowLevelOperationBuilder(self, info: Any) -> Any:
+        """Spark rewrites ``DELETE`` by this before it tries :meth:`deleteWhere`; the others have no other way."""
+        command = str(info.command().toString())
+        if command != "DELETE":
+            call = "t.update(set={…}, where=…)" if command == "UPDATE" else "t.upsert(df) or t.delete(df)"
+            raise UnsupportedFeatureError(
+                f"table {self._name}: {command} is not done in SQL; use {call} of "
+                f"Table.for_path(spark, {self._target.snapshot.base_path!r})",
+                feature=command,
+            )
+        return _Deletion(self._side, self._target).java
+
+    # --------------------------------------------------------------------------------------------- indexes
+
+    def createIndex(self, name: str, columns: Any, column_options: Any, options: Any) -> None:
+        """``CREATE INDEX column_stats ON table (columns)``, also with ``USING``."""
+        given = dict(options)
+        using = str(given.pop("type", "")) or None
+        if given or any(dict(column_options[column]) for column in column_options):
+            raise UnsupportedFeatureError(f"index {name}: an index takes no options in SQL", feature="index options")
+        wanted = [".".join(str(part) for part in column.fieldNames()) for column in columns]
+        try:
+            self._table.create_index(name, using=using, columns=wanted, options=table_options(self._side))
+        except IndexExistsError:
+            raise JavaError(self._index_error("IndexAlreadyExistsException", name)) from None
+
+    def dropIndex(self, name: str) -> None:
+        """``DROP INDEX``."""
+        try:
+            self._table.drop_index(name)
+        except IndexNotFoundError:
+            raise JavaError(self._index_error("NoSuchIndexException", name)) from None
+
+    def _index_error(self, kind: str, name: str) -> Any:
+        make = getattr(self._side.view, f"org.apache.spark.sql.catalyst.analysis.{kind}")
+        return make(name, self._name, self._side.none)
+
+    def indexExists(self, name: str) -> bool:
+        """Asked for ``IF NOT EXISTS`` and ``IF EXISTS``."""
+        return name in self._table.indexes().column("name").to_pylist()
+
+    def listIndexes(self) -> Any:
+        """Spark has no statement for it: ``SELECT * FROM lake.trips.indexes`` shows them."""
+        side = self._side
+        make = side.view.org.apache.spark.sql.connector
+        found = []
+        for row in self._table.indexes().to_pylist():
+            names = [name for name in (row["columns"] or ()) if name]
+            columns = [make.expressions.Expressions.column(f"`{name}`") for name in names]
+            references = side.array(f"{_CONNECTOR}expressions.NamedReference", columns)
+            empty = side.view.java.util.Properties()
+            index = make.catalog.index.TableIndex(row["name"], row["using"], references, side.map({}), empty)
+            found.append(index)
+        return side.array(f"{_CATALOG}index.TableIndex", found)
+
+
+class StagedTable(CatalogTable):
+    """The table of ``CREATE TABLE AS SELECT``: removed again if the rows do not come."""
+
+    interfaces = (*CatalogTable.interfaces, f"{_CATALOG}StagedTable")
+
+    def __init__(self, side: JavaSide, target: Target, table: OpenTable) -> None:
+        super().__init__(side, target, table, writable=True)
+
+    def commitStagedChanges(self) -> None:
+        """The rows are in."""
+
+    def abortStagedChanges(self) -> None:
+        """The rows are not in."""
+        snapshot = self._target.snapshot
+        snapshot.storage.delete_tree(snapshot.base_path)
+
+
+class FrameTable(_Table):
+    """A small table to look at, such as ``lake.trips.indexes``."""
+
+    interfaces = (f"{_CATALOG}SupportsRead",)
+
+    def __init__(self, side: JavaSide, name: str, frame: Any, identity: str) -> None:
+        super().__init__(side, name, frame.schema, identity)
+        self._frame = frame
+
+    def capabilities(self) -> Any:
+        """Reading only."""
+        return self._capabilities("BATCH_READ")
+
+    def newScanBuilder(self, options: Any) -> Any:
+        """All rows; Spark does the rest."""
+        return _FrameScanBuilder(self._side, FrameScan(self._side, self._schema, lambda: self._frame, self._name)).java
+
+
+class _FrameScanBuilder(Answer):
+    interfaces = (f"{_CONNECTOR}read.ScanBuilder",)
+
+    def __init__(self, side: JavaSide, scan: FrameScan) -> None:
+        super().__init__(side)
+        self._scan = scan
+
+    def build(self) -> Any:
+        """The scan."""
+        return self._scan.java
+
+
+class _MetaColumn(Answer):
+    interfaces = (f"{_CATALOG}MetadataColumn",)
+
+    def __init__(self, side: JavaSide, name: str) -> None:
+        super().__init__(side, f"lakedex-meta-{name}")
+        self._name = name
+
+    def name(self) -> str:
+        """The column's name."""
+        return self._name
+
+    def dataType(self) -> Any:
+        """Always a string."""
+        return self._side.session.parseDataType('"string"')
+
+
+class _Deletion(Answer):
+    """The rewrite of a ``DELETE`` that Spark gives up as soon as the table takes the condition itself."""
+
+    interfaces = (f"{_CONNECTOR}write.RowLevelOperationBuilder", f"{_CONNECTOR}write.RowLevelOperation")
+
+    def __init__(self, side: JavaSide, target: Target) -> None:
+        super().__init__(side)
+        self._target = target
+
+    def build(self) -> Any:
+        """The operation is its own builder."""
+        return self.java
+
+    def command(self) -> Any:
+        """``DELETE``."""
+        operation = getattr(self._side.view, f"{_CONNECTOR}write.RowLevelOperation$Command")
+        return operation.valueOf("DELETE")
+
+    def newScanBuilder(self, options: Any) -> Any:
+        """A read that is never carried out."""
+        return _NoRead(self._side, self._target).java
+
+    def newWriteBuilder(self, info: Any) -> Any:
+        """A write that is never carried out."""
+        return _NoWrite(self._side, self._target).java
+
+
+class _NotDone(Answer):
+    """A read or write that is its own builder, reached where :meth:`CatalogTable.canDeleteWhere` said no."""
+
+    def __init__(self, side: JavaSide, target: Target) -> None:
+        super().__init__(side)
+        self._target = target
+
+    def build(self) -> Any:
+        """The read or write."""
+        return self.java
+
+    def toBatch(self) -> Any:
+        """Too late."""
+        raise InvalidInputError(
+            f"table {self._target.name}: this DELETE's condition has a subquery or a function that Spark does not hand "
+            f"over; use Table.for_path(spark, {self._target.snapshot.base_path!r}).delete(where), or delete(df) with "
+            "the keys"
+        )
+
+
+class _NoRead(_NotDone):
+    interfaces = (f"{_CONNECTOR}read.ScanBuilder", f"{_CONNECTOR}read.Scan")
+
+    def readSchema(self) -> Any:
+        """The table's columns."""
+        return self._side.struct(cast("StructType", nullable(arrow_to_spark(self._target.snapshot.schema))))
+
+
+class _NoWrite(_NotDone):
+    interfaces = (f"{_CONNECTOR}write.WriteBuilder", f"{_CONNECTOR}write.Write")

@@ -1,0 +1,262 @@
+"""Writes of SQL and ``df.writeTo``: Spark hands over the rows as a DataFrame, and the table's own methods write them.
+
+Only where Spark knows no such way, which is dynamic partition overwrite, its Parquet writer puts the rows into a folder
+first; the commit then reads them from there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from lakedex.errors import OptionError, UnsupportedFeatureError
+from lakedex.io.storage import Storage
+from lakedex.spark.catalog.java import Answer, JavaSide
+from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.catalog.scan import Target
+from lakedex.spark.catalog.tables import OpenTable
+from lakedex.spark.reader import REBASE, qualified
+
+__all__ = ["TableWriteBuilder", "table_options"]
+
+_WRITE = "org.apache.spark.sql.connector.write."
+_OPERATION = "hoodie.spark.sql.insert.into.operation"
+_SQL_ONLY = frozenset({_OPERATION, "hoodie.datasource.write.operation"})
+
+
+def table_options(side: JavaSide) -> dict[str, str]:
+    """Options of a table's method, from the session's settings."""
+    return {name: value for name, value in _session_options(side).items() if name not in _SQL_ONLY}
+
+
+def _session_options(side: JavaSide) -> dict[str, str]:
+    """``hoodie.*`` settings of the session (``SET hoodie.… = …``), which Hudi's SQL takes as write options."""
+    settings = side.session.sessionState().conf().settings()
+    names = str(settings.keySet().toString()).strip("[]").split(", ")
+    return {name: str(settings.get(name)) for name in names if name.startswith("hoodie.")}
+
+
+class TableWriteBuilder(Answer):
+    """What a write replaces, and with which options."""
+
+    interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
+
+    def __init__(self, side: JavaSide, target: Target, table: OpenTable, info: Any) -> None:
+        super().__init__(side)
+        self._target = target
+        self._table = table
+        self._info = info
+        given = {str(name): str(value) for name, value in dict(info.options().asCaseSensitiveMap()).items()}
+        self._options = {**_session_options(side), **{k: v for k, v in given.items() if k.startswith("hoodie.")}}
+        self._scope: str | None = None
+        self._partitions: list[dict[str, Any]] | None = None
+
+    def truncate(self) -> Any:
+        """Replace all rows."""
+        self._scope = "table"
+        return self.java
+
+    def canOverwrite(self, predicates: Any) -> bool:
+        """Whole partitions, each partition column with its value."""
+        return self._partition_of(predicates) is not None
+
+    def overwrite(self, predicates: Any) -> Any:
+        """Replace one partition, or all rows."""
+        found = self._partition_of(predicates)
+        if found is None:
+            raise UnsupportedFeatureError(
+                f"table {self._target.name}: an overwrite names a value for each of the partition columns "
+                f"({', '.join(self._target.snapshot.config.partition_fields) or 'there are none'}), or nothing; use "
+                "spark.sql.sources.partitionOverwriteMode=dynamic or t.insert_overwrite(df, partitions=…)",
+                feature="overwrite by filter",
+            )
+        self._scope = "partitions" if found else "table"
+        self._partitions = [found] if found else None
+        return self.java
+
+    def overwriteDynamicPartitions(self) -> Any:
+        """Replace the partitions that the rows go to."""
+        self._scope = "partitions"
+        return self.java
+
+    def build(self) -> Any:
+        """The write."""
+        if self._scope == "partitions" and self._partitions is None:
+            return _StagedWrite(self._side, self._target, self._info, self._write).java
+        return _FrameWrite(self._side, self._target.name, self._write).java
+
+    def _partition_of(self, predicates: Any) -> dict[str, Any] | None:
+        """Partition column → value of ``column <=> value AND …``; empty for all rows, None for anything else."""
+        found: dict[str, Any] = {}
+        for predicate in predicates:
+            pair = _column_value(self._side, predicate)
+            if pair is None:
+                return None
+            found.update(pair)
+        fields = self._target.snapshot.config.partition_fields
+        return found if not found or set(found) == set(fields) else None
+
+    def _write(self, frame: DataFrame) -> None:
+        options = {name: value for name, value in self._options.items() if name not in _SQL_ONLY}
+        if self._scope is not None:
+            self._table.insert_overwrite(frame, self._scope, self._partitions, options=options)
+            return
+        writers: Mapping[str, Callable[..., Any]] = {
+            "insert": self._table.insert,
+            "upsert": self._table.upsert,
+            "bulk_insert": self._table.bulk_insert,
+        }
+        writers[self._operation(writers)](frame, options=options)
+
+    def _operation(self, known: Mapping[str, Any]) -> str:
+        """As Hudi 1.1 (``ProvidesHoodieConfig``): what was set, else upsert with an ordering field, else insert."""
+        chosen = self._options.get(_OPERATION) or self._options.get("hoodie.datasource.write.operation")
+        if chosen is None:
+            return "upsert" if self._target.snapshot.config.ordering_fields else "insert"
+        if chosen.lower() not in known:
+            raise OptionError(f"{_OPERATION}={chosen!r}: give {', '.join(known)}", option=_OPERATION)
+        return chosen.lower()
+
+
+def _column_value(side: JavaSide, predicate: Any) -> dict[str, Any] | None:
+    kind = predicate.getClass().getSimpleName()
+    if kind == "AlwaysTrue":
+        return {}
+    name = str(predicate.name())
+    children = list(predicate.children())
+    if name == "AND":
+        pairs = [_column_value(side, child) for child in children]
+        return None if None in pairs else {k: v for pair in pairs if pair for k, v in pair.items()}
+    if name not in ("=", "<=>") or len(children) != 2:
+        return None
+    column, literal = children
+    kinds = (column.getClass().getSimpleName(), literal.getClass().getSimpleName())
+    if kinds != ("FieldReference", "LiteralValue") or len(column.fieldNames()) != 1:
+        return None
+    return {str(column.fieldNames()[0]): _python_value(side, literal)}
+
+
+def _python_value(side: JavaSide, literal: Any) -> Any:
+    """The value as Spark itself gives it to Python."""
+    if literal.value() is None:
+        return None
+    try:
+        text = predicate_text(literal)
+    except UntoldPredicateError as error:
+        raise UnsupportedFeatureError(f"an overwrite of partition {error}", feature="partition value") from error
+    row = side.spark.sql(f"SELECT {text} AS v").head()
+    return None if row is None else row[0]
+
+
+class _FrameWrite(Answer):
+    """A write that gets a DataFrame."""
+
+    interfaces = (f"{_WRITE}V1Write",)
+
+    def __init__(self, side: JavaSide, name: str, write: Callable[[DataFrame], None]) -> None:
+        super().__init__(side)
+        self._name = name
+        self._relation = _Relation(side, write)
+
+    def toInsertableRelation(self) -> Any:
+        """Where Spark puts the rows."""
+        return self._relation.java
+
+    def description(self) -> str:
+        """Shown by ``EXPLAIN``."""
+        return f"lakedex write into {self._name}"
+
+
+class _Relation(Answer):
+    """Takes the rows."""
+
+    interfaces = ("org.apache.spark.sql.sources.InsertableRelation",)
+
+    def __init__(self, side: JavaSide, write: Callable[[DataFrame], None]) -> None:
+        super().__init__(side)
+        self._write = write
+
+    def insert(self, data: Any, overwrite: bool) -> None:
+        """``overwrite`` is always false here: the builder knows."""
+        self._write(DataFrame(data, self._side.spark))
+
+
+class _StagedWrite(Answer):
+    """A write whose rows lie in a folder of the table until its commit."""
+
+    interfaces = (f"{_WRITE}Write",)
+
+    def __init__(self, side: JavaSide, target: Target, info: Any, write: Callable[[DataFrame], None]) -> None:
+        super().__init__(side)
+        self._target = target
+        self._info = info
+        self._write = write
+
+    def toBatch(self) -> Any:
+        """The folder's own write, and the table's commit after it."""
+        snapshot = self._target.snapshot
+        folder = f"{snapshot.base_path}/.hoodie/.temp/lakedex-sql-{uuid.uuid4().hex}"
+        return _StagedBatch(self._side, snapshot.storage, folder, self._info, self._write).java
+
+    def description(self) -> str:
+        """Shown by ``EXPLAIN``."""
+        return f"lakedex dynamic partition overwrite of {self._target.name}"
+
+
+class _AnyType(Answer):
+    """A function that says yes."""
+
+    interfaces = ("scala.Function1",)
+
+    def apply(self, value: Any) -> bool:
+        """Columns were checked against the table's."""
+        return True
+
+
+class _StagedBatch(Answer):
+    """Spark's Parquet write, followed by the table's."""
+
+    interfaces = (f"{_WRITE}BatchWrite",)
+
+    def __init__(
+        self, side: JavaSide, storage: Storage, folder: str, info: Any, write: Callable[[DataFrame], None]
+    ) -> None:
+        super().__init__(side)
+        self._storage = storage
+        self._folder = folder
+        self._schema = info.schema()
+        self._write = write
+        parquet = side.view.org.apache.spark.sql.execution.datasources.v2.parquet
+        paths = side.utils.toSeq([qualified(folder)])
+        self._inner = parquet.ParquetWrite(paths, "parquet", _AnyType(side).java, info).toBatch()
+
+    def createBatchWriterFactory(self, info: Any) -> Any:
+        """Runs on executors."""
+        return self._inner.createBatchWriterFactory(info)
+
+    def useCommitCoordinator(self) -> bool:
+        """One attempt of each task counts."""
+        return bool(self._inner.useCommitCoordinator())
+
+    def onDataWriterCommit(self, message: Any) -> None:
+        """A task is done."""
+        self._inner.onDataWriterCommit(message)
+
+    def commit(self, messages: Any) -> None:
+        """All tasks are done."""
+        try:
+            self._inner.commit(messages)
+            reader = self._side.spark.read.schema(self._side.schema(self._schema)).options(**REBASE)
+            self._write(reader.parquet(qualified(self._folder)))
+        finally:
+            self._storage.delete_tree(self._folder)
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """A task failed."""
+        try:
+            self._inner.abort(messages)
+        finally:
+            self._storage.delete_tree(self._folder)
