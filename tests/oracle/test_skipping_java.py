@@ -16,7 +16,7 @@ from judging import OWN_FILE
 from lakedex import Table
 from skipping_kit import KEYS, TAME, Asker, Judged, Maker, array, made_of
 
-PREDICATES = 150
+PREDICATES = 100
 OPTIONS = {**WRITE_INDEXED, **OWN_FILE, "hoodie.metadata.index.column.stats.max.columns.to.index": "60"}
 QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Hundreds of conditions once each: compiling them would take most of the time."""
