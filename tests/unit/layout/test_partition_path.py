@@ -126,7 +126,12 @@ def test_a_float_that_became_a_double_is_unknown() -> None:
 
 
 def test_folders_of_other_settings_are_unknown() -> None:
-    for path, settings in [("p=a", {"hive_style": False}), ("a", {}), ("p=a%2Fb", {"url_encode": False}), ("p=a:b", {})]:
+    for path, settings in [
+        ("p=a", {"hive_style": False}),
+        ("a", {}),
+        ("p=a%2Fb", {"url_encode": False}),
+        ("p=a:b", {}),
+    ]:
         (_,), (known,) = partition_values([path], ["p"], [pa.string()], **settings)
         assert not known.any(), path
 
@@ -134,9 +139,7 @@ def test_folders_of_other_settings_are_unknown() -> None:
 @given(st.lists(st.text() | st.sampled_from(["p=a", "a%2Fb", "%41", "p="]), min_size=1), st.booleans(), st.booleans())
 def test_text_that_is_known_is_right(values: list[str], hive_style: bool, url_encode: bool) -> None:
     made = paths([pa.array(values, pa.string())], ["p"], hive_style, url_encode)
-    (found,), (known,) = partition_values(
-        made, ["p"], [pa.string()], hive_style=hive_style, url_encode=url_encode
-    )
+    (found,), (known,) = partition_values(made, ["p"], [pa.string()], hive_style=hive_style, url_encode=url_encode)
     for expected, value, is_known in zip(values, found.to_pylist(), known, strict=True):
         # Without escapes a slash makes two folders of one value, and the path is nobody's.
         assert not is_known or value == expected
