@@ -621,7 +621,6 @@ class Judged:
         self.asked = self.answered = self.matched = 0
         stored = {item.name for item in self.snapshot.view().table.slices}
         assert set(self.files) <= stored, "a row's _hoodie_file_name is not the file that holds it"
-        assert len(set(self.keys)) == len(self.keys) or not self.snapshot.config.populate_meta_fields
 
     def matching(self, predicate: Predicate) -> list[int] | None:
         """Rows for which the condition is true; None where only Spark can tell."""

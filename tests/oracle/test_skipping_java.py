@@ -16,19 +16,21 @@ from judging import OWN_FILE
 from lakedex import Table
 from skipping_kit import KEYS, TAME, Asker, Judged, Maker, array, made_of
 
-PREDICATES = 150
+PREDICATES = 100
 OPTIONS = {**WRITE_INDEXED, **OWN_FILE, "hoodie.metadata.index.column.stats.max.columns.to.index": "60"}
-QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+QUICK = {"spark.sql.codegen.wholeStage": ("false", "true"), "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK")}
 """Hundreds of conditions once each: compiling them would take most of the time."""
 
 
 @contextmanager
 def quick(java: JavaJudge) -> Iterator[None]:
-    for name, value in QUICK.items():
-        java.sql(f"SET {name}={value}")
-    yield
-    for name in QUICK:
-        java.sql(f"RESET {name}")
+    try:
+        for name, (value, _) in QUICK.items():
+            java.sql(f"SET {name}={value}")
+        yield
+    finally:
+        for name, (_, default) in QUICK.items():
+            java.sql(f"SET {name}={default}")
 
 
 def answers(java: JavaJudge, path: Path, predicates: Sequence[str], judged: Judged) -> list[list[int] | None]:
