@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,20 @@ from pyspark.sql.types import StructType
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.spark.failures import surfacing
 from lakedex.spark.file_index import Generation, file_index_frame
-from lakedex.spark.jvm import FileEntry, FileStatuses
+from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    path: str
+    size: int
+    modified_ms: int
+
+
+def statuses(entries: Sequence[FileEntry]) -> FileStatuses:
+    return FileStatuses.of([e.path for e in entries], [e.size for e in entries], [e.modified_ms for e in entries])
 
 
 def write(folder: Path, name: str, table: pa.Table, **options: Any) -> FileEntry:
@@ -79,7 +91,7 @@ def generation(schema: StructType, plan: Plan, entries: Sequence[FileEntry] | No
     def positions(filters: list[str]) -> np.ndarray:
         return np.array(sorted(places[entry.path] for entry in plan(filters)), dtype=np.int64)
 
-    return Generation(physical_schema=schema, files=FileStatuses.of_entries(known), plan=positions)
+    return Generation(physical_schema=schema, files=statuses(known), plan=positions)
 
 
 def frame_of(

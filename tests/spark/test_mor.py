@@ -13,7 +13,7 @@ from compare import assert_same_rows
 from pyspark.sql import DataFrame, SparkSession
 
 from golden_tables import unpack
-from lakedex import Table
+from lakedex import Table, register_catalog
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.types import META_COLUMNS
 from mor_kit import OWN, avro_schema, data_block, rows, with_meta
@@ -105,3 +105,13 @@ def test_errors_of_a_task_name_the_file(spark: SparkSession, tmp_path: Path) -> 
 def test_meta_columns_come_along(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.for_path(spark, unpack("mor_v6_trips_8i3d", tmp_path))
     assert table.to_df().columns[: len(META_COLUMNS)] == list(META_COLUMNS)
+
+
+def test_in_sql(spark: SparkSession, tmp_path: Path) -> None:
+    path = unpack("mor_v8_trips_8i3u1d", tmp_path)
+    register_catalog(spark, "logs", str(tmp_path / "warehouse"))
+    plain = Table.open(path)
+    expected = sorted(plain.scan("fare > 30").to_arrow().column("uuid").to_pylist())
+    found = spark.sql(f"SELECT uuid, fare FROM logs.`{path}` WHERE fare > 30")
+    assert sorted(row.uuid for row in found.collect()) == expected
+    assert "merged with their logs" in found._jdf.queryExecution().toString()

@@ -21,16 +21,7 @@ from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError
 from lakedex.spark.reader import REBASE, qualified
 
-__all__ = ["FileEntry", "FileStatuses", "Jvm"]
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """A file to read: its path, its size in bytes, its modification time in epoch milliseconds."""
-
-    path: str
-    size: int
-    modified_ms: int
+__all__ = ["FileStatuses", "Jvm"]
 
 
 # ------------------------------------------------------------------------------------------------ file statuses
@@ -97,26 +88,24 @@ class FileStatuses:
         encoded = pc.binary_join_element_wise(_fixed(before), whole.cast(pa.large_binary()), _fixed(after), nothing)
         return cls(whole, size, encoded)
 
-    @classmethod
-    def of_entries(cls, entries: Sequence[FileEntry]) -> FileStatuses:
-        """Encode a list of files."""
-        return cls.of(
-            (entry.path for entry in entries),
-            (entry.size for entry in entries),
-            (entry.modified_ms for entry in entries),
-        )
-
     def __len__(self) -> int:
         return len(self.paths)
 
     def two_dimensional(self, positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> bytes:
         """What ``TwoDArrayWritable.readFields`` takes: files ``positions``, ``counts`` of them in each row."""
         header = np.concatenate([[len(counts)], counts]).astype(">i4").tobytes()
-        chosen = self.encoded if len(positions) == len(self) else self.encoded.take(pa.array(positions))
-        begin, end = (
-            int(x) for x in np.frombuffer(chosen.buffers()[1], np.int64)[[chosen.offset, chosen.offset + len(chosen)]]
-        )
-        return header + (chosen.buffers()[2].slice(begin, end - begin).to_pybytes() if end > begin else b"")
+        return header + _joined(self.encoded if len(positions) == len(self) else self.encoded.take(pa.array(positions)))
+
+    def joined(self) -> bytes:
+        """All of them, each as its size (an int) and what ``FileStatus.readFields`` takes."""
+        return _joined(self.encoded)
+
+
+def _joined(chosen: pa.Array) -> bytes:
+    begin, end = (
+        int(x) for x in np.frombuffer(chosen.buffers()[1], np.int64)[[chosen.offset, chosen.offset + len(chosen)]]
+    )
+    return chosen.buffers()[2].slice(begin, end - begin).to_pybytes() if end > begin else b""
 
 
 # ---------------------------------------------------------------------------------------------------- the JVM

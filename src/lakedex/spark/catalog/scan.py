@@ -2,8 +2,8 @@
 
 The reader is Spark's ``ParquetScan``: it splits large files, packs small ones, skips row groups and reads columns. It
 wants a file index that lists folders, so it gets one whose listing is known beforehand, from a cache. Where one scan
-cannot read all files (a column was widened, which Spark 3.5 does not read), the rows come from the same union of scans
-as :meth:`lakedex.Table.scan` makes.
+cannot read all files (a column was widened, which Spark 3.5 does not read; slices have log files), the rows come from
+the same union of scans as :meth:`lakedex.Table.scan` makes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from pyspark.sql.types import StructType
 
-from lakedex.codec.varint import encode_varint
-from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError
 from lakedex.expr import parse_filter_or_unknown
 from lakedex.expr.nodes import And, Predicate
 from lakedex.layout.base_file import read_footer
@@ -30,6 +29,7 @@ from lakedex.spark.catalog.java import Answer, JavaSide
 from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
 from lakedex.spark.filters import filter_texts
 from lakedex.spark.frames import planned_frame
+from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.reader import REBASE, qualified
 from lakedex.spark.schema import arrow_to_spark, nullable
 from lakedex.timeline.instant import instant_to_epoch_ms
@@ -143,6 +143,11 @@ class _Files:
 
     entries: list[tuple[str, int, int]] = field(default_factory=list)
 
+    def statuses(self) -> FileStatuses:
+        """The files as Hadoop writes them."""
+        paths, sizes, times = zip(*self.entries, strict=True) if self.entries else ((), (), ())
+        return FileStatuses.of(paths, sizes, times)
+
     @property
     def digest(self) -> str:
         """Tells these files from any others."""
@@ -152,20 +157,16 @@ class _Files:
 
 def make_scan(side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
     """A scan by Spark's Parquet reader where one reader reads all files, else one of a frame's rows."""
-    if any(item.log_files or item.base_file is None for item in plan.slices):
-        raise UnsupportedFeatureError(
-            f"table {target.name} has log files, which its catalog does not read yet; use Table.for_path(spark, "
-            f"{target.snapshot.base_path!r}).to_df()",
-            feature="log files in a catalog",
-        )
     required = side.schema(request.required)
-    if _one_reader(target, plan, required):
+    merged = sum(bool(item.log_files) for item in plan.slices)
+    if not merged and _one_reader(target, plan, required):
         return NativeScan(side, target, plan, request)
     names = [column.name for column in required.fields]
     known = {column.name: column for column in target.all_columns.fields}
     # A pruned struct keeps all its fields here, and Spark is told so.
     whole = StructType([known[name] for name in names])
-    describe = _description(target, plan, "union of scans by schema")
+    how = f"{merged} slices merged with their logs in Python" if merged else "union of scans by schema"
+    describe = _description(target, plan, how)
     spark = side.spark
     return FrameScan(side, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
 
@@ -325,22 +326,6 @@ def _chosen(snapshot: Snapshot, plan: ScanPlan, request: ScanRequest) -> _Files:
     )
 
 
-# org.apache.hadoop.fs.FSProtos.FileStatusProto: field number << 3 | wire type.
-_TYPE, _PATH, _LENGTH, _MODE, _MODIFIED, _REPLICAS, _BLOCK = (bytes([n]) for n in b"\x08\x12\x18\x22\x38\x50\x58")
-_REST = _MODE + b"\x03\x08" + encode_varint(0o644) + _REPLICAS + b"\x01" + _BLOCK + encode_varint(128 << 20)
-
-
-def _statuses(files: _Files) -> bytes:
-    """Each as ``FileStatus.readFields`` takes it."""
-    out = bytearray()
-    for path, size, modified in files.entries:
-        name = qualified(path).encode()
-        status = _TYPE + b"\x02" + _PATH + encode_varint(len(name)) + name + _LENGTH + encode_varint(size)
-        status += _REST + _MODIFIED + encode_varint(modified)
-        out += len(status).to_bytes(4, "big") + status
-    return bytes(out)
-
-
 def _file_index(side: JavaSide, target: Target, files: _Files) -> Any:
     """An ``InMemoryFileIndex`` of just these files.
 
@@ -352,7 +337,7 @@ def _file_index(side: JavaSide, target: Target, files: _Files) -> Any:
     root = f"{qualified(target.snapshot.base_path)}/.hoodie/.lakedex-{files.digest}"
     path = view.org.apache.hadoop.fs.Path(root)
     cache = datasources.SharedInMemoryCache(1 << 50, -1).createForNewClient()
-    cache.putLeafFiles(path, side.bridge.statuses(_statuses(files), len(files.entries)))
+    cache.putLeafFiles(path, side.bridge.statuses(files.statuses().joined(), len(files.entries)))
     # Without recursion Spark looks for partition columns in the folders' names.
     options = side.utils.toScalaMap({**REBASE, "recursiveFileLookup": "true"})
     schema = view.scala.Option.apply(side.struct(target.all_columns))
