@@ -1,4 +1,4 @@
-"""The README's first example runs as it stands."""
+"""The README's examples run as they stand, one after the other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from pyspark.sql import SparkSession
 
 def test_sixty_seconds(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert "/tmp/trips" in code
-    exec(compile(code.replace("/tmp/trips", str(tmp_path / "trips")), "README.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 3
+    code = "\n".join(blocks)
+    assert code.count("/tmp/") == 3
+    exec(compile(code.replace("/tmp/", f"{tmp_path}/"), "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "0 inserted, 1 updated, 0 deleted" in printed
     assert "column_stats" in printed
     assert "|  sf|       1|" in printed
+    assert "17.5" in printed
+    assert "row groups" in printed
