@@ -101,8 +101,11 @@ class Engine(Protocol):
     def collect(self, frame: Frame) -> pa.Table:
         """Rows to the driver."""
 
-    def run(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """``fn`` of each item, in order, as one task each. ``fn``, items and results pickle."""
+    def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
+        """``fn`` of each item, in order, as one task each. ``fn``, items and results pickle.
+
+        ``label`` names the work where the engine shows what it does (Spark's job description).
+        """
 
     def release(self, frame: Frame) -> None:
         """Free what :meth:`stage` kept."""

@@ -132,6 +132,8 @@ def test_helpers(spark: SparkSession) -> None:
         with set_job_description(spark, "inner"):
             assert context.getLocalProperty("spark.job.description") == "inner"
         assert context.getLocalProperty("spark.job.description") == "outer"
+        with set_job_description(spark, "less", keep=True):
+            assert context.getLocalProperty("spark.job.description") == "outer"
     assert context.getLocalProperty("spark.job.description") == before
 
 

@@ -70,8 +70,9 @@ class LocalEngine(Engine):
         """See :meth:`lakedex.engine.Engine.collect`."""
         return _arrow(frame).table()
 
-    def run(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
         """See :meth:`lakedex.engine.Engine.run`."""
+        del label
         return arrow_frames.run_threads(fn, items, self._threads)
 
     def release(self, frame: Frame) -> None:

@@ -22,7 +22,7 @@ from lakedex.scan.plan import ScanPlan
 from lakedex.scan.slice_rows import ReadCount, SliceReader, iter_slice_rows
 from lakedex.types import RECORD_KEY, size_text
 
-__all__ = ["AnalyzedPlan", "FileRead", "Measurer", "dropped_slices"]
+__all__ = ["AnalyzedPlan", "FileRead", "Measurer"]
 
 TASK_BYTES = 64 * 1024 * 1024
 """Slices that are larger together are read by the engine's tasks; a Spark job is not worth its start for less."""
@@ -155,15 +155,6 @@ _FILES = pa.schema(
 )
 
 
-def dropped_slices(snapshot: Snapshot, plan: ScanPlan) -> list[tuple[FileSlice, str]]:
-    """Slices that a plan left out, each with the stage that did so (``?`` where the plan does not say)."""
-    found = getattr(plan, "dropped", None)
-    if found is not None:
-        return [entry if isinstance(entry, tuple) else (entry.slice, entry.stage) for entry in found]
-    kept = {(item.partition, item.file_id) for item in plan.slices}
-    return [(item, "?") for item in snapshot.slices() if (item.partition, item.file_id) not in kept]
-
-
 @dataclass(frozen=True, slots=True)
 class _CountSlice:
     """Reads a slice for its figures. Where ``key`` is set the first matching row's record key is kept."""
@@ -206,7 +197,7 @@ class Measurer:
             IndexInconsistentError: see :meth:`verify`.
         """
         started = time.perf_counter()
-        files = self._read(plan.slices, self.reader, key=False)
+        files = self._read(plan.slices, self.reader, f"lakedex {plan.table}: {plan.summary}", key=False)
         seconds = time.perf_counter() - started
         verified = self.verify(plan) if verify else None
         return AnalyzedPlan(plan=plan, files=tuple(files), verified=verified, seconds=seconds)
@@ -217,19 +208,20 @@ class Measurer:
         Raises:
             IndexInconsistentError: one of them holds a matching row.
         """
-        dropped = dropped_slices(self.snapshot, plan)
+        dropped = plan.dropped
         reader = replace(self.reader, names=(RECORD_KEY,), skipping=False)
-        reads = self._read([item for item, _ in dropped], reader, key=True)
+        label = f"lakedex {plan.table}: verifying {len(dropped)} dropped files"
+        reads = self._read([item for item, _ in dropped], reader, label, key=True)
         found = tuple(replace(read, stage=stage) for read, (_, stage) in zip(reads, dropped, strict=True))
         for read in found:
             if read.rows_matched:
                 raise _inconsistent(plan, self.snapshot.base_path, read, found)
         return found
 
-    def _read(self, slices: Sequence[FileSlice], reader: SliceReader, *, key: bool) -> list[FileRead]:
+    def _read(self, slices: Sequence[FileSlice], reader: SliceReader, label: str, *, key: bool) -> list[FileRead]:
         task = _CountSlice(reader, key)
         if self.engine is not None and self.engine.name == "spark" and sum(item.size for item in slices) > TASK_BYTES:
-            return self.engine.run(task, slices)
+            return self.engine.run(task, slices, label)
         return run_threads(task, slices, self.threads)
 
 

@@ -22,7 +22,7 @@ from lakedex.errors import InvalidInputError, LakedexError
 from lakedex.spark.failures import carried, is_final, surfacing
 from lakedex.spark.placement import salts
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
-from lakedex.spark.session import is_connect
+from lakedex.spark.session import is_connect, set_job_description
 
 __all__ = ["SparkEngine", "SparkFrame"]
 
@@ -216,7 +216,7 @@ class SparkEngine(Engine):
         with surfacing():
             return _collect(frame.df, frame.schema)
 
-    def run(self, fn: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
         """See :meth:`lakedex.engine.Engine.run`. One item runs here; more are one Spark task each.
 
         An error of lakedex is a task's *answer*, since no retry would change it; any other failure is Spark's to
@@ -225,14 +225,10 @@ class SparkEngine(Engine):
         if len(items) <= 1:
             return arrow_frames.run_threads(fn, items, 1)
         payloads = [_pickle(item) for item in items]
-        answers: list[Any]
         call = _Call(_pickle(fn))
-        if self._connect:
-            ids = self.spark.range(0, len(items), 1, len(items))
-            frame = SparkFrame(ids.mapInArrow(_rows(_CallRows(call, payloads)), _PAYLOAD), _PAYLOAD_ARROW)
-            answers = self.collect(frame).column(0).to_pylist()
-        else:
-            answers = self.spark.sparkContext.parallelize(payloads, len(payloads)).map(call).collect()
+        # A label that the user has set says more.
+        with set_job_description(self.spark, label, keep=True):
+            answers = self._answers(call, payloads)
         results: list[R] = []
         for answer in answers:
             error, value = pickle.loads(answer)
@@ -240,6 +236,14 @@ class SparkEngine(Engine):
                 raise error
             results.append(value)
         return results
+
+    def _answers(self, call: _Call, payloads: list[bytes]) -> list[Any]:
+        if not self._connect:
+            return self.spark.sparkContext.parallelize(payloads, len(payloads)).map(call).collect()
+        ids = self.spark.range(0, len(payloads), 1, len(payloads))
+        frame = SparkFrame(ids.mapInArrow(_rows(_CallRows(call, payloads)), _PAYLOAD), _PAYLOAD_ARROW)
+        found: list[Any] = self.collect(frame).column(0).to_pylist()
+        return found
 
 
 # ----------------------------------------------------------------------------------------------------- in tasks

@@ -208,13 +208,22 @@ def case_sensitive(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def set_job_description(spark: SparkSession, text: str) -> Iterator[None]:
-    """Name the jobs that this thread starts in Spark's UI. Does nothing on Spark Connect."""
-    if is_connect(spark):
+def set_job_description(spark: SparkSession, text: str, *, keep: bool = False) -> Iterator[None]:
+    """Name the jobs that this thread starts in Spark's UI. Does nothing on Spark Connect, or without a text.
+
+    Args:
+        spark: a session.
+        text: the description.
+        keep: leave a description that is set already.
+    """
+    if is_connect(spark) or not text:
         yield
         return
     context = spark.sparkContext
     before = context.getLocalProperty("spark.job.description")
+    if keep and before:
+        yield
+        return
     context.setJobDescription(text)
     try:
         yield

@@ -188,7 +188,8 @@ def _attempt(
     )
     rows = _row_counts(snapshot, change.rewritten)
     targets = [GroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
-    results = handle.engine.run(RewriteGroup(stage), targets)
+    label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
+    results = handle.engine.run(RewriteGroup(stage), targets, label)
     # A commit that came in between may have brought files that the check of held names did not see.
     logs = transaction.commit(
         Change(results=results, schema=change.schema, indexed=indexed, relied_on=None, retired=change.retired)

@@ -289,12 +289,17 @@ class _Build:
         for start in range(0, len(fresh), step):
             part = fresh[start : start + step]
             if self.kind == BLOOM_FILTERS.name:
-                self.blooms.update(zip(part, self.handle.engine.run(self._bloom_task(), part), strict=True))
+                self.blooms.update(
+                    zip(part, self.handle.engine.run(self._bloom_task(), part, self._label(part)), strict=True)
+                )
             elif self.kind == COLUMN_STATS.name:
                 task = StatsOfFile(self.handle.storage, self.handle.base_path, dict(self.indexed))
-                self.stats.update(zip(part, self.handle.engine.run(task, part), strict=True))
+                self.stats.update(zip(part, self.handle.engine.run(task, part, self._label(part)), strict=True))
             if self.progress is not None:
                 self.progress(start + len(part), len(fresh))
+
+    def _label(self, part: Sequence[BaseFile]) -> str:
+        return f"lakedex {self.handle.base_path}: building {self.kind} of {len(part)} files"
 
     def _bloom_task(self) -> BloomOfFile:
         folder = f"{temp_path(self.handle.base_path, self.name)}/.blooms"

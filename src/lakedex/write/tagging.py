@@ -81,7 +81,11 @@ def find_key_ranges(
     report.source = "footers"
     if options.use_metadata_blooms:
         report.notes.append("the table's metadata has no column_stats: key ranges were read from footers")
-    footers = engine.run(_FooterRange(snapshot.storage, snapshot.base_path), bases)
+    footers = engine.run(
+        _FooterRange(snapshot.storage, snapshot.base_path),
+        bases,
+        f"lakedex {snapshot.config.name}: key ranges of {len(bases)} footers",
+    )
     return [TagFile(number, base, *found) for number, (base, found) in enumerate(zip(bases, footers, strict=True))]
 
 

@@ -146,7 +146,8 @@ def test_large_plans_are_read_by_tasks_of_the_engine(table: Table, monkeypatch: 
     class Tasks(LocalEngine):
         name = "spark"
 
-        def run(self, fn: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        def run(self, fn: Callable[[Any], Any], items: Sequence[Any], label: str) -> list[Any]:
+            assert label.startswith("lakedex ")
             runs.append(len(items))
             return [pickle.loads(pickle.dumps(fn))(pickle.loads(pickle.dumps(item))) for item in items]
 
