@@ -54,16 +54,22 @@ PLAIN = Leg(
     ("-n", "auto", "--maxprocesses", "4"),
     {"LAKEDEX_JUDGES_REQUIRED": "1"},
 )
-ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",))
-ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",))
+# Two sessions at once: one alone waits for its driver most of the time. A file's tests share what they set up.
+TWO_JVMS = ("-n", "2", "--dist", "loadfile")
+ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",), TWO_JVMS)
+ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",), TWO_JVMS)
 SMOKE = (
-    Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark",), ("-m", "smoke")),
-    Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), ("-m", "smoke")),
+    Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark",), ("-m", "smoke", *TWO_JVMS)),
+    Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), ("-m", "smoke", *TWO_JVMS)),
 )
 # A process that has had a classic session gives no Connect session, so these are a run of their own.
 CONNECT = Leg("Spark Connect 4.3.0", SPARK43, ("tests/connect",))
 JUDGES = Leg(
-    "judges: Hudi 1.1.1 in Java, hudi-rs", SPARK35, ("tests/oracle",), variables={"LAKEDEX_JUDGES_REQUIRED": "1"}
+    "judges: Hudi 1.1.1 in Java, hudi-rs",
+    SPARK35,
+    ("tests/oracle",),
+    TWO_JVMS,
+    variables={"LAKEDEX_JUDGES_REQUIRED": "1"},
 )
 
 

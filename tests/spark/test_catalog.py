@@ -96,7 +96,19 @@ def test_a_limit_reads_fewer_files(spark: SparkSession, lake: Path) -> None:
     assert files_kept(spark, query)[0] == 1
     assert len(values(spark, "select id from lake.trips limit 5")) == 5
     assert len(values(spark, "select id from lake.trips where n > 3 limit 4")) == 4
-    assert [row[0] for row in spark.sql("select n from lake.trips order by n desc limit 2").collect()] == [60, 50]
+
+
+def test_the_first_rows_by_a_column_read_fewer_files(spark: SparkSession, lake: Path) -> None:
+    for query, first in (
+        ("select n from lake.trips order by n desc limit 2", [60, 50]),
+        ("select n from lake.trips order by n, id desc limit 1", [1]),
+    ):
+        frame = spark.sql(query)
+        assert [row[0] for row in frame.collect()] == first
+        assert files_kept(spark, query) == (1, 4)
+    filtered = "select n from lake.trips where n % 10 <> 0 order by n desc limit 2"
+    assert [row[0] for row in spark.sql(filtered).collect()] == [7, 4]
+    assert [row[0] for row in spark.sql("select n from lake.trips order by n + 1 desc limit 1").collect()] == [60]
 
 
 def test_files_skipped_are_metrics_of_the_scan(spark: SparkSession, lake: Path) -> None:

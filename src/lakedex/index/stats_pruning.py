@@ -25,7 +25,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 from lakedex.types import RECORD_KEY
 
-__all__ = ["ColumnStats", "PartitionStats"]
+__all__ = ["ColumnStats", "PartitionStats", "slice_bounds"]
 
 _FEW = 64
 """Up to so many partitions are looked up by key; more of them are one pass over the column's records."""
@@ -45,11 +45,24 @@ class ColumnStats:
         columns, unused = _askable(self.name, snapshot.metadata, predicate)
         if not columns:
             return Verdict(unused=unused)
-        view = snapshot.view()
-        with view.lock:
-            held = _held(view, snapshot.metadata, self.name, len(view.table), _slice_rows, _slices_named)
-            found = held.bounds(columns, rows, _SliceStats(snapshot.metadata, view))
+        found = slice_bounds(snapshot, columns, rows) or {}
         return _verdict(self.name, predicate, rows, found, unused, "files")
+
+
+def slice_bounds(snapshot: Snapshot, columns: Mapping[str, pa.DataType], rows: Rows) -> dict[str, ColumnBounds] | None:
+    """Bounds of columns of slices, as far as ``column_stats`` know them; None without that index.
+
+    Args:
+        snapshot: the table.
+        columns: dotted names, and the types that they have now.
+        rows: rows of the snapshot's view.
+    """
+    if not snapshot.metadata.has(COLUMN_STATS.name) or not all(map(stats_supported, columns.values())):
+        return None
+    view = snapshot.view()
+    with view.lock:
+        held = _held(view, snapshot.metadata, COLUMN_STATS.name, len(view.table), _slice_rows, _slices_named)
+        return held.bounds(columns, rows, _SliceStats(snapshot.metadata, view))
 
 
 @dataclass(frozen=True, slots=True)

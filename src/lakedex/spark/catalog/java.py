@@ -153,7 +153,8 @@ _SOURCE_3 = """
   }
 
   public static final class Builder extends org.apache.spark.sql.execution.datasources.v2.FileScanBuilder
-      implements org.apache.spark.sql.connector.read.SupportsPushDownLimit {
+      implements org.apache.spark.sql.connector.read.SupportsPushDownLimit,
+      org.apache.spark.sql.connector.read.SupportsPushDownTopN {
     private final Object python;
 
     Builder(Object python, org.apache.spark.sql.SparkSession session,
@@ -175,6 +176,9 @@ _SOURCE_3 = """
     }
     public boolean pushLimit(int limit) {
       return ((org.apache.spark.sql.connector.read.SupportsPushDownLimit) python).pushLimit(limit);
+    }
+    public boolean pushTopN(org.apache.spark.sql.connector.expressions.SortOrder[] orders, int limit) {
+      return ((org.apache.spark.sql.connector.read.SupportsPushDownTopN) python).pushTopN(orders, limit);
     }
     public boolean isPartiallyPushed() { return true; }
     public org.apache.spark.sql.connector.read.Scan build() {

@@ -25,6 +25,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.scan.top_rows import TopRows, keep_top_rows
 from lakedex.spark.catalog.java import Answer, JavaSide
 from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
 from lakedex.spark.filters import filter_texts
@@ -80,6 +81,7 @@ class TableScanBuilder(Answer):
     interfaces = (
         f"{_READ}SupportsPushDownRequiredColumns",
         f"{_READ}SupportsPushDownLimit",
+        f"{_READ}SupportsPushDownTopN",
         "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
     )
 
@@ -90,6 +92,7 @@ class TableScanBuilder(Answer):
         self._filters: Any = None
         self._texts: list[str] = []
         self._limit: int | None = None
+        self._top: TopRows | None = None
 
     @property
     def java(self) -> Any:
@@ -118,11 +121,33 @@ class TableScanBuilder(Answer):
         self._limit = limit
         return True
 
+    def pushTopN(self, orders: Any, limit: int) -> bool:
+        """``ORDER BY … LIMIT``: Spark asks only where no filter comes between, and sorts and limits again itself."""
+        first = orders[0]
+        column = first.expression()
+        names = list(column.fieldNames()) if column.getClass().getSimpleName() == "FieldReference" else []
+        if len(names) != 1:
+            return False
+        self._top = TopRows(
+            column=str(names[0]),
+            descending=str(first.direction().name()) == "DESCENDING",
+            nulls_first=str(first.nullOrdering().name()) == "NULLS_FIRST",
+            limit=limit,
+        )
+        return True
+
+    def isPartiallyPushed(self) -> bool:
+        """Neither a limit nor an order is done for good."""
+        return True
+
     def build(self) -> Any:
         """Plan the files and make the scan."""
         target = self._target
         required = self._side.struct(target.all_columns) if self._required is None else self._required
         plan = plan_scan(target.snapshot, target.predicate(self._texts))
+        # A filter without text would take rows away unseen.
+        if self._top is not None and not (self._filters is not None and self._filters.size()):
+            plan = keep_top_rows(target.snapshot, plan, self._top)
         request = ScanRequest(required=required, filters=self._filters, texts=tuple(self._texts), limit=self._limit)
         return make_scan(self._side, target, plan, request).java
 
