@@ -50,6 +50,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaJudge]:
         yield judge
 
 
+@pytest.fixture(autouse=True)
+def session_of_its_own(request: pytest.FixtureRequest) -> None:
+    """No test of Java's depends on what another one left in its session."""
+    if "java" in request.fixturenames:
+        request.getfixturevalue("java").fresh()
+
+
 @pytest.fixture(scope="session")
 def rust() -> RustJudge:
     """hudi-rs 0.5."""

@@ -71,6 +71,10 @@ class Judge:
         jvm = self.spark._jvm
         return {"spark": self.spark.version, "java": jvm.System.getProperty("java.version")}
 
+    def fresh(self, _: dict[str, Any]) -> dict[str, Any]:
+        self.spark = self.spark.newSession()
+        return {}
+
     def read(self, request: dict[str, Any]) -> dict[str, Any]:
         self._save(self._frame(request), request["out"])
         return {}
@@ -103,7 +107,9 @@ class Judge:
         return {}
 
     def sql(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._save(self.spark.sql(request["text"]), request["out"])
+        frame = self.spark.sql(request["text"])
+        if frame.columns:  # A command has none, and Parquet no file without.
+            self._save(frame, request["out"])
         return {}
 
     def _frame(self, request: dict[str, Any]) -> Any:

@@ -267,8 +267,12 @@ class JavaJudge:
         finally:
             shutil.rmtree(exchange.parent, ignore_errors=True)
 
+    def fresh(self) -> None:
+        """Starts a new session in the same JVM: Hudi's readers change settings of the one that they run in."""
+        self._request("fresh", {})
+
     def sql(self, text: str) -> pa.Table:
-        """Runs one Spark SQL statement and returns its rows."""
+        """Runs one Spark SQL statement and returns its rows; none of a command."""
         exchange = self._exchange("sql")
         self._request("sql", {"text": text, "out": str(exchange)})
         return _take(exchange)
@@ -426,7 +430,7 @@ def _take(exchange: Path) -> pa.Table:
     """Reads the folder of Parquet files that Spark wrote, and removes it."""
     try:
         files = sorted(exchange.glob("*.parquet"))
-        return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+        return pa.concat_tables([pq.ParquetFile(file).read() for file in files]) if files else pa.table({})
     finally:
         shutil.rmtree(exchange.parent, ignore_errors=True)
 

@@ -329,15 +329,19 @@ def test_javas_schema_on_read(java: JavaJudge, tmp_path: Path) -> None:
     """Java renames a column by its id and rewrites nothing: such a table is refused, not read with nulls."""
     java.write(tmp_path, keyed(["k1"], 1, 1), "insert", partition="part", ordering="ts", options=WRITE_INDEXED)
     java.sql(f"create table on_read using hudi location '{tmp_path}'")
-    java.sql("set hoodie.schema.on.read.enable=true")
+    for setting in (
+        "hoodie.schema.on.read.enable=true",
+        "hoodie.write.auto.upgrade=false",
+        "hoodie.write.table.version=8",
+    ):
+        java.sql(f"set {setting}")
     try:
         java.sql("alter table on_read add columns (more string)")
         assert_same_rows(own_rows(tmp_path).drop_columns(["more"]), keyed(["k1"], 1, 1), "key")
         with pytest.raises(UnsupportedFeatureError, match="column ids"):
-            Table.open(tmp_path).upsert(keyed(["k2"], 1, 1))
+            Table.open(tmp_path).upsert(keyed(["k2"], 1, 1).append_column("more", pa.array(["x"])))
         java.sql("alter table on_read rename column value to amount")
         with pytest.raises(UnsupportedFeatureError, match="'amount' was renamed"):
             own_rows(tmp_path)
     finally:
-        java.sql("set hoodie.schema.on.read.enable=false")
         java.sql("drop table on_read")

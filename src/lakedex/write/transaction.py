@@ -87,6 +87,17 @@ class Change:
         return frozenset({result.partition for result in self.results} | set(self.replaced or {}))
 
 
+def _become_double(before: pa.Schema, after: pa.Schema) -> frozenset[str]:
+    """Columns that were integers or floats."""
+    return frozenset(
+        column.name
+        for column in after
+        if pa.types.is_float64(column.type)
+        and column.name in before.names
+        and before.field(column.name).type != column.type
+    )
+
+
 def table_lock(handle: TableHandle, options: WriteOptions) -> TableLock:
     """The table's lock, shared with Hudi's ``FileSystemBasedLockProvider``."""
     return TableLock(
@@ -263,8 +274,9 @@ class Transaction:
         """Say which columns Java may prune by, before a record of this commit becomes visible.
 
         A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
-        so does one that holds NaN, which no bound says to Java's reader. Narrowing is always safe; lakedex itself plans
-        by the records, whatever the list says.
+        so does one that holds NaN, which no bound says to Java's reader, and one that becomes a double, whose older
+        bounds Java's reader casts and fails. Narrowing is always safe; lakedex itself plans by the records, whatever
+        the list says.
         """
         if not now.metadata.has("column_stats"):
             return
@@ -278,7 +290,8 @@ class Transaction:
         added = [name for name in listed if name in possible and name in before and name not in indexed]
         if added:
             raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
-        wanted = [name for name in indexed if name not in nan and (name in listed or name not in before)]
+        unsaid = nan | _become_double(self.snapshot.schema, change.schema)
+        wanted = [name for name in indexed if name not in unsaid and (name in listed or name not in before)]
         if wanted != listed:
             self.handle.storage.write(path, encode_definitions(with_column_stats(document, wanted)))
 
