@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
-from table_checks import NEXT, SCHEMA, START, check_table, deaths, frame, new_table, rows_of, writes
+from table_checks import NEXT, SCHEMA, START, THOROUGH, check_table, deaths, frame, new_table, rows_of, writes
 
 
 @dataclass(frozen=True)
@@ -62,4 +62,5 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
         if changed:
             case.back(table)
         check_table(found, {**START, **NEXT})
-    assert seen == {False, True}
+    # A quick run may leave out the few changes after the commit.
+    assert seen == {False, True} if THOROUGH else False in seen
