@@ -10,6 +10,7 @@ microseconds for a timestamp without zone), ``bytes`` for binary, ``Decimal`` fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -33,6 +34,7 @@ __all__ = [
     "Predicate",
     "Scalar",
     "Unknown",
+    "all_of",
     "is_predicate",
 ]
 
@@ -167,6 +169,11 @@ class Unknown:
 Predicate = Comparison | In | IsNull | Like | Not | And | Or | Literal | Unknown
 Condition = Comparison | In | IsNull | Like | Not | And | Or | Unknown
 Scalar = Column | Literal | Cast | Arithmetic | Function | Case
+
+
+def all_of(predicates: Sequence[Predicate]) -> Predicate | None:
+    """The predicates together; None for none."""
+    return None if not predicates else predicates[0] if len(predicates) == 1 else And(tuple(predicates))
 
 
 def is_predicate(node: Predicate | Scalar) -> bool:

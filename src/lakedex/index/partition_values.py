@@ -20,9 +20,6 @@ from lakedex.types import PARTITION_PATH
 
 __all__ = ["PartitionValues"]
 
-_TYPED_PATHS = frozenset({"SIMPLE", "COMPLEX"})
-"""Key generators whose partition folders hold the column's own value; others format it."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionValues:
@@ -40,7 +37,7 @@ class PartitionValues:
         used = terms_on(predicate, lambda column: column.name in fields)
         if not used or not config.partition_fields:
             return Verdict()
-        if config.key_generator.upper() not in _TYPED_PATHS:
+        if not config.folders_are_values:
             detail = f"folders of the key generator {config.key_generator} are formatted text"
             return Verdict(unused=(Unused(index=self.name, reason="key generator", detail=detail),))
         view = snapshot.view()

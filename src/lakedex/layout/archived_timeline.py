@@ -1,4 +1,4 @@
-"""When archived instants completed, from the history of timeline layout 2 (``ArchivedTimelineV2``, ``LSMTimeline``).
+"""Archived instants, from the history of timeline layout 2 (``ArchivedTimelineV2``, ``LSMTimeline``).
 
 ``.hoodie/timeline/history`` holds Parquet files with a row for each archived instant. ``_version_`` names the manifest
 that is in force, and the manifest the files; where ``_version_`` is missing the newest manifest counts. A file that no
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 
-__all__ = ["archived_completion_times"]
+__all__ = ["archived_completion_times", "archived_files"]
 
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _VERSION_FILE = "_version_"
@@ -29,19 +29,28 @@ def archived_completion_times(storage: Storage, path: str) -> dict[str, str]:
     Raises:
         CorruptFileError: a manifest or a file of the history that cannot be read.
     """
+    times: dict[str, str] = {}
+    for file in archived_files(storage, path):
+        times.update(_times_of(storage, file))
+    return times
+
+
+def archived_files(storage: Storage, path: str) -> list[str]:
+    """Paths of the history's live files, ``<first instant>_<last instant>_<level>.parquet``.
+
+    Raises:
+        CorruptFileError: a manifest that cannot be read.
+    """
     names = {entry.name for entry in storage.list(path) if not entry.is_dir}
     manifests = {int(found.group(1)): name for name in names if (found := _MANIFEST.fullmatch(name))}
     if not manifests:
-        return {}
+        return []
     newest = max(manifests)
     if _VERSION_FILE in names:
         text = storage.read(f"{path}/{_VERSION_FILE}").decode("ascii", "replace").strip()
         # Java deletes and creates the file again, so it may be empty for a moment.
         newest = int(text) if text.isdigit() and int(text) in manifests else newest
-    times: dict[str, str] = {}
-    for name in _files_of(storage, f"{path}/{manifests[newest]}"):
-        times.update(_times_of(storage, f"{path}/{name}"))
-    return times
+    return [f"{path}/{name}" for name in _files_of(storage, f"{path}/{manifests[newest]}")]
 
 
 def _files_of(storage: Storage, path: str) -> list[str]:

@@ -98,6 +98,12 @@ class Snapshot:
         return self.as_of is None and not self._chosen
 
     @property
+    def history_path(self) -> str:
+        """Folder of the archived timeline of layout 2 (``hoodie.timeline.history.path``)."""
+        folder = self.config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
+        return f"{self.base_path}/{self.config.timeline_path}/{folder}"
+
+    @property
     def uses_metadata(self) -> bool:
         """Whether files are listed from the metadata table."""
         return self.metadata.has(FILES.name)
@@ -198,9 +204,7 @@ class Snapshot:
         if known is not None or self.timeline.contains(instant) or self.config.version < 8:
             return known
         if self._archived is None:
-            folder = self.config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
-            path = f"{self.base_path}/{self.config.timeline_path}/{folder}"
-            self._archived = archived_completion_times(self.storage, path)
+            self._archived = archived_completion_times(self.storage, self.history_path)
         return self._archived.get(instant)
 
     def at(self, as_of: str) -> Snapshot:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.layout.archived_timeline import archived_files
 from lakedex.layout.base_file import read_base_file
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import parse_base_file_name
@@ -176,8 +176,9 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
     active = {instant.requested for instant in snapshot.timeline.instants}
     floor = plus_millis(start, -DAY_MS) if start else ""
     commits = []
-    for path, last in _archive_files(snapshot):
-        if last < floor:
+    for path in archived_files(snapshot.storage, snapshot.history_path):
+        name = path.rsplit("/", 1)[1].split("_")
+        if len(name) > 1 and name[1] < floor:
             continue
         rows = read_base_file(snapshot.storage, path, ["instantTime", "completionTime", "action"]).to_pylist()
         commits += [
@@ -187,24 +188,6 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
             if row["action"] in WRITE_ACTIONS and row["instantTime"] not in active
         ]
     return sorted(commits, key=lambda commit: commit.requested)
-
-
-def _archive_files(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Paths of the live files of the archived timeline, each with its last instant (``LSMTimeline``)."""
-    folder = f"{snapshot.timeline.path}/history"
-    versions = [
-        int(entry.name.removeprefix("manifest_"))
-        for entry in snapshot.storage.list(folder)
-        if entry.name.startswith("manifest_") and entry.name.removeprefix("manifest_").isdigit()
-    ]
-    if not versions:
-        return []
-    path = f"{folder}/manifest_{max(versions)}"
-    try:
-        names = [str(entry["fileName"]) for entry in json.loads(snapshot.storage.read(path))["files"]]
-        return [(f"{folder}/{name}", name.split("_")[1]) for name in names]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise CorruptFileError(path, 0, "a manifest of the archived timeline", str(error)) from error
 
 
 def _between(commits: Iterable[_Commit], start: str, end: str | None) -> list[_Commit]:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from lakedex.arrow_frames import conform
 from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.expr.kinds import NotJudgeable
-from lakedex.expr.nodes import And, Predicate
+from lakedex.expr.nodes import Predicate, all_of
 from lakedex.expr.pushed import PushedFilter, column_at, pushed_predicate
 from lakedex.expr.terms import unknown_texts
 from lakedex.io.fsspec_storage import open_storage
@@ -238,8 +238,7 @@ def _asked(snapshot: Snapshot, target: pa.Schema) -> pa.Schema:
 
 
 def _all(predicates: Sequence[Predicate | None]) -> Predicate | None:
-    given = tuple(one for one in predicates if one is not None)
-    return None if not given else given[0] if len(given) == 1 else And(given)
+    return all_of([one for one in predicates if one is not None])
 
 
 def _plain(pushed: Any) -> PushedFilter:

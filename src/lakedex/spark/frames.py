@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import LakedexError
 from lakedex.expr import columns_of, parse_filter_or_unknown, parse_predicate
-from lakedex.expr.nodes import And, Predicate
+from lakedex.expr.nodes import Predicate, all_of
 from lakedex.expr.terms import unknown_texts
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.snapshot import Snapshot
@@ -62,7 +62,7 @@ class TableFrames:
             parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC")
             for text in filters
         )
-        return None if not parsed else parsed[0] if len(parsed) == 1 else And(parsed)
+        return all_of(parsed)
 
 
 @dataclass(slots=True)

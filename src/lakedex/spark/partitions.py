@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.layout.partition_path import DEFAULT_PARTITION, partition_paths, partition_values
+from lakedex.layout.partition_path import partition_paths, partition_values
 from lakedex.timeline.table_config import TableConfig
 
 __all__ = ["FolderValues", "folder_values"]
-
-_OWN_VALUE = frozenset({"SIMPLE", "COMPLEX", "SIMPLE_AVRO", "COMPLEX_AVRO"})
-"""Key generators whose folders hold the column's own value; others format it."""
 
 _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 
@@ -40,7 +36,7 @@ def folder_values(config: TableConfig, schema: pa.Schema, paths: Sequence[str]) 
     string share one, so that folder of a text column is left out; of other types it holds null.
     """
     fields = config.partition_fields
-    if not fields or config.key_generator.upper() not in _OWN_VALUE or config.raw.get(_DROPPED, "").lower() == "true":
+    if not fields or not config.folders_are_values or config.raw.get(_DROPPED, "").lower() == "true":
         return None
     if len(set(fields)) < len(fields) or any(
         schema.names.count(name) != 1 or not _exact(schema, name) for name in fields
@@ -48,21 +44,11 @@ def folder_values(config: TableConfig, schema: pa.Schema, paths: Sequence[str]) 
         return None
     kinds = [schema.field(name).type for name in fields]
     columns, known = partition_values(paths, fields, kinds, hive_style=config.hive_style, url_encode=config.url_encode)
-    whole = np.ones(len(paths), bool)
-    for position, (field, kind) in enumerate(zip(fields, kinds, strict=True)):
-        default = f"{field}={DEFAULT_PARTITION}" if config.hive_style else DEFAULT_PARTITION
-        is_null = _part_is(paths, position, len(fields), default)
-        whole &= known[position] | (is_null & (not pa.types.is_string(kind)))
     back = partition_paths(columns, fields, hive_style=config.hive_style, url_encode=config.url_encode)
     same = np.array([a == b for a, b in zip(back.to_pylist(), paths, strict=True)], dtype=bool)
-    chosen = pa.array(whole & same)
+    chosen = pa.array(np.logical_and.reduce([same, *known]))
     table = pa.table(dict(zip(fields, columns, strict=True))).filter(chosen)
     return FolderValues(paths=pa.array(paths, pa.string()).filter(chosen).to_pylist(), values=table)
-
-
-def _part_is(paths: Sequence[str], position: int, count: int, text: str) -> npt.NDArray[np.bool_]:
-    parts = [path.split("/") for path in paths]
-    return np.array([len(part) == count and part[position] == text for part in parts], dtype=bool)
 
 
 def _exact(schema: pa.Schema, name: str) -> bool:

@@ -117,6 +117,11 @@ class TableConfig:
     timeline_path: str
     raw: Mapping[str, str] = field(repr=False)
 
+    @property
+    def folders_are_values(self) -> bool:
+        """Whether partition folders hold the columns' own values; other key generators format them."""
+        return self.key_generator in ("SIMPLE", "COMPLEX")
+
     @classmethod
     def from_properties(cls, raw: Mapping[str, str]) -> TableConfig:
         """Read the properties, defaults as Hudi has them.

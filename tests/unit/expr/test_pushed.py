@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.expr.test_oracle import TYPES
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr import ColumnBounds, filter_rows, parse_predicate, prune, to_sql
@@ -126,13 +127,6 @@ def test_a_null_struct_has_null_fields() -> None:
 # --------------------------------------------------------------------- the conditions that Spark's answers are kept of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "expr" / "oracle.json"
-TYPES = {
-    "int": pa.int32(), "bigint": pa.int64(), "smallint": pa.int16(), "tinyint": pa.int8(), "double": pa.float64(),
-    "float": pa.float32(), "string": pa.string(), "boolean": pa.bool_(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"), "binary": pa.binary(),
-    "decimal(10,2)": pa.decimal128(10, 2), "decimal(38,18)": pa.decimal128(38, 18),
-    "decimal(20,0)": pa.decimal128(20, 0),
-}  # fmt: skip
 NAMES = {"=": "EqualTo", "<=>": "EqualNullSafe", "<": "LessThan", "<=": "LessThanOrEqual", ">": "GreaterThan",
          ">=": "GreaterThanOrEqual"}  # fmt: skip
 

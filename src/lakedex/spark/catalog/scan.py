@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import CorruptFileError
 from lakedex.expr import parse_filter_or_unknown
-from lakedex.expr.nodes import And, Predicate
+from lakedex.expr.nodes import Predicate, all_of
 from lakedex.layout.base_file import read_footer
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
@@ -67,7 +67,7 @@ class Target:
         parsed = tuple(
             parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC") for text in texts
         )
-        return None if not parsed else parsed[0] if len(parsed) == 1 else And(parsed)
+        return all_of(parsed)
 
     @property
     def all_columns(self) -> StructType:
