@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 import re
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
+from lakedex.layout.base_file import open_parquet
 
 __all__ = ["archived_completion_times", "archived_files"]
 
@@ -61,10 +59,7 @@ def _files_of(storage: Storage, path: str) -> list[str]:
 
 
 def _times_of(storage: Storage, path: str) -> dict[str, str]:
-    try:
-        with storage.open_input(path) as source:
-            rows = pq.read_table(source, columns=_COLUMNS)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(path, 0, "a readable Parquet file", str(error).splitlines()[0]) from error
+    with open_parquet(storage, path) as parquet:
+        rows = parquet.read(_COLUMNS)
     requested, completed = (rows.column(name).to_pylist() for name in _COLUMNS)
     return {r: c for r, c in zip(requested, completed, strict=True) if r and c}
