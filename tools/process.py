@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
-__all__ = ["DevError", "install_signal_handlers", "logged", "say", "shown"]
+__all__ = ["DevError", "begun", "install_signal_handlers", "logged", "say", "shown"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PIP_STEP = re.compile(r"^\s*(Collecting|Downloading|Building wheel for|Installing collected packages)\b[: ]*(\S+)")
@@ -48,6 +48,29 @@ def shown(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]) -
     child = subprocess.Popen([str(part) for part in command], cwd=cwd, env=dict(env))
     try:
         return child.wait()
+    except BaseException:
+        _end(child)
+        raise
+
+
+@contextlib.contextmanager
+def begun(
+    command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command beside the block, its output in ``log``; it has ended when the block has."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as sink:
+        child = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield child
+        child.wait()
     except BaseException:
         _end(child)
         raise

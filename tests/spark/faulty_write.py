@@ -1,11 +1,12 @@
-"""Run by test_faults.py as a program: a write whose tasks fail after their file is written, or run twice.
+"""Run by test_faults.py as a program: writes whose tasks fail after their file is written, or run twice.
 
-faulty_write.py <fail|twice> <table folder>
+faulty_write.py <folder>: a table in it for each kind of fault
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +59,9 @@ class RunsTwice:
             in_task.reset(token)
 
 
+KINDS: dict[str, type] = {"fail": FailsOnce, "twice": RunsTwice}
+
+
 class FaultyEngine(SparkEngine):
     """Wraps the write stage."""
 
@@ -67,21 +71,30 @@ class FaultyEngine(SparkEngine):
         return super().map(frame, self.wrapper(fn) if isinstance(fn, WriteGroups) else fn)
 
 
+def write(spark: SparkSession, kind: str, path: str) -> None:
+    table = Table.create(spark, path, record_key="id", partition_by="p", ordering_by="ts")
+    table.bulk_insert(spark.sql("select cast(id as string) id, concat('p', id % 5) p, 1L ts, id n from range(200)"))
+    engine = FaultyEngine(spark, driver_rows=0, driver_bytes=0)
+    engine.wrapper = KINDS[kind]
+    table._handle.engine = engine
+    change = spark.sql("select cast(id as string) id, concat('p', id % 5) p, 2L ts, -1L n from range(100, 250)")
+    result = table.upsert(change)
+    print(f"{kind} RESULT {result.inserted} {result.updated} {result.files_written}")
+    print(f"{kind} COUNT {table.to_df().count()} {table.to_df().where('n = -1').count()}")
+
+
 def main() -> None:
-    kind, path = sys.argv[1:]
+    (folder,) = sys.argv[1:]
+    # Attempts of a task that the tests' own session does not have.
     builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1")
     spark = configure_spark(builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    table = Table.create(spark, path, record_key="id", partition_by="p", ordering_by="ts")
-    table.bulk_insert(spark.sql("select cast(id as string) id, concat('p', id % 5) p, 1L ts, id n from range(200)"))
-    engine = FaultyEngine(spark, driver_rows=0, driver_bytes=0)
-    engine.wrapper = {"fail": FailsOnce, "twice": RunsTwice}[kind]
-    table._handle.engine = engine
-    change = spark.sql("select cast(id as string) id, concat('p', id % 5) p, 2L ts, -1L n from range(100, 250)")
-    result = table.upsert(change)
-    print(f"RESULT {result.inserted} {result.updated} {result.files_written}")
-    print(f"COUNT {table.to_df().count()} {table.to_df().where('n = -1').count()}")
+    for kind in KINDS:
+        try:
+            write(spark, kind, f"{folder}/{kind}")
+        except Exception:
+            traceback.print_exc()
     spark.stop()
 
 

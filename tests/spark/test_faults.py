@@ -13,16 +13,24 @@ from lakedex import Table
 from lakedex.layout.names import parse_base_file_name
 
 
-@pytest.mark.parametrize("kind", ["fail", "twice"])
-def test_one_attempt_counts(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "t"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One table for each kind of fault, of one session."""
+    folder = tmp_path_factory.mktemp("faults")
     script = Path(__file__).with_name("faulty_write.py")
     done = subprocess.run(
-        [sys.executable, str(script), kind, str(path)], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(script), str(folder)], capture_output=True, text=True, timeout=280, check=False
     )
+    return folder, done
+
+
+@pytest.mark.parametrize("kind", ["fail", "twice"])
+def test_one_attempt_counts(written: tuple[Path, subprocess.CompletedProcess[str]], kind: str) -> None:
+    folder, done = written
+    path = folder / kind
     assert done.returncode == 0, done.stderr[-4000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("RESULT", "COUNT"))]
-    assert lines == ["RESULT 50 100 5", "COUNT 250 150"]
+    lines = [line.removeprefix(f"{kind} ") for line in done.stdout.splitlines() if line.startswith(f"{kind} ")]
+    assert lines == ["RESULT 50 100 5", "COUNT 250 150"], done.stderr[-4000:]
     names = [parse_base_file_name(file.name) for file in path.glob("p=*/*.parquet")]
     versions = Counter((name.file_id, name.instant) for name in names if name)
     assert len(versions) == 10
