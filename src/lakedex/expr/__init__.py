@@ -1,17 +1,29 @@
 """Predicates in Spark SQL: parse them, prune files by them, filter rows by them."""
 
 from lakedex.expr.parse import parse_filter_or_unknown, parse_predicate, parse_scalar
-from lakedex.expr.prune import ColumnBounds, prune
+from lakedex.expr.prune import ColumnBounds, judge, prune
 from lakedex.expr.rows import evaluate_scalar, filter_rows
-from lakedex.expr.terms import columns_of, equality_values, is_judged, terms_of, terms_used, to_sql
+from lakedex.expr.terms import (
+    columns_of,
+    depends_on_zone,
+    equality_values,
+    is_judged,
+    terms_of,
+    terms_used,
+    to_sql,
+    to_text,
+    unknown_texts,
+)
 
 __all__ = [
     "ColumnBounds",
     "columns_of",
+    "depends_on_zone",
     "equality_values",
     "evaluate_scalar",
     "filter_rows",
     "is_judged",
+    "judge",
     "parse_filter_or_unknown",
     "parse_predicate",
     "parse_scalar",
@@ -19,4 +31,6 @@ __all__ = [
     "terms_of",
     "terms_used",
     "to_sql",
+    "to_text",
+    "unknown_texts",
 ]

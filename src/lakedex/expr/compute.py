@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.casts import cast_array
-from lakedex.expr.keys import literal_array, ordering_keys
+from lakedex.expr.keys import in_keys, literal_array, ordering_keys
 from lakedex.expr.kinds import Kind, kind_of
 from lakedex.expr.nodes import (
     And,
@@ -194,6 +194,8 @@ def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
 
 
 def _may_fail(node: Predicate | Scalar) -> bool:
+    if isinstance(node, In):
+        return _may_fail(node.operand)
     return isinstance(node, Arithmetic | Cast | Function) or any(_may_fail(child) for child in children_of(node))
 
 
@@ -221,9 +223,9 @@ def _keys(side: Scalar, batch: pa.RecordBatch) -> Any:
 
 def _in(node: In, batch: pa.RecordBatch) -> Any:
     keys = ordering_keys(evaluate(node.operand, batch))
-    known = [ordering_keys(literal_array(v)) for v in node.values if v.value is not None]
-    found = pc.is_in(keys, value_set=pa.concat_arrays(known)) if known else pa.repeat(pa.scalar(False), len(keys))
+    known = in_keys(node)
+    found = pa.repeat(pa.scalar(False), len(keys)) if known is None else pc.is_in(keys, value_set=known)
     undecided = keys.is_null()
-    if len(known) < len(node.values):
+    if (0 if known is None else len(known)) < len(node.values):
         undecided = pc.or_(undecided, pc.invert(found))
     return pc.if_else(undecided, pa.scalar(None, pa.bool_()), found)

@@ -6,6 +6,7 @@ Floats become integers (NaN equal to itself and above all, -0.0 equal to 0.0), t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,52 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.expr.kinds import Kind, kind_of
-from lakedex.expr.nodes import Literal
+from lakedex.expr.nodes import In, Literal
 
-__all__ = ["literal_array", "ordering_keys", "to_micros"]
+__all__ = ["in_keys", "literal_array", "literals_of", "ordering_keys", "to_micros"]
 
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
 def literal_array(literal: Literal) -> Any:
     """An Arrow array of one element."""
-    kind = kind_of(literal.type)
+    return _literal_values([literal.value], literal.type)
+
+
+def _literal_values(values: Sequence[Any], data_type: pa.DataType) -> Any:
+    kind = kind_of(data_type)
     if kind is Kind.DATE:
-        return pa.array([literal.value], pa.int32()).cast(pa.date32())
+        return pa.array(values, pa.int32()).cast(pa.date32())
     if kind in (Kind.TIMESTAMP, Kind.LOCAL):
-        micros = pa.array([literal.value], pa.int64())
+        micros = pa.array(values, pa.int64())
         return micros.cast(pa.timestamp("us") if kind is Kind.LOCAL else pa.timestamp("us", "UTC"))
-    return pa.array([literal.value], literal.type)
+    return pa.array(values, data_type)
+
+
+def literals_of(values: Any) -> tuple[Literal, ...]:
+    """The values of an array as literals of its type, null left out."""
+    kind, known = kind_of(values.type), values.drop_null()
+    if kind is Kind.DATE:
+        return tuple(Literal(days, pa.date32()) for days in known.cast(pa.int32()).to_pylist())
+    if kind in (Kind.TIMESTAMP, Kind.LOCAL):
+        target = pa.timestamp("us") if kind is Kind.LOCAL else pa.timestamp("us", "UTC")
+        return tuple(Literal(micros, target) for micros in to_micros(known).to_pylist())
+    return tuple(Literal(value, values.type) for value in known.to_pylist())
+
+
+def in_keys(node: In) -> Any:
+    """Sorted ordering keys of the values of an IN, null left out; None where there are none. Worked out once."""
+    found = node.cached
+    if found is None:
+        by_type: dict[pa.DataType, list[Any]] = {}
+        for literal in node.values:
+            if literal.value is not None:
+                by_type.setdefault(literal.type, []).append(literal.value)
+        parts = [ordering_keys(_literal_values(values, kind)) for kind, values in by_type.items()]
+        keys = pa.concat_arrays(parts) if parts else None
+        found = (None if keys is None else keys.take(pc.sort_indices(keys)),)
+        object.__setattr__(node, "cached", found)
+    return found[0]
 
 
 def ordering_keys(values: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
@@ -115,10 +116,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """``operand IN (values)``; the literals have the operand's type, a null among them counts."""
+    """``operand IN (values)``; the literals have the operand's type, a null among them counts.
+
+    ``cached`` is for :func:`~lakedex.expr.keys.in_keys`: a join's keys are tens of thousands of values.
+    """
 
     operand: Scalar
     values: tuple[Literal, ...]
+    cached: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Of a few values: plans look conditions up again and again."""
+        return hash((self.operand, len(self.values), self.values[:4]))
 
 
 @dataclass(frozen=True, slots=True)

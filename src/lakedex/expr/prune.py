@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lakedex.errors import InvalidInputError, LakedexError
 from lakedex.expr.casts import MICROS_PER_DAY, cast_array, days_of_micros
 from lakedex.expr.compute import evaluate_constant
-from lakedex.expr.keys import literal_array, ordering_keys
+from lakedex.expr.keys import in_keys, literal_array, ordering_keys
 from lakedex.expr.kinds import Kind, NotJudgeable, is_harmless_cast, kind_of
 from lakedex.expr.nodes import (
     And,
@@ -43,7 +43,7 @@ from lakedex.expr.nodes import (
 from lakedex.expr.patterns import like_prefix
 from lakedex.expr.terms import columns_of
 
-__all__ = ["Bounds", "ColumnBounds", "prune"]
+__all__ = ["Bounds", "ColumnBounds", "judge", "prune"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -85,6 +85,12 @@ def prune(predicate: Predicate, bounds: Bounds, n: int) -> Mask:
         True per file that may hold a matching row.
     """
     return _Judge(bounds, n).judge(predicate).true
+
+
+def judge(predicate: Predicate, bounds: Bounds, n: int) -> tuple[Mask, Mask, Mask]:
+    """Per file whether a row may be there for which the predicate is true, false, null; arguments as :func:`prune`."""
+    found = _Judge(bounds, n).judge(predicate)
+    return found.true, found.false, found.null
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +179,10 @@ class _Judge:
 
     def _in(self, node: In) -> _Tri:
         found = self._range(node.operand)
-        keys = [ordering_keys(literal_array(v)) for v in node.values if v.value is not None]
-        has_null = len(keys) < len(node.values)
+        ordered = in_keys(node)
+        has_null = (0 if ordered is None else len(ordered)) < len(node.values)
         true, certain = self._no, self._no
-        if keys:
-            ordered = pa.concat_arrays(keys).take(pc.sort_indices(pa.concat_arrays(keys)))
+        if ordered is not None:
             true = self._some_within(ordered, found)
             certain = _proved_equal(found.low, found.high) & _filled(pc.is_in(found.low, value_set=ordered), False)
         true, false = true & found.may_value, ~certain & found.may_value

@@ -37,15 +37,19 @@ from lakedex.expr.nodes import (
 __all__ = [
     "children_of",
     "columns_of",
+    "depends_on_zone",
     "equality_values",
     "is_judged",
     "terms_of",
     "terms_used",
     "to_sql",
+    "to_text",
     "unknown_texts",
 ]
 
 _EXACT_DOUBLE = 2**53
+_SHOWN = 100
+"""So many values of a list are shown."""
 _SQL_TYPES = {
     Kind.BOOL: "BOOLEAN",
     Kind.FLOAT: "FLOAT",
@@ -85,7 +89,7 @@ def columns_of(node: Predicate | Scalar) -> list[Column]:
         here = stack.pop()
         if isinstance(here, Column):
             found[here] = None
-        stack.extend(reversed(children_of(here)))
+        stack.extend([here.operand] if isinstance(here, In) else reversed(children_of(here)))
     return list(found)
 
 
@@ -93,7 +97,21 @@ def unknown_texts(node: Predicate | Scalar) -> list[str]:
     """The SQL texts of the conditions that cannot be judged."""
     if isinstance(node, Unknown):
         return [node.text]
+    if isinstance(node, In):
+        return unknown_texts(node.operand)
     return [text for child in children_of(node) for text in unknown_texts(child)]
+
+
+def depends_on_zone(node: Predicate | Scalar) -> bool:
+    """Whether a cast in it is another in another session zone: between a timestamp and a date, local time or text.
+
+    A filter that Spark prints does not tell the zone of its casts.
+    """
+    if isinstance(node, Cast):
+        kinds = {kind_of(node.operand.type), kind_of(node.type)}
+        if Kind.TIMESTAMP in kinds and kinds & {Kind.DATE, Kind.LOCAL, Kind.STRING}:
+            return True
+    return any(depends_on_zone(child) for child in children_of(node))
 
 
 def terms_used(predicate: Predicate) -> dict[Column, list[str]]:
@@ -103,7 +121,7 @@ def terms_used(predicate: Predicate) -> dict[Column, list[str]]:
         if is_judged(term):
             for column in columns_of(term):
                 texts = found.setdefault(column, [])
-                if (text := to_sql(term)) not in texts:
+                if (text := to_text(term)) not in texts:
                     texts.append(text)
     return found
 
@@ -237,6 +255,22 @@ def to_sql(node: Predicate | Scalar) -> str:
         escape = "" if node.escape == "\\" else f" ESCAPE {_quoted(node.escape)}"
         return f"{_inner(node.operand)} LIKE {_quoted(node.pattern)}{escape}"
     return _scalar_sql(node)
+
+
+def to_text(node: Predicate) -> str:
+    """SQL as plans show it: long lists of values are cut short, so it is not to be read back."""
+    return to_sql(_shortened(node))
+
+
+def _shortened(node: Predicate) -> Predicate:
+    if isinstance(node, And | Or):
+        return type(node)(tuple(_shortened(operand) for operand in node.operands))
+    if isinstance(node, Not):
+        return Not(_shortened(node.operand))
+    if isinstance(node, In) and len(node.values) > _SHOWN:
+        first = ", ".join(to_sql(value) for value in node.values[:3])
+        return Unknown(f"{_inner(node.operand)} IN ({first}, … {len(node.values) - 3:,} more)")
+    return node
 
 
 def _scalar_sql(node: Scalar) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "ColumnStatsBuilder",
     "FileBounds",
     "bound_array",
+    "bounds_hold",
     "bounds_of_files",
     "indexable_columns",
     "merge_stats",
@@ -125,14 +126,22 @@ class ColumnStatsBuilder:
             known = self._high.get(name)
             self._high[name] = high if known is None or _before(known, high) else known
 
-    def finish(self, column_bytes: Mapping[str, tuple[int, int]] | None = None) -> list[ColumnStat]:
-        """Stats of each column; none at all for a file without rows, which has no record."""
+    def finish(
+        self, column_bytes: Mapping[str, tuple[int, int]] | None = None, *, widened: bool = True
+    ) -> list[ColumnStat]:
+        """Stats of each column; none at all for a file without rows, which has no record.
+
+        Args:
+            column_bytes: sizes by column.
+            widened: bounds as they are stored; else the values themselves.
+        """
         if not self._rows:
             return []
         sizes = column_bytes or {}
         stats = []
         for name in self._columns:
-            low, high = _widen(name, self._low.get(name), self._high.get(name))
+            low, high = self._low.get(name), self._high.get(name)
+            low, high = _widen(name, low, high) if widened else (low, high)
             packed, plain = sizes.get(name, (0, 0))
             stats.append(
                 ColumnStat(
@@ -308,6 +317,15 @@ def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
         return bool(payload["nullCount"] == 0) and all(isinstance(b, str) and is_order_safe(b) for b in bounds)
     # ByteBuffer.compareTo takes bytes as signed.
     return not pa.types.is_binary(kind)
+
+
+def bounds_hold(stat: ColumnStat, exact: ColumnStat) -> bool:
+    """Whether the bounds of a stat enclose the values of which ``exact`` has the least and the greatest."""
+    if exact.all_null:
+        return True
+    if stat.minimum is None or stat.maximum is None:
+        return False
+    return not (_before(exact.minimum, stat.minimum) or _before(stat.maximum, exact.maximum))
 
 
 def merge_stats(column: str, stats: Sequence[ColumnStat]) -> ColumnStat:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.errors import IndexNotFoundError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, IndexNotFoundError, UnsupportedFeatureError
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.bitmap.figures import BitmapIndexStats, bitmap_index_stats, coverage_text
+from lakedex.index.bitmap.held import held_index
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.metadata.partitions import (
     BLOOM_FILTERS,
@@ -24,7 +27,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
 from lakedex.types import RECORD_KEY, size_text
 
-__all__ = ["IndexStats", "index_stats", "list_indexes"]
+__all__ = ["IndexStats", "index_stats", "list_indexes", "require_index"]
 
 _INDEXES = pa.schema(
     [
@@ -68,7 +71,10 @@ class IndexStats:
 
 
 def list_indexes(snapshot: Snapshot) -> pa.Table:
-    """Indexes of a table: name, kind, columns, ``complete`` or ``inflight``, and whether lakedex keeps it up."""
+    """Indexes of a table: name, kind, columns, state, and whether lakedex keeps it up.
+
+    The state is ``complete`` or ``inflight``; of a bitmap index also how many files are covered, or what is damaged.
+    """
     config = snapshot.config
     document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
     entries = document["indexDefinitions"]
@@ -83,23 +89,60 @@ def list_indexes(snapshot: Snapshot) -> pa.Table:
             columns = list((entries.get(name) or {}).get("sourceFields") or [])
         state = "complete" if name in config.metadata_partitions else "inflight"
         rows.append({"name": name, "using": kind, "columns": columns, "state": state, "maintained": name in SUPPORTED})
-    return pa.Table.from_pylist(rows, _INDEXES)
+    return pa.Table.from_pylist([*rows, *_bitmap_rows(snapshot)], _INDEXES)
 
 
-def index_stats(snapshot: Snapshot, name: str) -> IndexStats:
-    """Entries and coverage of an index.
+def _bitmap_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
+    try:
+        definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    except CorruptFileError as error:
+        return [{"name": "?", "using": "bitmap", "columns": [], "state": f"damaged: {error}", "maintained": False}]
+    try:
+        held = held_index(snapshot)
+        damage = ""
+    except CorruptFileError as error:
+        held, damage = None, f"damaged: {error}"
+    return [
+        {
+            "name": name,
+            "using": "bitmap",
+            "columns": list(definition.columns),
+            "state": coverage_text(held, snapshot, definition.columns) if held is not None else damage,
+            "maintained": True,
+        }
+        for name, definition in sorted(definitions.items())
+    ]
+
+
+def require_index(snapshot: Snapshot, name: str) -> None:
+    """Refuse a name that is no index of the metadata table whose records lakedex reads.
 
     Raises:
         IndexNotFoundError: the table does not have it.
         UnsupportedFeatureError: an index whose records lakedex does not read.
     """
     if name == FILES.name or not snapshot.metadata.has(name):
-        present = ", ".join(sorted(snapshot.config.metadata_partitions - {FILES.name})) or "none"
+        bitmaps = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        present = ", ".join(sorted({*snapshot.config.metadata_partitions, *bitmaps} - {FILES.name})) or "none"
         raise IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}; it has {present}", index=name)
     if name not in SUPPORTED:
         raise UnsupportedFeatureError(
             f"{snapshot.base_path}: lakedex does not read the index {name!r}", feature=f"index {name}"
         )
+
+
+def index_stats(snapshot: Snapshot, name: str) -> IndexStats | BitmapIndexStats:
+    """Entries and coverage of an index.
+
+    Raises:
+        IndexNotFoundError: the table does not have it.
+        UnsupportedFeatureError: an index whose records lakedex does not read.
+        CorruptFileError: definitions or the manifest of a bitmap index are damaged.
+    """
+    definition = read_bitmap_definitions(snapshot.storage, snapshot.base_path).get(name)
+    if definition is not None:
+        return bitmap_index_stats(snapshot, definition)
+    require_index(snapshot, name)
     wanted = _wanted_keys(snapshot, name)
     records = snapshot.metadata.scan(name)
     live = {key for key, record in records.items() if not is_deleted(record)}

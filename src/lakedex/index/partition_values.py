@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from lakedex.metadata.file_view import FileView
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.types import PARTITION_PATH
 
-__all__ = ["PartitionValues"]
+__all__ = ["PartitionValues", "partition_bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,29 @@ class PartitionValues:
         columns = _columns(snapshot, view)
         keep = prune(predicate, lambda column: columns.get(column.name), len(view.table.partitions))
         return Verdict(keep=keep[view.table.partition_of[rows]], terms=used)
+
+
+def partition_bounds(snapshot: Snapshot, columns: Collection[str], rows: Rows) -> dict[str, ColumnBounds]:
+    """Bounds of those columns whose values the partition paths of slices tell.
+
+    Args:
+        snapshot: the table.
+        columns: names.
+        rows: rows of the snapshot's view.
+    """
+    config = snapshot.config
+    if not config.partition_fields or not config.folders_are_values:
+        return {}
+    view = snapshot.view()
+    places = view.table.partition_of[rows]
+    taken = pa.array(places)
+    return {
+        name: ColumnBounds(
+            found.minimum.take(taken), found.maximum.take(taken), found.null_count[places], found.row_count[places]
+        )
+        for name, found in _columns(snapshot, view).items()
+        if name in columns
+    }
 
 
 @dataclass(slots=True, eq=False)

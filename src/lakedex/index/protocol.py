@@ -6,8 +6,8 @@ nothing is said about a file that was not looked at; and what could not be used 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lakedex.expr import is_judged, terms_used
 from lakedex.expr.nodes import Column, Predicate
+from lakedex.index.bitmap.selection import RowSelection
 from lakedex.metadata.snapshot import Snapshot
 
 __all__ = ["Mask", "PruningIndex", "Rows", "Unused", "Verdict", "terms_on", "unjudged"]
@@ -30,8 +31,8 @@ class Unused:
 
     Attributes:
         index: its name, or ``all indexes``.
-        reason: ``no index``, ``no entry``, ``type``, ``function``, ``key generator``, ``other instant``,
-            ``switched off``.
+        reason: ``no index``, ``no entry``, ``no term``, ``type``, ``function``, ``key generator``, ``other instant``,
+            ``switched off``, ``damaged``.
         detail: the reason as a sentence.
         column: the column concerned; empty for the index as a whole.
     """
@@ -54,12 +55,14 @@ class Verdict:
         terms: conditions that it judged, as SQL text.
         note: what else is worth knowing.
         unused: what it could not use, and why.
+        selections: of kept rows of the view, the rows of their base files that may match, where the index knows them.
     """
 
     keep: Mask | None = None
     terms: tuple[str, ...] = ()
     note: str = ""
     unused: tuple[Unused, ...] = ()
+    selections: Mapping[int, RowSelection] = field(default_factory=dict)
 
 
 class PruningIndex(Protocol):

@@ -34,6 +34,7 @@ __all__ = [
     "BaseFileSummary",
     "BaseFileWriter",
     "Footer",
+    "group_span",
     "iter_base_file",
     "open_parquet",
     "parquet_columns",
@@ -75,7 +76,10 @@ class BaseFileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseFileSummary:
-    """What was written. Sizes in bytes; ``column_bytes`` is top-level column → (compressed, uncompressed)."""
+    """What was written. Sizes in bytes.
+
+    ``column_bytes`` is top-level column → (compressed, uncompressed), ``row_groups`` are (rows, first byte, bytes).
+    """
 
     size: int
     rows: int
@@ -84,6 +88,7 @@ class BaseFileSummary:
     min_key: str | None
     max_key: str | None
     column_bytes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    row_groups: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +188,7 @@ class BaseFileWriter:
             min_key=low,
             max_key=high,
             column_bytes=_column_bytes(self._collected),
+            row_groups=tuple(_row_groups(self._collected)),
         )
 
     def abort(self) -> None:
@@ -224,6 +230,20 @@ def _column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, 
                 packed, plain = sizes.get(name, (0, 0))
                 sizes[name] = (packed + column.total_compressed_size, plain + column.total_uncompressed_size)
     return sizes
+
+
+def group_span(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """First byte of a row group in its file, and how many bytes its column chunks take."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    starts = [min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset) for chunk in chunks]
+    return int(min(starts)), sum(int(chunk.total_compressed_size) for chunk in chunks)
+
+
+def _row_groups(collected: Sequence[pq.FileMetaData]) -> Iterator[tuple[int, int, int]]:
+    for metadata in collected:
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            yield (int(group.num_rows), *group_span(group))
 
 
 @contextmanager

@@ -58,9 +58,30 @@ class BaseFileReader:
         return int(self._metadata.num_row_groups)
 
     @property
+    def num_rows(self) -> int:
+        """Rows of the file."""
+        return int(self._metadata.num_rows)
+
+    @property
     def rows_per_group(self) -> list[int]:
         """Rows of each row group."""
         return [int(self._metadata.row_group(group).num_rows) for group in range(self.row_groups)]
+
+    @property
+    def group_spans(self) -> list[tuple[int, int]]:
+        """First byte of each row group in the file, and how many bytes its column chunks take.
+
+        The first byte is that of the first column: half of the bytes further lies the middle by which a reader of a
+        byte range chooses row groups (``ParquetMetadataConverter.filterFileMetaDataByMidpoint``).
+        """
+        spans = []
+        for number in range(self.row_groups):
+            group = self._metadata.row_group(number)
+            chunks = [group.column(index) for index in range(group.num_columns)]
+            first = chunks[0]
+            start = min(first.data_page_offset, first.dictionary_page_offset or first.data_page_offset)
+            spans.append((int(start), sum(int(chunk.total_compressed_size) for chunk in chunks)))
+        return spans
 
     def stats(self, path: Sequence[str]) -> LeafStats | None:
         """Statistics of a column, or of a field inside struct columns; None where there can be none."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 from lakedex.codec.hfile import HFileReader
 from lakedex.io.storage import Storage
 from lakedex.metadata.file_view import FileView
@@ -22,6 +25,9 @@ class MetadataCache:
 
     Files never change, so an opened one stays true; the oldest ones go first. Views are kept for the newest state and
     a few points in time.
+
+    Attributes:
+        held: what layers above keep of files that never change, by name. Take :attr:`lock` to look one up.
     """
 
     def __init__(self, limit: int = 4096) -> None:
@@ -29,6 +35,8 @@ class MetadataCache:
         self._open: dict[str, HFileReader | MetadataLogFile] = {}
         self._views: dict[Moment, FileView] = {}
         self._timelines: dict[str, Timeline] = {}
+        self.held: dict[str, Any] = {}
+        self.lock = threading.RLock()
 
     def view(self, moment: Moment) -> FileView | None:
         """The last view of a moment: a point in time (None for now), and whether log files count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.expr.test_oracle import TYPES
 
+from bitmap_samples import ByHand
 from lakedex import Table
 from lakedex.expr import parse_predicate
 from lakedex.expr.terms import unknown_texts
@@ -43,6 +45,10 @@ def build(folder: Path, settings: str, columns: str, files: tuple[str, ...]) -> 
     partition_by = given["partition_by"].split(",") if "partition_by" in given else ()
     Table.create(None, path, pa.schema(kinds), record_key="id", partition_by=partition_by, options=options)
     listed = properties(path)["hoodie.table.metadata.partitions"].split(",")
+    index = None
+    if "bitmap" in given:
+        cap = int(given.get("cap", "10000"))
+        index = ByHand(Table.open(path), dict.fromkeys(given["bitmap"].split(","), cap))
     names: dict[str, str] = {}
     for line in files:
         name, *parts = line.split(" | ")
@@ -53,10 +59,13 @@ def build(folder: Path, settings: str, columns: str, files: tuple[str, ...]) -> 
         rows = {
             part.split(" ", 1)[0]: json.loads(part.split(" ", 1)[1]) for part in parts if not part.startswith("unseen=")
         }
-        Table.open(path, options=options).insert(pa.table({c: typed(v, kinds[c]) for c, v in rows.items()}))
+        with nullcontext() if index is None else index.hidden():
+            Table.open(path, options=options).insert(pa.table({c: typed(v, kinds[c]) for c, v in rows.items()}))
         set_properties(path, {"hoodie.table.metadata.partitions": ",".join(listed)})
         (new,) = set(Table.open(path).scan().plan().files_kept) - names.keys()
         names[new] = name
+        if index is not None and "bitmap" not in unseen:
+            index.cover([base for base in index.base_files() if base.name == new])
     return Table.open(path), names
 
 
@@ -89,4 +98,4 @@ def test_files_dropped_by_each_index(case: Case, folder: Path) -> None:
 
 def test_each_index_has_cases_and_so_have_all_together() -> None:
     tables = {case.heads["index"] for case in CASES}
-    assert tables == {"partition", "partition_stats", "column_stats", "bloom_filters", "all"}
+    assert tables == {"partition", "partition_stats", "column_stats", "bloom_filters", "bitmap", "all"}

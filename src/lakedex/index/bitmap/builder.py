@@ -1,0 +1,237 @@
+"""Bitmaps of one base file, made in the pass that writes or reads it.
+
+A position is a row's ordinal in its base file. What comes out depends on the rows alone, not on how they were cut into
+batches.
+
+Memory: two bytes a row and column, and some 100 bytes for each distinct value and 65,536 rows; a column that goes past
+the cap is given up at once and what it held is freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from lakedex.codec.roaring import bitmap_of, serialize_bitmap
+from lakedex.errors import InvalidInputError
+from lakedex.expr.compute import column_values
+from lakedex.expr.nodes import Column
+from lakedex.index.bitmap.values import is_indexable, normal_values, type_text, value_texts
+
+__all__ = [
+    "INDEXED",
+    "MAX_VALUE_BYTES",
+    "NOT_INDEXED",
+    "BitmapsBuilder",
+    "ColumnBitmaps",
+    "FileBitmaps",
+    "RowGroup",
+    "column_of",
+]
+
+MAX_VALUE_BYTES = 1024
+"""A longer value's text does not become a key: the column is not indexed in that file."""
+
+INDEXED = "indexed"
+TOO_MANY = "too many distinct values"
+TOO_LONG = "a value of more than 1 KiB"
+NO_TEXT = "a type without texts"
+NOT_INDEXED = (TOO_MANY, TOO_LONG, NO_TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group of a base file: its rows, and where its column chunks begin and end in the file, in bytes."""
+
+    rows: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnBitmaps:
+    """One column of one base file.
+
+    Attributes:
+        column: name, or dotted path of a nested field.
+        state: :data:`INDEXED`, or why it is not.
+        kind: the type that the texts are of (:func:`~lakedex.index.bitmap.values.type_text`); empty if not indexed.
+        texts: distinct values in the order of their UTF-8 bytes, null left out.
+        cardinalities: rows of each value.
+        groups: row groups of the file that hold each value.
+        bitmaps: portable roaring bytes of each value.
+        nulls: rows with null.
+        null_groups: row groups that hold null.
+        null_bitmap: portable roaring bytes of their positions.
+    """
+
+    column: str
+    state: str
+    kind: str = ""
+    texts: tuple[str, ...] = ()
+    cardinalities: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+    bitmaps: tuple[bytes, ...] = ()
+    nulls: int = 0
+    null_groups: int = 0
+    null_bitmap: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBitmaps:
+    """What a run says of one base file."""
+
+    partition: str
+    file_id: str
+    base_file: str
+    rows: int
+    row_groups: tuple[RowGroup, ...]
+    columns: tuple[ColumnBitmaps, ...]
+
+    @property
+    def size(self) -> int:
+        """About the bytes that it takes."""
+        return 200 + sum(
+            sum(map(len, column.bitmaps)) + len(column.null_bitmap) + sum(len(text) + 150 for text in column.texts)
+            for column in self.columns
+        )
+
+
+def column_of(name: str, schema: pa.Schema) -> Column:
+    """The column of a name, else the nested field of a dotted path.
+
+    Raises:
+        InvalidInputError: the schema has neither.
+    """
+    if name in schema.names:
+        return Column((name,), schema.field(name).type)
+    path = tuple(name.split("."))
+    here: Any = schema
+    for part in path:
+        position = here.get_field_index(part) if isinstance(here, pa.Schema | pa.StructType) else -1
+        if position < 0:
+            names = ", ".join(schema.names)
+            raise InvalidInputError(f"there is no column {name!r}: {names}", column=name)
+        here = here.field(position).type
+    return Column(path, here)
+
+
+@dataclass(slots=True)
+class _Values:
+    """A column's values so far, by their text, and the rows of each."""
+
+    column: Column
+    limit: int
+    state: str = INDEXED
+    rows: dict[str | None, BitMap] = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch, first: int) -> None:
+        if self.state != INDEXED or not batch.num_rows:
+            return
+        encoded = pc.dictionary_encode(normal_values(column_values(self.column, batch)), null_encoding="encode")
+        # Of more values than these, null among them, one is surely too many.
+        texts = value_texts(encoded.dictionary.slice(0, self.limit + 2))
+        is_long = (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES
+        if is_long or len(texts) + len(self.rows) > self.limit:
+            self._give_up_at_first(texts)
+            if self.state != INDEXED:
+                return
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(texts))).tolist()
+        positions = order.astype(np.uint32) + np.uint32(first)
+        start = 0
+        for text, end in zip(texts.to_pylist(), ends, strict=True):
+            found = bitmap_of(positions[start:end])
+            known = self.rows.get(text)
+            if known is None:
+                self.rows[text] = found
+            else:
+                known |= found
+            start = end
+
+    def _give_up_at_first(self, texts: pa.Array) -> None:
+        """Give up for the first value that is one too many or too long, so that it is the same however rows come."""
+        known = self.rows.keys() - {None}
+        for text in texts.to_pylist():
+            if text is None:
+                continue
+            if len(text.encode()) > MAX_VALUE_BYTES:
+                self._give_up(TOO_LONG)
+                return
+            known.add(text)
+            if len(known) > self.limit:
+                self._give_up(TOO_MANY)
+                return
+
+    def _give_up(self, why: str) -> None:
+        self.state = why
+        self.rows = {}
+
+    def finish(self, name: str, ends: Sequence[int]) -> ColumnBitmaps:
+        if self.state != INDEXED:
+            return ColumnBitmaps(column=name, state=self.state)
+        null = self.rows.pop(None, None)
+        known = sorted(self.rows.items(), key=lambda item: str(item[0]).encode())
+        return ColumnBitmaps(
+            column=name,
+            state=INDEXED,
+            kind=type_text(self.column.type),
+            texts=tuple(str(text) for text, _ in known),
+            cardinalities=tuple(len(rows) for _, rows in known),
+            groups=tuple(groups_with(rows, ends) for _, rows in known),
+            bitmaps=tuple(serialize_bitmap(rows) for _, rows in known),
+            nulls=0 if null is None else len(null),
+            null_groups=0 if null is None else groups_with(null, ends),
+            null_bitmap=b"" if null is None else serialize_bitmap(null),
+        )
+
+
+class BitmapsBuilder:
+    """Collects the bitmaps of some columns over the rows of one base file."""
+
+    def __init__(self, columns: Mapping[str, int], schema: pa.Schema) -> None:
+        """Begin a file.
+
+        Args:
+            columns: names or dotted paths, and for each how many distinct values it may have.
+            schema: of the batches to come.
+        """
+        self._values = {name: _start(name, limit, schema) for name, limit in columns.items()}
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows of the file."""
+        for values in self._values.values():
+            values.add(batch, self.rows)
+        self.rows += batch.num_rows
+
+    def finish(self, row_groups: Sequence[RowGroup]) -> tuple[ColumnBitmaps, ...]:
+        """What was found, a column each.
+
+        Raises:
+            InvalidInputError: the row groups are not of the rows that were given.
+        """
+        ends = list(accumulate(group.rows for group in row_groups))
+        if (ends[-1] if ends else 0) != self.rows:
+            raise InvalidInputError(f"row groups of {ends[-1] if ends else 0} rows for a file of {self.rows}")
+        return tuple(values.finish(name, ends) for name, values in self._values.items())
+
+
+def groups_with(rows: BitMap, ends: Sequence[int]) -> int:
+    """In how many of the row groups that end before ``ends`` a position lies."""
+    if len(ends) <= 1:
+        return int(len(rows) > 0)
+    return sum(rows.range_cardinality(start, end) > 0 for start, end in zip((0, *ends), ends, strict=False))
+
+
+def _start(name: str, limit: int, schema: pa.Schema) -> _Values:
+    column = column_of(name, schema)
+    return _Values(column, limit, INDEXED if is_indexable(column.type) else NO_TEXT)

@@ -1,0 +1,225 @@
+"""How many rows of each file make a condition true, false or null, as far as numbers of rows tell.
+
+Every answer is a lower and an upper bound per file. For a term both are the same: coverage has the rows of each value.
+For ``a AND b`` they need not be: between none and all of the fewer rows may match. A file is ruled out where at most no
+row is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakedex.expr.nodes import Literal, Predicate
+from lakedex.index.bitmap.blocks import IS_INDEXED
+from lakedex.index.bitmap.condition import (
+    FALSE,
+    TRUE,
+    UNDECIDED,
+    Condition,
+    IsUnknown,
+    Joined,
+    Negated,
+    Open,
+    Term,
+    judge_values,
+)
+from lakedex.index.bitmap.coverage import ColumnCoverage, Coverage, Numbers
+
+__all__ = ["BoundsJudge", "CountJudge", "Counts", "TermCounts", "exact_rows"]
+
+Mask = npt.NDArray[np.bool_]
+BoundsJudge = Callable[[Predicate], tuple[Mask, Mask, Mask] | None]
+"""Whether a condition may be true, false, null in each file, from other indexes; None for nothing."""
+
+UNKNOWN_ROWS = 1 << 40
+"""Rows of a file that nothing is known of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Bounds of the rows for which a condition is true, false and null, an entry a file.
+
+    ``share`` is the expected share of rows for which it is true if columns do not depend on each other, and ``groups``
+    the expected number of row groups with such a row, at most all of them.
+    """
+
+    true: tuple[Numbers, Numbers]
+    false: tuple[Numbers, Numbers]
+    null: tuple[Numbers, Numbers]
+    share: npt.NDArray[np.float64]
+    groups: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TermCounts:
+    """A term in the files asked about.
+
+    Attributes:
+        of_value: what the term is for each value of the column, the last one for null; None where that cannot be said.
+        known: files for which coverage answers the term.
+        counts: rows false, true and null, a line each; 0 where not known.
+        groups: row groups with a row for which it is true.
+        records: bitmaps that tell its rows: of the values of all answers but the one that most values have.
+    """
+
+    of_value: npt.NDArray[np.int8] | None
+    known: Mask
+    counts: Numbers
+    groups: Numbers
+    records: Numbers
+
+
+class CountJudge:
+    """One pass over a condition for some files."""
+
+    def __init__(
+        self,
+        coverage: Coverage,
+        files: Numbers,
+        groups: Numbers,
+        bounds: BoundsJudge = lambda predicate: None,
+    ) -> None:
+        """Ask about files.
+
+        Args:
+            coverage: what the runs say; its lock is held.
+            files: a file number each, negative for a file that no run speaks of.
+            groups: how many row groups each has, 1 where it is not known.
+            bounds: what other indexes say of conditions that bitmaps do not answer.
+        """
+        self._coverage, self._files, self._bounds = coverage, files, bounds
+        covered = files >= 0
+        self.rows = np.where(covered, coverage.rows[np.maximum(files, 0)] if len(coverage.rows) else 0, UNKNOWN_ROWS)
+        self._all = groups.astype(np.float64)
+        self.terms: dict[Term, TermCounts] = {}
+
+    def judge(self, condition: Condition) -> Counts:
+        """The numbers for a condition."""
+        if isinstance(condition, Term):
+            return self._term(condition)
+        if isinstance(condition, Joined):
+            return self._joined(condition)
+        if isinstance(condition, Negated):
+            inner = self.judge(condition.part)
+            return Counts(inner.false, inner.true, inner.null, np.clip(1 - inner.share, 0, 1), self._all)
+        if isinstance(condition, IsUnknown):
+            inner = self.judge(condition.part)
+            none = np.zeros_like(self.rows)
+            false = (self.rows - inner.null[1], self.rows - inner.null[0])
+            return Counts(inner.null, false, (none, none), np.ones(len(self.rows)), self._all)
+        return self._open(condition)
+
+    def _open(self, condition: Open) -> Counts:
+        none = np.zeros_like(self.rows)
+        if isinstance(condition.predicate, Literal):
+            value = condition.predicate.value
+            true, false, null = ((self.rows, self.rows) if value is v else (none, none) for v in (True, False, None))
+            return Counts(true, false, null, np.full(len(none), float(value is True)), self._all)
+        said = self._bounds(condition.predicate)
+        yes = np.ones(len(none), np.bool_)
+        masks = (yes, yes, yes) if said is None else said
+        # Where it can only be one of the three, all rows are that one.
+        sure = np.sum(masks, axis=0) == 1
+        true, false, null = ((np.where(mask & sure, self.rows, 0), np.where(mask, self.rows, 0)) for mask in masks)
+        return Counts(true, false, null, np.where(masks[0], 1.0, 0.0), np.where(masks[0], self._all, 0.0))
+
+    def _term(self, term: Term) -> Counts:
+        found = self.terms.get(term)
+        if found is None:
+            found = self.terms[term] = self._count(term)
+        upper = np.where(found.known, found.counts, self.rows)
+        false, true, null = ((np.where(found.known, found.counts[at], 0), upper[at]) for at in (FALSE, TRUE, UNDECIDED))
+        share = np.where(found.known, found.counts[TRUE] / np.maximum(self.rows, 1), 1.0)
+        return Counts(true, false, null, share, np.where(found.known, found.groups, self._all))
+
+    def _count(self, term: Term) -> TermCounts:
+        """Rows of each file for which a term is true, false and null: sums over the file's values."""
+        files = self._files
+        none = np.zeros((3, len(files)), np.int64)
+        nothing = TermCounts(None, np.zeros(len(files), np.bool_), none, none[0], none[0])
+        column = self._coverage.column(term.column.name)
+        if not len(column.states):
+            return nothing
+        values, good = column.typed(term.column.name, term.column.type)
+        of_value = judge_values(term, values)
+        if of_value is None:
+            return nothing
+        entries = np.where(files >= 0, column.entry_of[np.maximum(files, 0)], -1)
+        at = np.maximum(entries, 0)
+        known = (entries >= 0) & (column.states[at] == IS_INDEXED)
+        counts, groups, values = _answers(column, of_value)
+        counts, values = counts[:, at], values[:, at]
+        counts[of_value[-1]] += column.nulls[at]
+        values[of_value[-1]] += column.nulls[at] > 0
+        groups = groups[at] + (column.null_groups[at] if of_value[-1] == TRUE else 0)
+        # Rows that are not accounted for, or values that the column's type cannot have now: nothing is believed.
+        known &= column.totals[at] + column.nulls[at] == self.rows
+        if not good.all():
+            known &= np.bincount(column.owners, weights=~good[column.codes], minlength=len(column.states))[at] == 0
+        groups = np.minimum(groups, self._all).astype(np.int64)
+        records = values.sum(axis=0) - values.max(axis=0)
+        return TermCounts(of_value, known, np.where(known, counts, 0), groups, records)
+
+    def _joined(self, condition: Joined) -> Counts:
+        result: Counts | None = None
+        for part in condition.parts:
+            one = self.judge(part)
+            if not condition.every:
+                one = _swapped(one)
+            result = one if result is None else self._both(result, one)
+        if result is None:
+            return self._open(Open(Literal(condition.every, pa.bool_())))
+        groups = self._groups(condition, result)
+        result = result if condition.every else _swapped(result)
+        return Counts(result.true, result.false, result.null, result.share, groups)
+
+    def _both(self, a: Counts, b: Counts) -> Counts:
+        rows, zero = self.rows, np.int64(0)
+        true = (np.maximum(a.true[0] + b.true[0] - rows, zero), np.minimum(a.true[1], b.true[1]))
+        false = (np.maximum(a.false[0], b.false[0]), np.minimum(a.false[1] + b.false[1], rows))
+        null = (np.maximum(rows - true[1] - false[1], zero), np.maximum(rows - true[0] - false[0], zero))
+        null = (null[0], np.minimum(null[1], a.null[1] + b.null[1]))
+        return Counts(true, false, null, a.share * b.share, np.minimum(a.groups, b.groups))
+
+    def _groups(self, condition: Joined, result: Counts) -> npt.NDArray[np.float64]:
+        if condition.every:
+            return result.groups
+        total = sum((self.judge(part).groups for part in condition.parts), np.zeros(len(self.rows)))
+        return np.minimum(total, self._all)
+
+
+def _swapped(counts: Counts) -> Counts:
+    return Counts(counts.false, counts.true, counts.null, 1 - counts.share, counts.groups)
+
+
+def _answers(column: ColumnCoverage, of_value: npt.NDArray[np.int8]) -> tuple[Numbers, Numbers, Numbers]:
+    """Per entry, without its nulls: rows false, true and null, a line each; row groups with a true one; values of each.
+
+    What is false is what is left, since a term is false for most values.
+    """
+    entries = len(column.states)
+    counts, values = np.zeros((2, 3, entries), np.int64)
+    groups = np.zeros(entries, np.int64)
+    judged = of_value[column.codes]
+    for answer in (TRUE, UNDECIDED):
+        found = np.flatnonzero(judged == answer)
+        owners = column.owners[found]
+        # Sums of fewer than 2 ** 53 rows are exact as floats.
+        counts[answer] = np.bincount(owners, weights=column.counts[found], minlength=entries)
+        values[answer] = np.bincount(owners, minlength=entries)
+        if answer == TRUE:
+            groups[:] = np.bincount(owners, weights=column.groups[found], minlength=entries)
+    counts[FALSE] = column.totals - counts[TRUE] - counts[UNDECIDED]
+    values[FALSE] = column.sizes - values[TRUE] - values[UNDECIDED]
+    return counts, groups, values
+
+
+def exact_rows(counts: Counts) -> Mask:
+    """Files in which the number of rows that match is known."""
+    exact: Mask = counts.true[0] == counts.true[1]
+    return exact

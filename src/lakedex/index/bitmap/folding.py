@@ -1,0 +1,257 @@
+"""Folding: many runs become few, so that a table after a thousand small commits reads as after one.
+
+Tiers by size: the newest runs are put together as long as the next older one is not larger than twice what is together
+already, or all is small. So a record is copied some log2 times, and there are about as many runs.
+ A fold leaves out what speaks of other than the current base files.
+
+Memory: the bitmaps of one shard, packed; a shard is a share of the columns and files, about ``SHARD_BYTES``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
+from lakedex.codec.hfile import HFileReader, write_hfile
+from lakedex.index.bitmap.blocks import COLUMN_SCHEMA, FILES_SCHEMA, NO_ENTRY, decode_block, encode_block
+from lakedex.index.bitmap.coverage import read_files_block, run_records
+from lakedex.index.bitmap.keys import (
+    bitmap_key,
+    coverage_key,
+    coverage_prefix,
+    files_key,
+)
+from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, RunFolder, bitmap_folder
+from lakedex.io.storage import Storage
+from lakedex.metadata.log_file import open_hfile
+
+__all__ = ["FoldShard", "runs_to_fold", "shards"]
+
+FOLD_AT = 4
+"""So many runs are put together at least."""
+SMALL = 4 * 1024 * 1024
+"""Runs up to this size together are always put together, in bytes."""
+SHARD_BYTES = 128 * 1024 * 1024
+
+
+def runs_to_fold(folder: RunFolder, is_settled: Callable[[Run], bool]) -> list[Run]:
+    """The runs that the next fold takes, oldest first; none where it is not yet time.
+
+    Args:
+        folder: the runs.
+        is_settled: whether a run's commit is decided; others stay as they are.
+    """
+    taken: list[Run] = []
+    total = 0
+    for run in reversed(folder.runs):
+        if not is_settled(run):
+            continue
+        if run.size > max(2 * total, SMALL):
+            break
+        taken.append(run)
+        total += run.size
+    return taken[::-1] if len(taken) >= FOLD_AT else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldShard:
+    """Task: one output of a fold. Same runs and base files give the same bytes.
+
+    Attributes:
+        runs: what is put together, oldest first.
+        live: names of the base files that still count.
+        columns: of these columns.
+        part, parts: of the file groups that fall to number ``part`` of so many.
+    """
+
+    storage: Storage
+    base_path: str
+    runs: tuple[Run, ...]
+    live: frozenset[str]
+    columns: tuple[str, ...]
+    part: int = 0
+    parts: int = 1
+
+    def __call__(self, target: Run) -> Run:
+        """Write the output under the name of ``target``; a size of 0 where there is nothing to write."""
+        cells = self._cells()
+        if not cells:
+            return Run(target.instant, target.origin, target.number, 0)
+        content = write_hfile(cells, compression="gz", info={"schema": bitmap_schema_json().encode()})
+        path = f"{bitmap_folder(self.base_path)}/{target.name}"
+        self.storage.write(path, content)
+        return Run(target.instant, target.origin, target.number, len(content))
+
+    def _cells(self) -> list[tuple[bytes, bytes]]:
+        sources = [_Source.open(self.storage, self.base_path, run) for run in self.runs]
+        entries = {name: self._entries(name, sources) for name in self.columns}
+        files = sorted({key for found in entries.values() for key in found})
+        items: list[tuple[str, BitmapRecord]] = []
+        kept: list[tuple[bytes, bytes]] = []
+        for block, start in enumerate(range(0, len(files), FILES_PER_BLOCK)):
+            own = files[start : start + FILES_PER_BLOCK]
+            items.append((files_key(block), BitmapRecord(coverage=encode_block(_files_table(own, entries, sources)))))
+            for name, found in entries.items():
+                table = _column_table(name, own, found, sources)
+                items.append((coverage_key(name, block), BitmapRecord(coverage=encode_block(table))))
+        for name, found in entries.items():
+            kept += _bitmap_cells(name, found, sources)
+        if not files:
+            return []
+        values = encode_bitmap_records(record for _, record in items)
+        return sorted([*zip((key.encode() for key, _ in items), values, strict=True), *kept])
+
+    def _entries(self, name: str, sources: Sequence[_Source]) -> dict[_FileKey, tuple[int, int, int]]:
+        """Newest entry of each live file for a column: (source, block, row)."""
+        found: dict[_FileKey, tuple[int, int, int]] = {}
+        for number in range(len(sources) - 1, -1, -1):
+            source = sources[number]
+            for block, table in source.column(name).items():
+                states = table.column("state").to_numpy()
+                for row in np.flatnonzero(states != NO_ENTRY).tolist():
+                    key = source.keys[block][row]
+                    if key[2] in self.live and zlib.crc32(key[1].encode()) % self.parts == self.part:
+                        found.setdefault(key, (number, block, row))
+        return found
+
+
+_FileKey = tuple[str, str, str]
+"""Partition, file id and name of a base file."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """A run that is read to be folded."""
+
+    path: str
+    reader: HFileReader
+    files: list[pa.Table]
+    keys: list[list[_FileKey]]
+    _columns: dict[str, dict[int, pa.Table]]
+
+    @classmethod
+    def open(cls, storage: Storage, base_path: str, run: Run) -> _Source:
+        path = f"{bitmap_folder(base_path)}/{run.name}"
+        reader = open_hfile(storage, path, run.size)
+        files = read_files_block(reader, path)
+        names = ("partition", "file_id", "base_file")
+        keys = [list(zip(*(table.column(name).to_pylist() for name in names), strict=True)) for table in files]
+        return cls(path, reader, files, keys, {})
+
+    def column(self, name: str) -> dict[int, pa.Table]:
+        """The column's blocks by number."""
+        if name not in self._columns:
+            cells = list(self.reader.scan(coverage_prefix(name).encode()))
+            records = run_records(self.reader, [value for _, value in cells], self.path)
+            self._columns[name] = {
+                int(key.decode().rsplit("$", 1)[1]): decode_block(record.coverage or b"", COLUMN_SCHEMA, self.path)
+                for (key, _), record in zip(cells, records, strict=True)
+            }
+        return self._columns[name]
+
+    def cells(self, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Cells of bitmaps, as they are where the run has this release's schema."""
+        found = self.reader.get_many(keys)
+        if self.reader.info.get("schema") == bitmap_schema_json().encode():
+            return found.items()
+        records = run_records(self.reader, list(found.values()), self.path)
+        return zip(found, encode_bitmap_records(records), strict=True)
+
+
+def _files_table(
+    own: Sequence[_FileKey],
+    entries: dict[str, dict[_FileKey, tuple[int, int, int]]],
+    sources: Sequence[_Source],
+) -> pa.Table:
+    places = [max(found[key] for found in entries.values() if key in found) for key in own]  # The newest source.
+    return _taken([(sources[number].files[block], row) for number, block, row in places], FILES_SCHEMA)
+
+
+def _column_table(
+    name: str, own: Sequence[_FileKey], found: dict[_FileKey, tuple[int, int, int]], sources: Sequence[_Source]
+) -> pa.Table:
+    places = [found.get(key) for key in own]
+    return _taken(
+        [(_NOTHING, 0) if p is None else (sources[p[0]].column(name)[p[1]], p[2]) for p in places], COLUMN_SCHEMA
+    )
+
+
+_NOTHING = pa.Table.from_pylist(
+    [{"state": NO_ENTRY, "kind": "", "nulls": 0, "texts": [], "counts": [], "groups": [], "null_groups": 0}],
+    COLUMN_SCHEMA,
+)
+
+
+def _taken(rows: Sequence[tuple[pa.Table, int]], schema: pa.Schema) -> pa.Table:
+    """Rows of several tables, in their order, with dictionaries of their own."""
+    tables = list({id(table): table for table, _ in rows}.values())
+    first, starts = 0, {}
+    for table in tables:
+        starts[id(table)] = first
+        first += table.num_rows
+    plain = pa.concat_tables([table.cast(_plain(schema)) for table in tables])
+    taken = plain.take(pa.array([starts[id(table)] + row for table, row in rows], pa.int64())).combine_chunks()
+    columns = [_encoded(column, field.type) for column, field in zip(taken.columns, schema, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return kind.value_type
+        return pa.list_(plain(kind.value_type)) if pa.types.is_list(kind) else kind
+
+    return pa.schema([field.with_type(plain(field.type)) for field in schema])
+
+
+def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    array = column.combine_chunks()
+    array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+    if pa.types.is_dictionary(kind):
+        return array.dictionary_encode()
+    if pa.types.is_list(kind) and pa.types.is_dictionary(kind.value_type):
+        return pa.ListArray.from_arrays(array.offsets, array.values.dictionary_encode())
+    return array
+
+
+def _bitmap_cells(
+    name: str, found: dict[_FileKey, tuple[int, int, int]], sources: Sequence[_Source]
+) -> list[tuple[bytes, bytes]]:
+    wanted: dict[int, list[bytes]] = {}
+    texts: dict[tuple[int, int], tuple[list[list[str]], list[int]]] = {}
+    for (partition, file_id, _), (number, block, row) in found.items():
+        if (number, block) not in texts:
+            table = sources[number].column(name)[block]
+            texts[number, block] = table.column("texts").to_pylist(), table.column("nulls").to_pylist()
+        own, nulls = texts[number, block]
+        keys = [bitmap_key(name, text, partition, file_id).encode() for text in own[row]]
+        if nulls[row]:
+            keys.append(bitmap_key(name, None, partition, file_id).encode())
+        wanted.setdefault(number, []).extend(keys)
+    return [cell for number, keys in wanted.items() for cell in sources[number].cells(keys)]
+
+
+def shards(
+    storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str], columns: Collection[str]
+) -> list[FoldShard]:
+    """The tasks of a fold: one for all of a small index, else one or more a column. Others' columns are left out."""
+    total = sum(run.size for run in runs)
+    common = (storage, base_path, tuple(runs), frozenset(live))
+    if total <= SHARD_BYTES:
+        return [_shard(common, tuple(sorted(columns)), 0, 1)]
+    parts = max(1, -(-total // (SHARD_BYTES * max(len(columns), 1))))
+    return [_shard(common, (name,), part, parts) for name in sorted(columns) for part in range(parts)]
+
+
+def _shard(
+    common: tuple[Storage, str, tuple[Run, ...], frozenset[str]], columns: tuple[str, ...], part: int, parts: int
+) -> FoldShard:
+    storage, base_path, runs, live = common
+    return FoldShard(
+        storage=storage, base_path=base_path, runs=runs, live=live, columns=columns, part=part, parts=parts
+    )

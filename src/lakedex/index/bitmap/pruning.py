@@ -1,0 +1,275 @@
+"""Pruning by bitmaps: files by numbers of rows, then, where that pays, by the rows themselves.
+
+Coverage says how many rows of a file have each value, so most files are decided without a bitmap. Where a file is left
+over because several conditions might meet in it, its bitmaps are read if the forecast says that this saves more bytes
+of data than it costs: the file may turn out empty, or row groups of it. Columns are taken as independent for that, and
+nothing but coverage is asked.
+
+Memory: bitmaps of one batch of files, and the selected rows of the files that are left: up to ``MAX_FETCH`` together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from lakedex.errors import CorruptFileError
+from lakedex.expr import columns_of, judge, to_text
+from lakedex.expr.nodes import Predicate
+from lakedex.index.bitmap.builder import RowGroup
+from lakedex.index.bitmap.condition import FALSE, TRUE, UNDECIDED, Condition, Term, divide, has_open_part, terms_in
+from lakedex.index.bitmap.counts import CountJudge, Counts
+from lakedex.index.bitmap.coverage import NULL, Coverage, Numbers
+from lakedex.index.bitmap.held import HeldIndex, held_index
+from lakedex.index.bitmap.selection import RowSelection
+from lakedex.index.bitmap.sets import RowSets, all_rows, row_sets
+from lakedex.index.protocol import Mask, Rows, Unused, Verdict
+from lakedex.index.stats_pruning import slice_bounds
+from lakedex.metadata.snapshot import Snapshot
+
+__all__ = ["RECORD_COST", "Bitmaps", "bitmap_cost", "fetch_rows"]
+
+MAX_FETCH = 64 * 1024 * 1024
+"""Bytes of bitmaps that one plan reads at most."""
+RECORD_COST = 2048
+"""Bytes of data that could be read in the time that one bitmap takes to look up and decode."""
+BYTES_PER_VALUE = 8
+"""Bytes of data that could be read in the time that a value takes to be decoded and compared."""
+BATCH_FILES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bitmaps:
+    """Prunes file slices, and with ``select`` also their rows.
+
+    Attributes:
+        select: whether who reads the files can leave out row groups and rows.
+        gated: False reads all bitmaps that could tell something, whatever that costs.
+        result: top-level columns that are read in any case; None for all. Of others, which only the condition names,
+            nothing is read where bitmaps answer it whole.
+    """
+
+    select: bool = False
+    gated: bool = True
+    result: frozenset[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """``bitmap``."""
+        return "bitmap"
+
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+        """Judge the slices by the values of their indexed columns."""
+        try:
+            held = held_index(snapshot)
+        except CorruptFileError as error:
+            detail = f"{error}; validate_index with repair=True mends it"
+            return Verdict(unused=(Unused(index=self.name, reason="damaged", detail=detail),))
+        if held is None:
+            return Verdict()
+        condition = divide(predicate, held.columns)
+        asked = terms_in(condition)
+        if not asked:
+            names = sorted({column.name for column in columns_of(predicate)})
+            detail = f"no condition on {', '.join(sorted(held.columns))}" + (
+                f" alone ({', '.join(names)})" if names else ""
+            )
+            return Verdict(unused=(Unused(index=self.name, reason="no term", detail=detail),))
+        with held.coverage.lock:
+            return _Plan(self, snapshot, held, condition, rows).verdict()
+
+
+@dataclass(slots=True)
+class _Plan:
+    """One condition over some slices."""
+
+    index: Bitmaps
+    snapshot: Snapshot
+    held: HeldIndex
+    condition: Condition
+    rows: Rows
+    files: Numbers = field(init=False)
+    judge: CountJudge = field(init=False)
+
+    def verdict(self) -> Verdict:
+        coverage = self.held.coverage
+        self.files = self.held.files(self.snapshot, self.rows)
+        self.judge = CountJudge(coverage, self.files, _groups(coverage, self.files), self._bounds)
+        counts = self.judge.judge(self.condition)
+        keep: Mask = counts.true[1] > 0
+        dropped = len(keep) - int(keep.sum())
+        fetch, skipped = self._worth_it(counts, keep)
+        selections: dict[int, RowSelection] = {}
+        for start in range(0, len(fetch), BATCH_FILES):
+            part = fetch[start : start + BATCH_FILES]
+            for place, selection in self._selected(part).items():
+                keep[place] = selection.count > 0
+                if selection.count and self.index.select:
+                    selections[int(self.rows[place])] = selection
+        terms = [term for term, found in self.judge.terms.items() if found.known.any()]
+        notes = [f"{dropped} by counts"] if dropped and len(fetch) else []
+        notes += self._note(fetch, skipped, keep, selections)
+        return Verdict(
+            keep=keep,
+            terms=tuple(dict.fromkeys(to_text(term.predicate) for term in terms)),
+            note=", ".join(notes),
+            unused=self._unused(),
+            selections=selections,
+        )
+
+    def _bounds(self, predicate: Predicate) -> tuple[Mask, Mask, Mask] | None:
+        """What column stats say of a condition that is not on an indexed column."""
+        columns = {column.name: column.type for column in columns_of(predicate)}
+        found = slice_bounds(self.snapshot, columns, self.rows) if columns else None
+        return None if found is None else judge(predicate, lambda column: found.get(column.name), len(self.rows))
+
+    # ------------------------------------------------------------------------------------------------ what it costs
+
+    def _worth_it(self, counts: Counts, keep: Mask) -> tuple[Numbers, int]:
+        """Places whose bitmaps are read, the most useful first; and how many were left because that does not pay."""
+        groups = _groups(self.held.coverage, self.files).astype(np.float64)
+        known = np.zeros(len(self.files), np.bool_)
+        cost = np.zeros(len(self.files))
+        for term, found in self.judge.terms.items():
+            known |= found.known
+            cost += np.where(found.known, bitmap_cost(self.judge, term), 0.0)
+        decided = (counts.true[0] == counts.true[1]) & (len(self.judge.terms) > 1)
+        all_rows_match = counts.true[0] == self.judge.rows
+        open_to_doubt = keep & known & ~all_rows_match & ~(decided & ~self.index.select)
+        if len(terms_in(self.condition)) == 1 and not self.index.select:
+            return np.empty(0, np.int64), 0
+        size = self.snapshot.view().table.sizes[self.rows].astype(np.float64)
+        expected = counts.share * self.judge.rows
+        empty = np.where(counts.true[0] > 0, 0.0, np.exp(-expected))
+        left = np.minimum(counts.groups, groups * -np.expm1(-expected / np.maximum(groups, 1)))
+        saved = size * (np.maximum(empty, 1 - left / groups) if self.index.select else empty)
+        saved += self._spared()
+        pays = saved > cost if self.index.gated else np.ones(len(size), np.bool_)
+        chosen = np.flatnonzero(open_to_doubt & pays)
+        chosen = chosen[np.argsort(cost[chosen] - saved[chosen], kind="stable")]
+        chosen = chosen[np.cumsum(cost[chosen]) <= MAX_FETCH]
+        return chosen, int(open_to_doubt.sum()) - len(chosen)
+
+    def _spared(self) -> npt.NDArray[np.float64]:
+        """About the bytes of columns that need not be read, since the condition is answered by bitmaps."""
+        nothing = np.zeros(len(self.files))
+        if not self.index.select or self.index.result is None or has_open_part(self.condition):
+            return nothing
+        names = {term.column.path[0] for term in self.judge.terms} - self.index.result
+        whole = np.logical_and.reduce([found.known for found in self.judge.terms.values()])
+        return np.where(whole, BYTES_PER_VALUE * float(len(names)) * self.judge.rows, nothing)
+
+    # -------------------------------------------------------------------------------------------------- rows
+
+    def _selected(self, places: Numbers) -> dict[int, RowSelection]:
+        """The rows of some files, those whose bitmaps could be read."""
+        coverage = self.held.coverage
+        terms = list(self.judge.terms.items())
+        found = {
+            term: fetch_rows(coverage, term, counted.of_value, self.files[places[counted.known[places]]])
+            for term, counted in terms
+            if counted.of_value is not None
+        }
+        selections = {}
+        for place in places.tolist():
+            number = int(self.files[place])
+            own = {term: rows[number] for term, rows in found.items() if number in rows}
+            if not own:
+                continue
+            item = coverage.files[number]
+            sets = row_sets(self.condition, item.rows, own)
+            groups = [RowGroup(*group) for group in item.groups]
+            selections[place] = RowSelection.of(sets.true, groups, is_exact=sets.is_exact)
+        return selections
+
+    # -------------------------------------------------------------------------------------------------- words
+
+    def _note(self, fetch: Numbers, skipped: int, keep: Mask, selections: Mapping[int, RowSelection]) -> list[str]:
+        notes = []
+        if len(fetch):
+            notes.append(f"bitmaps of {len(fetch)} files read")
+        if selections:
+            rows = sum(selection.count for selection in selections.values())
+            groups = sum(len(selection.groups) for selection in selections.values())
+            kept = sum(len(selection.kept_groups()) for selection in selections.values())
+            notes.append(f"{rows:,} row positions, {kept} of {groups} row groups in {len(selections)} files")
+        if skipped:
+            notes.append(f"bitmaps of {skipped} files not worth reading")
+        uncovered = int((self.files < 0).sum())
+        if uncovered:
+            notes.append(f"not known for {uncovered} files")
+        return notes
+
+    def _unused(self) -> tuple[Unused, ...]:
+        """Columns that are not indexed in some files."""
+        unused = []
+        for term, found in self.judge.terms.items():
+            missing = int(((self.files >= 0) & ~found.known).sum())
+            if missing:
+                detail = f"{term.column.name} is not indexed, or not known, in {missing} covered files"
+                unused.append(Unused(index=self.index.name, reason="no entry", detail=detail, column=term.column.name))
+        return tuple(unused)
+
+
+def _groups(coverage: Coverage, files: Numbers) -> Numbers:
+    """Row groups of each file; 1 where they are not known."""
+    if not len(coverage.groups):
+        return np.ones(len(files), np.int64)
+    return np.where(files >= 0, np.maximum(coverage.groups[np.maximum(files, 0)], 1), 1)
+
+
+def bitmap_cost(judge: CountJudge, term: Term) -> npt.NDArray[np.float64]:
+    """About the bytes of a term's bitmaps in each file: base64 of at most 2 bytes a row or a bit a row."""
+    found = judge.terms[term]
+    smaller = found.counts.sum(axis=0) - found.counts.max(axis=0)
+    size = np.minimum(2.0 * smaller, found.records * judge.rows / 8.0) * 4 / 3
+    return np.asarray(size + RECORD_COST * found.records, np.float64)
+
+
+def fetch_rows(coverage: Coverage, term: Term, of_value: npt.NDArray[np.int8], files: Numbers) -> dict[int, RowSets]:
+    """The rows of a term in some files, by file number; a file whose bitmaps are not all there is left out.
+
+    Two of the three sets are read, those of the fewest values; the third is what is left of the file's rows.
+    """
+    column = coverage.column(term.column.name)
+    wanted: dict[int, list[int]] = {}
+    classes: dict[int, dict[int, list[int]]] = {}
+    for number in files.tolist():
+        entry = int(column.entry_of[number])
+        span = slice(int(column.starts[entry]), int(column.starts[entry] + column.sizes[entry]))
+        codes = column.codes[span]
+        judged = of_value[codes]
+        values = np.bincount(judged, minlength=3)
+        weights = np.bincount(judged, weights=column.counts[span], minlength=3)
+        nulls = int(column.nulls[entry])
+        values[of_value[-1]] += nulls > 0
+        weights[of_value[-1]] += nulls
+        largest = max((FALSE, TRUE, UNDECIDED), key=lambda answer: (values[answer], weights[answer]))
+        own = {answer: codes[judged == answer].tolist() for answer in (FALSE, TRUE, UNDECIDED) if answer != largest}
+        if nulls and of_value[-1] != largest:
+            own[int(of_value[-1])].append(NULL)
+        classes[number] = own
+        wanted[number] = [code for codes in own.values() for code in codes]
+    bitmaps = coverage.bitmaps(term.column.name, wanted)
+    found = {}
+    for number, own in classes.items():
+        if all((number, code) in bitmaps for code in wanted[number]):
+            found[number] = _sets(coverage.files[number].rows, number, own, bitmaps)
+    return found
+
+
+def _sets(rows: int, number: int, own: dict[int, list[int]], bitmaps: Mapping[tuple[int, int], BitMap]) -> RowSets:
+    sets = {
+        answer: BitMap.union(*(bitmaps[number, code] for code in codes)) if codes else BitMap()
+        for answer, codes in own.items()
+    }
+    rest = all_rows(rows)
+    for known in sets.values():
+        rest -= known
+    (missing,) = {FALSE, TRUE, UNDECIDED} - own.keys()
+    sets[missing] = rest
+    return RowSets(sets[TRUE], sets[FALSE], sets[UNDECIDED])
