@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from lakedex.errors import CorruptFileError
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.types import size_text
 
@@ -20,7 +22,7 @@ def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
         ("record key", ", ".join(config.record_key_fields) or "–"),
         ("partition by", ", ".join(config.partition_fields) or "–"),
         ("ordering by", ", ".join(config.ordering_fields) or "–"),
-        ("indexes", ", ".join(sorted(config.metadata_partitions - {"files"})) or "none"),
+        ("indexes", ", ".join([*sorted(config.metadata_partitions - {"files"}), *_bitmaps(snapshot)]) or "none"),
         ("commits", f"{len(snapshot.timeline.completed())}, newest {snapshot.instant or '–'}"),
         ("files", f"{len(bases)}, {size_text(sum(base.size for base in bases))}"),
         (
@@ -29,6 +31,14 @@ def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
         ),
         ("engine", engine),
     ]
+
+
+def _bitmaps(snapshot: Snapshot) -> list[str]:
+    try:
+        found = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    except CorruptFileError:
+        return ["bitmap indexes (damaged definitions)"]
+    return [f"{name} (bitmap: {', '.join(index.columns)})" for name, index in sorted(found.items())]
 
 
 def table_card(snapshot: Snapshot, engine: str) -> str:

@@ -35,6 +35,9 @@ class Session(Protocol):
     def to_frame(self) -> Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any] | None:
         """Makes a DataFrame of a plan."""
 
+    def keys(self, frame: Any, names: Sequence[str], limit: int) -> pa.Table | None:
+        """The distinct keys of a frame of the engine, at most ``limit``; None for anything else."""
+
     def schema(self, declared: Any) -> pa.Schema | None:
         """A schema that the user gave, as Arrow."""
 
@@ -90,6 +93,10 @@ class LocalSession:
 
     @property
     def to_frame(self) -> None:
+        """No DataFrames here."""
+        return
+
+    def keys(self, frame: Any, names: Sequence[str], limit: int) -> None:
         """No DataFrames here."""
         return
 

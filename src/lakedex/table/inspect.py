@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakedex.codec.bloom import decode_bloom
 from lakedex.codec.stats_value import unwrap_stat
+from lakedex.index.bitmap.figures import bitmap_table
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, bloom_key
 from lakedex.metadata.records import is_deleted
 from lakedex.metadata.snapshot import Snapshot
@@ -84,6 +85,14 @@ class Inspect:
                 )
         rows.sort(key=lambda row: (str(row["partition"]), str(row["file_name"])))
         return pa.Table.from_pylist(rows, _BLOOMS)
+
+    def bitmaps(self, column: str | None = None, partition: str | None = None) -> pa.Table:
+        """Entries of the bitmap indexes: a row per file, column and value (null is one too), of one column or of all.
+
+        ``cardinality`` is the rows that hold the value, ``row_groups`` in how many row groups they lie, ``run`` the
+        file that the entry comes from. Entries of files that are ``current`` no more say nothing to a query.
+        """
+        return bitmap_table(self.snapshot, column, partition)
 
     def timeline(self) -> pa.Table:
         """All instants of the active timeline: requested, action, state, completed."""

@@ -9,22 +9,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from lakedex.index.listing import IndexStats, index_stats, list_indexes
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.scan.advise import Advice, advise
 from lakedex.scan.changes import changed_snapshot
-from lakedex.scan.scan import Scan
+from lakedex.scan.scan import Scan, join_scan
 from lakedex.table.display import table_card, table_html
 from lakedex.table.engines import LocalSession, Session, open_session
+from lakedex.table.erasing import delete_rows
 from lakedex.table.inspect import Inspect, history_table
+from lakedex.table.maintenance import Maintained
 from lakedex.table.opening import check_readable, handle_for, resolve_as_of
 from lakedex.table.opening import names as as_names
-from lakedex.types import PARTITION_PATH, RECORD_KEY
-from lakedex.write import actions, evolve, overwrite
+from lakedex.write import actions, evolve, indexes, overwrite
 from lakedex.write.create import create_table, is_table
-from lakedex.write.index_builds import create_index
-from lakedex.write.index_drops import drop_index
 from lakedex.write.options import WriteOptions, parse_options
 from lakedex.write.result import IndexResult, WriteResult
 
@@ -34,7 +33,7 @@ Path = str | os.PathLike[str]
 AsOf = str | datetime.datetime | datetime.date | None
 
 
-class Table:
+class Table(Maintained):
     """A Hudi table and the engine that works on it.
 
     Make one with :meth:`create`, open one with :meth:`for_path` (Spark) or :meth:`open` (no Spark).
@@ -200,16 +199,16 @@ class Table:
         result = overwrite.insert_overwrite(self._handle, data, self._parsed(options), scope, partitions)
         return self._written(result)
 
-    def delete(self, data_or_where: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def delete(
+        self, data_or_where: Any = None, *, where: Any = None, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """Delete the rows of the keys in a frame, or the rows under a condition (SQL text, or a Column on Spark).
 
-        A frame needs the key columns; without the partition columns a key is looked for in all partitions.
+        A frame needs the key columns; without the partition columns a key is looked for in all partitions. The indexes
+        find the files; :meth:`erase` also proves that the rows are gone, and says what holds them still.
         """
-        if self._session.is_frame(data_or_where):
-            return self._written(actions.delete_keys(self._handle, data_or_where, self._parsed(options)))
-        snapshot = self._snapshot()
-        rows = self._session.matching(snapshot, data_or_where, (RECORD_KEY, PARTITION_PATH))
-        return self._written(actions.delete_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
+        parsed = self._parsed(options)
+        return self._written(delete_rows(self._handle, self._session, data_or_where, where, parsed))
 
     def update(
         self, set: Mapping[str, Any], where: Any = None, *, options: Mapping[str, Any] | None = None
@@ -280,16 +279,13 @@ class Table:
 
     # ------------------------------------------------------------------------------------------------------ indexes
 
-    def indexes(self) -> pa.Table:
-        """The table's indexes: name, using, columns, state, and whether lakedex keeps it up when it writes."""
-        return list_indexes(self._snapshot())
-
     def create_index(
         self,
         name: str,
         using: str | None = None,
         columns: str | Sequence[str] | None = None,
         *,
+        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -297,13 +293,15 @@ class Table:
         """Build an index from the table's data; reads and writes go on meanwhile.
 
         Args:
-            name: ``column_stats`` (which brings ``partition_stats`` along) or ``bloom_filters``: a table has one of
-                each, under Hudi's name.
-            using: the kind; may be left out, since the name says it.
-            columns: of ``column_stats``; None takes the first 32 that it can hold, as Hudi does. Columns that an
-                existing index lacks are added to it.
-            if_not_exists: do nothing where the index is there.
-            options: numbers of file groups, filter sizes.
+            name: any name for a bitmap index; else ``column_stats`` (which brings ``partition_stats`` along) or
+                ``bloom_filters``: a table has one of each, under Hudi's name.
+            using: the kind: ``bitmap``; may be left out for the others, whose name says it.
+            columns: of a bitmap index, nested fields by their dotted path; of ``column_stats``, None takes the first 32
+                that it can hold, as Hudi does. Columns that an existing index lacks are added to it.
+            partitions: a bitmap index covers only these for now, given as :meth:`insert_overwrite` takes them.
+            if_not_exists: do nothing where the index is there. A bitmap index that lacks files is completed.
+            options: numbers of file groups, filter sizes; ``max_distinct_values`` (10,000): a column with more of them
+                in one file gets no bitmaps there.
             progress: called with the number of files read and of all.
 
         Raises:
@@ -311,32 +309,29 @@ class Table:
             UnsupportedFeatureError: a kind or a column type that cannot be indexed.
             CommitConflictError: a write of another engine is under way.
         """
-        chosen = None if columns is None else as_names(columns)
-        return create_index(
+        return indexes.create_index(
             self._handle,
-            self._parsed(options),
+            {**self._options, **(options or {})},
             name,
             using=using,
-            columns=chosen,
+            columns=None if columns is None else as_names(columns),
+            partitions=partitions,
             if_not_exists=if_not_exists,
             progress=progress,
         )
 
-    def drop_index(self, name: str, *, if_exists: bool = False) -> IndexResult:
-        """Take an index out of the table; also one that lakedex does not keep up, so that the table can be written.
+    def advise(self, columns: Sequence[str] | None = None, queries: Sequence[str] | None = None) -> Advice:
+        """Say which columns deserve a bitmap index: up to 16 files are read, only these columns, and indexed to see.
+
+        Args:
+            columns: columns to judge; None takes those of ``queries``, else all that can be indexed.
+            queries: a log of WHERE conditions; without it a column is judged by equality with its values.
 
         Raises:
-            IndexNotFoundError: the table does not have it.
+            InvalidInputError: a column that is not there, a query that is no condition.
         """
-        return drop_index(self._handle, self._parsed(None), name, if_exists=if_exists)
-
-    def index_stats(self, name: str) -> IndexStats:
-        """Entries, files covered and not covered, and bytes of an index.
-
-        Raises:
-            IndexNotFoundError: the table does not have it.
-        """
-        return index_stats(self._snapshot(), name)
+        zone, case = self._session.timezone, self._session.case_sensitive
+        return advise(self._snapshot(), columns, queries, case_sensitive=case, timezone=zone)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -349,6 +344,7 @@ class Table:
         limit: int | None = None,
         skipping: bool = True,
         verify: Literal["full"] | None = None,
+        cost_gate: bool = True,
         query_type: str = "snapshot",
     ) -> Scan:
         """A lazy scan of the table as it is now, or as of an instant or time.
@@ -360,6 +356,7 @@ class Table:
             limit: rows at most.
             skipping: False reads all files and row groups.
             verify: ``full`` also reads the files that indexes drop, and raises if one holds a matching row.
+            cost_gate: False reads bitmaps also where the forecast is that they cost more than they save.
             query_type: ``read_optimized`` reads base files only: a merge-on-read table as of its last compactions.
 
         Raises:
@@ -367,7 +364,8 @@ class Table:
             UnsupportedFeatureError: log files that are merged in a way that lakedex does not know.
         """
         snapshot = self._snapshot(as_of, query_type)
-        return self._scan(snapshot, where, columns, max_rows=limit, skipping=skipping, verify=verify)
+        options = {"max_rows": limit, "skipping": skipping, "verify": verify, "cost_gate": cost_gate}
+        return self._scan(snapshot, where, columns, **options)
 
     def _scan(self, snapshot: Snapshot, where: str | None, columns: Sequence[str] | None, **options: Any) -> Scan:
         return Scan(
@@ -378,8 +376,22 @@ class Table:
             timezone=self._session.timezone,
             engine=self._handle.engine,
             to_frame=self._session.to_frame,
+            to_keys=self._session.keys,
             **options,
         )
+
+    def join_filter(
+        self,
+        dim: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: Literal["semi", "anti"] = "semi",
+        where: str | None = None,
+    ) -> Scan:
+        """Rows under a condition with a match in a dimension (``semi``) or without one (``anti``).
+
+        The keys of ``dim`` prune as a condition does; see :meth:`Scan.semi_join` for what it and ``on`` may be.
+        """
+        return join_scan(self.scan(where), dim, on, how)
 
     def changes(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lakedex.write.result import WriteResult
 from lakedex.write.schema_change import evolve, require_columns
 
 __all__ = [
+    "Deletion",
     "Staged",
     "bulk_insert",
     "check_assignments",
@@ -91,53 +93,66 @@ def bulk_insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteR
         return run_write(handle, plan, options, started)
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What a delete goes by: keys, and the paths of their partitions where these are known."""
+
+    prepare: PrepareKeys
+    snapshot: Snapshot
+    read_at: str | None = None
+
+    @property
+    def any_partition(self) -> bool:
+        """Whether keys are looked for in all partitions."""
+        return not self.prepare.with_partitions
+
+    @classmethod
+    def of_keys(cls, handle: TableHandle, data: Any) -> Deletion:
+        """By a frame with the key columns, and with all of the partition columns or none."""
+        snapshot = _writable(handle)
+        incoming = handle.engine.schema_of(data)
+        keys = key_generator(snapshot.config, snapshot)
+        require_columns(incoming, keys.record_key, "record key", snapshot.config.name)
+        present = [name for name in keys.partition_by if name.split(".")[0] in incoming.names]
+        if present and len(present) != len(keys.partition_by):
+            require_columns(incoming, keys.partition_by, "partition", snapshot.config.name)
+        return cls(PrepareKeys(keys, len(present) == len(keys.partition_by)), snapshot)
+
+    @classmethod
+    def of_stored(cls, handle: TableHandle, read_at: str | None) -> Deletion:
+        """By rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
+        return cls(PrepareKeys(StoredKeys(), True), _writable(handle), read_at)
+
+    def plan(self, frame: Frame) -> WritePlan:
+        """The write, once the keys are prepared."""
+        return WritePlan(
+            operation=Operation.DELETE,
+            frame=frame,
+            table_schema=self.snapshot.schema,
+            schema=self.snapshot.schema,
+            keys=self.prepare.keys,
+            rules=MergeRules(insert_new=False, delete_all=True, always_win=True),
+            any_partition=self.any_partition,
+            read_at=self.read_at,
+            fill_small_files=False,
+        )
+
+
 def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Delete the rows of the keys in a frame. Without partition columns a key is looked for in all partitions."""
     started = time.perf_counter()
-    snapshot = _writable(handle)
-    incoming = handle.engine.schema_of(data)
-    keys = key_generator(snapshot.config, snapshot)
-    require_columns(incoming, keys.record_key, "record key", snapshot.config.name)
-    present = [name for name in keys.partition_by if name.split(".")[0] in incoming.names]
-    if present and len(present) != len(keys.partition_by):
-        require_columns(incoming, keys.partition_by, "partition", snapshot.config.name)
-    with_partitions = len(present) == len(keys.partition_by)
-    return _delete(
-        handle, data, PrepareKeys(keys, with_partitions), snapshot, options, started, any_partition=not with_partitions
-    )
+    return _delete(handle, data, Deletion.of_keys(handle, data), options, started)
 
 
 def delete_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
     """Delete rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
     started = time.perf_counter()
-    prepare = PrepareKeys(StoredKeys(), True)
-    return _delete(handle, data, prepare, _writable(handle), options, started, read_at=read_at)
+    return _delete(handle, data, Deletion.of_stored(handle, read_at), options, started)
 
 
-def _delete(
-    handle: TableHandle,
-    data: Any,
-    prepare: PrepareKeys,
-    snapshot: Snapshot,
-    options: WriteOptions,
-    started: float,
-    *,
-    any_partition: bool = False,
-    read_at: str | None = None,
-) -> WriteResult:
-    with Staged(handle, data, prepare) as frame:
-        plan = WritePlan(
-            operation=Operation.DELETE,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=snapshot.schema,
-            keys=prepare.keys,
-            rules=MergeRules(insert_new=False, delete_all=True, always_win=True),
-            any_partition=any_partition,
-            read_at=read_at,
-            fill_small_files=False,
-        )
-        return run_write(handle, plan, options, started)
+def _delete(handle: TableHandle, data: Any, deletion: Deletion, options: WriteOptions, started: float) -> WriteResult:
+    with Staged(handle, data, deletion.prepare) as frame:
+        return run_write(handle, deletion.plan(frame), options, started)
 
 
 def check_assignments(snapshot: Snapshot, assignments: Mapping[str, Any]) -> dict[str, Any]:

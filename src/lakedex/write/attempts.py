@@ -42,5 +42,14 @@ def run_attempts(
         except BaseException as error:
             transaction.abort(error)
             raise
-        return replace(result, notes=(*notes, *result.notes, *transaction.notes), seconds=time.perf_counter() - started)
+        if result.instant is not None:
+            transaction.bitmaps.fold()
+        upkeep = transaction.bitmaps
+        return replace(
+            result,
+            bitmap_bytes=upkeep.size,
+            bitmap_seconds=upkeep.seconds,
+            notes=(*notes, *result.notes, *transaction.notes, *upkeep.notes),
+            seconds=time.perf_counter() - started,
+        )
     raise AssertionError("unreachable")

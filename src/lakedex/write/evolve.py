@@ -23,6 +23,8 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.attempts import run_attempts
+from lakedex.write.bitmap_columns import bitmap_columns
+from lakedex.write.bitmap_runs import inline_limit
 from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
 from lakedex.write.generations import added_paths, files_holding, require_unheld, type_at
 from lakedex.write.merge import MergeRules
@@ -185,6 +187,8 @@ def _attempt(
         settings=file_settings(snapshot, change.schema, options),
         indexed=indexed,
         renames=change.renames,
+        bitmaps=bitmap_columns(handle.storage, handle.base_path, change.schema, change.renames),
+        inline_bitmaps=inline_limit(len(change.rewritten)),
     )
     rows = _row_counts(snapshot, change.rewritten)
     targets = [GroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
@@ -192,7 +196,14 @@ def _attempt(
     results = handle.engine.run(RewriteGroup(stage), targets, label)
     # A commit that came in between may have brought files that the check of held names did not see.
     logs = transaction.commit(
-        Change(results=results, schema=change.schema, indexed=indexed, relied_on=None, retired=change.retired)
+        Change(
+            results=results,
+            schema=change.schema,
+            indexed=indexed,
+            relied_on=None,
+            retired=change.retired,
+            renames=change.renames,
+        )
     )
     return WriteResult(
         instant=transaction.instant,

@@ -14,7 +14,7 @@ in the table's temp folder until they are written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,7 +56,7 @@ from lakedex.write.recovery import remove_leftovers, roll_back_expired, temp_pat
 from lakedex.write.result import IndexResult
 from lakedex.write.transaction import require_exclusive_create, table_lock
 
-__all__ = ["Progress", "create_index", "metadata_partitions_property", "tidied"]
+__all__ = ["Progress", "create_index", "metadata_partitions_property", "renew_entries", "tidied"]
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and the number of all."""
@@ -73,19 +73,20 @@ BUILT = (COLUMN_STATS.name, BLOOM_FILTERS.name, PARTITION_STATS.name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomOfFile:
-    """Task: a base file's filter, from its footer or else from its keys."""
+    """Task: a base file's filter, from its footer or else from its keys; with ``anew`` from its keys only."""
 
     storage: Storage
     base_path: str
     folder: str
     options: WriteOptions
+    anew: bool = False
 
     def __call__(self, base: BaseFile) -> tuple[str, bytes | None, str | None]:
         """Type of the filter, and its text or where that lies."""
         path = f"{self.base_path}/{base.relative_path}"
         footer = read_footer(self.storage, path)
         kind, text = footer.bloom_type, footer.bloom
-        if text is None:
+        if text is None or self.anew:
             kind, text = self.options.bloom_type, self._built(path, footer.rows)
         if len(text) <= INLINE_BLOOM_BYTES:
             return kind, text, None
@@ -142,13 +143,31 @@ def create_index(
             handle.storage.delete_tree(temp_path(handle.base_path, build.name))
 
 
+def renew_entries(handle: TableHandle, options: WriteOptions, kind: str, files: Collection[tuple[str, str]]) -> int:
+    """Compute the entries of base files anew from the data and write them, and ``partition_stats`` after them.
+
+    Args:
+        handle: the table.
+        options: filter sizes, lock.
+        kind: ``column_stats`` or ``bloom_filters``.
+        files: base files by partition and name; those that are not current any more are left out.
+
+    Returns:
+        How many files it were.
+    """
+    require_exclusive_create(handle)
+    with table_lock(handle, options) as lock:
+        now, clock = tidied(handle, options, lock)
+        build = _Build(handle, options, kind, None, clock, None, clock.next(_last_time(now)), anew=True)
+        build.renew(lock, now, [base for base in now.base_files() if (base.partition, base.name) in files])
+    return len(build.stats) + len(build.blooms)
+
+
 def _kind(name: str, using: str | None) -> str:
     wanted = using or name
-    if wanted == "bitmap":
-        raise UnsupportedFeatureError("the bitmap index is not done yet", feature="bitmap index")
     if wanted not in BUILT:
         raise UnsupportedFeatureError(
-            f"lakedex builds the indexes {', '.join(BUILT)}, not {wanted!r}; build others with Hudi",
+            f"lakedex builds the indexes {', '.join(BUILT)} and bitmap, not {wanted!r}; build others with Hudi",
             feature=f"index {wanted}",
         )
     if name != wanted:
@@ -201,6 +220,7 @@ class _Build:
     schema: pa.Schema | None = None
     stats: dict[BaseFile, list[ColumnStat]] = field(default_factory=dict)
     blooms: dict[BaseFile, tuple[str, bytes | None, str | None]] = field(default_factory=dict)
+    anew: bool = False
 
     # ------------------------------------------------------------------------------------------- what there is to do
 
@@ -304,7 +324,11 @@ class _Build:
     def _bloom_task(self) -> BloomOfFile:
         folder = f"{temp_path(self.handle.base_path, self.name)}/.blooms"
         return BloomOfFile(
-            storage=self.handle.storage, base_path=self.handle.base_path, folder=folder, options=self.options
+            storage=self.handle.storage,
+            base_path=self.handle.base_path,
+            folder=folder,
+            options=self.options,
+            anew=self.anew,
         )
 
     @contextmanager
@@ -343,6 +367,22 @@ class _Build:
             bytes_written=sum(log.size for _, written in logs for log in written),
             seconds=time.perf_counter() - started,
         )
+
+    def renew(self, lock: TableLock, now: Snapshot, files: Sequence[BaseFile]) -> None:
+        """Write the entries of some files anew. Call under the table lock."""
+        self._require_quiet(now)
+        self.indexed = self._types(now, source_fields(self._definitions()))
+        try:
+            self.read(files)
+            if self.kind == BLOOM_FILTERS.name:
+                self._write(lock, now, {}, self._bloom_records(files))
+                return
+            self._write(lock, now, {}, self._stats_records(files, False))
+            again = self.handle.snapshot()
+            if again.metadata.has(PARTITION_STATS.name):
+                self._write(lock, again, {}, self._partition_records(again, files))
+        finally:
+            self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.name))
 
     def _require_quiet(self, now: Snapshot) -> None:
         for instant in now.timeline.pending(WRITE_ACTIONS):

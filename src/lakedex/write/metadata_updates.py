@@ -159,11 +159,15 @@ def _bloom(result: GroupResult, instant: str) -> Record | SpilledBloom:
 
 @dataclass(frozen=True, slots=True)
 class StatsOfFile:
-    """Task: stats of a base file from its data. A column that the file lacks is all null there."""
+    """Task: stats of a base file from its data. A column that the file lacks is all null there.
+
+    ``widened`` bounds are those that are stored, others the values themselves.
+    """
 
     storage: Storage
     base_path: str
     columns: dict[str, pa.DataType] = field(default_factory=dict)
+    widened: bool = True
 
     def __call__(self, base: BaseFile) -> list[ColumnStat]:
         """Read the file's indexed columns as a stream."""
@@ -173,7 +177,7 @@ class StatsOfFile:
         wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
         for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", wanted):
             builder.add(conform(batch, schema))
-        return builder.finish()
+        return builder.finish(widened=self.widened)
 
 
 def partition_stats(

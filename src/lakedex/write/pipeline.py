@@ -19,6 +19,8 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.table_config import TableConfig
 from lakedex.types import RECORD_KEY, Operation
 from lakedex.write.attempts import run_attempts
+from lakedex.write.bitmap_columns import bitmap_columns
+from lakedex.write.bitmap_runs import inline_limit
 from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
 from lakedex.write.generations import require_unheld
 from lakedex.write.merge import MergeRules
@@ -244,6 +246,8 @@ class _Attempt:
             rules=plan.rules,
             settings=file_settings(self._snapshot, plan.schema, self.options),
             indexed=indexed,
+            bitmaps=bitmap_columns(self.handle.storage, self.handle.base_path, plan.schema),
+            inline_bitmaps=inline_limit(len(targets.groups)),
         )
         return decode_results(engine.collect(engine.map(grouped, stage)))
 

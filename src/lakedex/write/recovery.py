@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 
 from lakedex.errors import CommitConflictError, UnsupportedFeatureError
+from lakedex.index.bitmap.runs import remove_runs_of
 from lakedex.io.heartbeat import delete_heartbeat, is_expired
 from lakedex.io.storage import Storage
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name, parse_marker_name
@@ -112,6 +113,7 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
     if rollback.state is State.REQUESTED:
         rollback = create_inflight(storage, timeline.path, rollback)
     remove_metadata_of(storage, base, failed.requested)
+    remove_runs_of(storage, base, failed.requested)
     deleted: dict[str, tuple[str, ...]] = {}
     for partition, name in files:
         path = f"{base}/{join_path(partition, name)}"

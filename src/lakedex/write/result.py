@@ -77,6 +77,8 @@ class WriteResult:
         files_written: new base files.
         bytes_written: their size.
         metadata_bytes: size of the commit's metadata log files.
+        bitmap_bytes: size of the runs of bitmaps that the write added, or put together from older ones.
+        bitmap_seconds: time for bitmaps, added up over tasks.
         seconds: the whole call.
         tagging: what the index did.
         notes: options without effect, conflicts retried, indexes not kept …
@@ -90,6 +92,8 @@ class WriteResult:
     files_written: int = 0
     bytes_written: int = 0
     metadata_bytes: int = 0
+    bitmap_bytes: int = 0
+    bitmap_seconds: float = 0.0
     seconds: float = 0.0
     tagging: TaggingReport = field(default_factory=TaggingReport)
     notes: tuple[str, ...] = ()
@@ -104,6 +108,8 @@ class WriteResult:
         lines = [head]
         if self.tagging.source != "none":
             lines.append(f"  index: {self.tagging}")
+        if self.bitmap_bytes:
+            lines.append(f"  bitmaps: {self._bitmap_text}")
         lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
         return "\n".join(lines)
 
@@ -114,6 +120,10 @@ class WriteResult:
         """All figures by name."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "tagging"}
         return {**plain, "tagging": self.tagging.to_dict()}
+
+    @property
+    def _bitmap_text(self) -> str:
+        return f"{size_text(self.bitmap_bytes)}, {self.bitmap_seconds:.2f} s over all tasks"
 
     def _repr_html_(self) -> str:
         report = self.tagging
@@ -126,6 +136,7 @@ class WriteResult:
             ),
             ("seconds", f"{self.seconds:.2f}"),
             ("index", str(report) if report.source != "none" else "–"),
+            *([("bitmaps", self._bitmap_text)] if self.bitmap_bytes else []),
             *(("note", note) for note in (*self.notes, *report.notes)),
         ]
         body = "".join(

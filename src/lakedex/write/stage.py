@@ -17,11 +17,13 @@ import pyarrow as pa
 
 from lakedex.engine import current_task
 from lakedex.errors import CommitError
+from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.column_stats import ColumnStat, ColumnStatsBuilder
 from lakedex.io.storage import Storage
-from lakedex.layout.base_file import BaseFileSettings, BaseFileWriter, iter_base_file
+from lakedex.layout.base_file import BaseFileSettings, BaseFileSummary, BaseFileWriter, iter_base_file
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
 from lakedex.layout.partition_path import partition_depth
+from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps
 from lakedex.write.merge import IncomingRows, MergeRules, by_group
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
@@ -53,6 +55,23 @@ class GroupResult:
     bloom_path: str | None
     bloom_type: str
     seconds: float = field(default=0.0)
+    bitmaps: HeldBitmaps | None = None
+
+
+@dataclass(slots=True)
+class _Built:
+    """What the indexes gather from the rows of one file as they are written."""
+
+    stats: ColumnStatsBuilder
+    bitmaps: BitmapsBuilder | None
+    bitmap_seconds: float = 0.0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.stats.add(batch)
+        if self.bitmaps is not None:
+            started = time.perf_counter()
+            self.bitmaps.add(batch)
+            self.bitmap_seconds += time.perf_counter() - started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +88,10 @@ class WriteGroups:
     indexed: Mapping[str, pa.DataType]
     renames: Mapping[str, str] = field(default_factory=dict)
     """Columns of stored files → what they are called from now on."""
+    bitmaps: Mapping[str, int] = field(default_factory=dict)
+    """Columns with bitmaps, and how many distinct values each may have in a file."""
+    inline_bitmaps: int = 0
+    """Size up to which a file's bitmaps come back with its result."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -114,9 +137,9 @@ class WriteGroups:
         marker = self._announce(target, str(name))
         expected = incoming.rows.num_rows + (target.expected_rows if target.base is not None else 0)
         writer = BaseFileWriter(self.storage, path, self.file_schema, self.settings, expected_rows=expected)
-        stats = ColumnStatsBuilder(self.indexed)
+        built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
         try:
-            inserted = self._merge_into(writer, stats, target, incoming)
+            inserted = self._merge_into(writer, built, target, incoming)
             changed = inserted or incoming.updated or incoming.deleted or unchanged_too
             if target.base is not None and not changed:
                 # Every incoming row was older than the stored one: the file stays as it is.
@@ -126,12 +149,12 @@ class WriteGroups:
         except BaseException:
             writer.abort()
             raise
-        inline = summary.bloom if len(summary.bloom) <= INLINE_BLOOM_BYTES else None
         spill = None
-        if inline is None:
+        if len(summary.bloom) > INLINE_BLOOM_BYTES:
             spill = f"{self._temp}/.blooms/{name}.bloom"
             self.storage.write(spill, summary.bloom)
-        self._still_wanted(path, marker, spill)
+        held = self._held(built, target, str(name), summary)
+        self._still_wanted(path, marker, spill, None if held is None else held.path)
         return GroupResult(
             partition=target.partition,
             file_id=target.file_id,
@@ -143,30 +166,49 @@ class WriteGroups:
             deleted=incoming.deleted,
             previous=target.base.name if target.base else None,
             previous_instant=target.base.instant if target.base else None,
-            stats=tuple(stats.finish(summary.column_bytes)),
-            bloom=inline,
+            stats=tuple(built.stats.finish(summary.column_bytes)),
+            bloom=summary.bloom if spill is None else None,
             bloom_path=spill,
             bloom_type=summary.bloom_type,
             seconds=time.perf_counter() - started,
+            bitmaps=held,
         )
+
+    def _bitmaps_builder(self) -> BitmapsBuilder | None:
+        return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
+
+    def _held(self, built: _Built, target: GroupTarget, name: str, summary: BaseFileSummary) -> HeldBitmaps | None:
+        """What the file's bitmaps are; positions are those of the rows as they were written."""
+        if built.bitmaps is None:
+            return None
+        started = time.perf_counter()
+        groups = tuple(RowGroup(*group) for group in summary.row_groups)
+        found = FileBitmaps(
+            partition=target.partition,
+            file_id=target.file_id,
+            base_file=name,
+            rows=summary.rows,
+            row_groups=groups,
+            columns=built.bitmaps.finish(groups),
+        )
+        seconds = built.bitmap_seconds + time.perf_counter() - started
+        return hold_bitmaps(self.storage, found, f"{self._temp}/.bitmaps/{name}.bitmaps", self.inline_bitmaps, seconds)
 
     @property
     def _temp(self) -> str:
         return f"{self.base_path}/.hoodie/.temp/{self.instant}"
 
-    def _merge_into(
-        self, writer: BaseFileWriter, stats: ColumnStatsBuilder, target: GroupTarget, incoming: IncomingRows
-    ) -> int:
+    def _merge_into(self, writer: BaseFileWriter, built: _Built, target: GroupTarget, incoming: IncomingRows) -> int:
         if target.base is not None:
             for stored in iter_base_file(self.storage, f"{self.base_path}/{target.base.relative_path}"):
                 if self.renames:
                     stored = stored.rename_columns([self.renames.get(name, name) for name in stored.schema.names])
                 batch = incoming.merge(stored)
                 writer.write(batch)
-                stats.add(batch)
+                built.add(batch)
         fresh = incoming.inserts()
         writer.write(fresh)
-        stats.add(fresh)
+        built.add(fresh)
         return int(fresh.num_rows)
 
     def _announce(self, target: GroupTarget, name: str) -> str:
@@ -185,7 +227,7 @@ class WriteGroups:
                 pass  # Another task of this or another writer was first.
         return marker
 
-    def _still_wanted(self, path: str, marker: str, spill: str | None) -> None:
+    def _still_wanted(self, path: str, marker: str, *spills: str | None) -> None:
         """A late attempt must not leave a file behind once its commit is decided.
 
         The inflight file alone does not tell: it stays beside the completed one. The driver looks at the markers once
@@ -196,7 +238,7 @@ class WriteGroups:
         inflight = any(name.endswith(".inflight") for name in own)
         if inflight and not any(name.startswith(f"{self.instant}_") for name in own):
             return
-        for late in (path, spill, marker):
+        for late in (path, *spills, marker):
             if late is not None:
                 self.storage.delete(late)
         what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"

@@ -43,6 +43,7 @@ from lakedex.timeline.table_support import require_writable
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 from lakedex.types import Operation
+from lakedex.write.bitmap_upkeep import BitmapUpkeep
 from lakedex.write.metadata_updates import build_updates
 from lakedex.write.options import WriteOptions
 from lakedex.write.recovery import marked_files, remove_leftovers, roll_back, roll_back_expired, temp_path
@@ -63,6 +64,7 @@ class Change:
             in between is a conflict although it touched no file of ours; None for the whole table.
         replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
         retired: columns that no live file holds any more from now on.
+        renames: columns that are called otherwise from now on.
         extra: entries of the commit's extra metadata.
     """
 
@@ -72,6 +74,7 @@ class Change:
     relied_on: frozenset[str] | None = frozenset()
     replaced: Mapping[str, tuple[str, ...]] | None = None
     retired: tuple[str, ...] = ()
+    renames: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -126,6 +129,7 @@ class Transaction:
         instant: the write's instant.
         undone: failed writes of others that were rolled back first.
         notes: what the user should know of a write that succeeded.
+        bitmaps: what keeping the bitmap index up took.
     """
 
     handle: TableHandle
@@ -135,6 +139,7 @@ class Transaction:
     instant: str = field(init=False)
     undone: list[str] = field(init=False, default_factory=list)
     notes: list[str] = field(init=False, default_factory=list)
+    bitmaps: BitmapUpkeep = field(init=False)
     _pending: Instant | None = field(init=False, default=None)
     _clock: InstantClock = field(init=False)
     _heartbeat: Heartbeat | None = field(init=False, default=None)
@@ -171,6 +176,7 @@ class Transaction:
             )
         self.snapshot = snapshot
         self.instant = self._next_time(snapshot)
+        self.bitmaps = BitmapUpkeep(handle, self.instant)
         self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
         self._heartbeat.start()
         lock.check()
@@ -238,6 +244,7 @@ class Transaction:
         )
         lock.check()
         self._update_definitions(now, change, nan)
+        self.bitmaps.before_commit(change.results, change.renames)
         logs = self._write_metadata(now, updates)
         lock.check()
         body = encode_commit_metadata(
@@ -255,6 +262,7 @@ class Transaction:
         inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
         complete(handle.storage, now.timeline.path, inflight, self._next_time(handle.snapshot()), body)
         self._completed = True
+        self.bitmaps.after_commit(now.schema, change.schema, change.renames)
         return logs
 
     def _write_metadata(self, now: Snapshot, updates: Updates) -> list[LogWritten]:
@@ -375,6 +383,7 @@ class Transaction:
     def cancel(self) -> None:
         """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""
         self._remove_unaccepted([])
+        self.bitmaps.undo()
         self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.instant))
         if self._pending is not None:
             remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)

@@ -174,9 +174,6 @@ def test_empty_table(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(table: Table, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="bitmap") as caught:
-        table.create_index("idx", using="bitmap", columns=["n"])
-    assert caught.value.feature == "bitmap index"
     with pytest.raises(UnsupportedFeatureError, match="build others with Hudi"):
         table.create_index("record_index")
     with pytest.raises(InvalidInputError, match="use that name"):

@@ -1,0 +1,119 @@
+"""What a table does about its indexes, and about rows that have to be gone. Every method delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lakedex.index.bitmap.figures import BitmapIndexStats
+from lakedex.index.listing import IndexStats, index_stats, list_indexes
+from lakedex.index.validation import ValidationReport
+from lakedex.metadata.handle import TableHandle
+from lakedex.table.engines import Session
+from lakedex.table.erasing import EraseReport, erase
+from lakedex.write import indexes
+from lakedex.write.index_validation import validate_index
+from lakedex.write.options import WriteOptions
+from lakedex.write.result import IndexResult
+
+__all__ = ["Maintained"]
+
+
+class Maintained:
+    """A part of :class:`lakedex.Table`."""
+
+    _handle: TableHandle
+    _session: Session
+    _options: dict[str, Any]
+
+    def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
+        raise NotImplementedError
+
+    def indexes(self) -> pa.Table:
+        """The table's indexes: name, using, columns, state, and whether lakedex keeps it up when it writes."""
+        return list_indexes(self._handle.snapshot())
+
+    def refresh_index(
+        self,
+        name: str,
+        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> IndexResult:
+        """Cover the files that a bitmap index does not cover: others wrote them, or a build was cut short.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+            UnsupportedFeatureError: an index of another kind.
+        """
+        return indexes.refresh_index(self._handle, self._options, name, partitions=partitions, progress=progress)
+
+    def drop_index(self, name: str, *, if_exists: bool = False) -> IndexResult:
+        """Take an index out of the table; also one that lakedex does not keep up, so that the table can be written.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+        """
+        return indexes.drop_index(self._handle, self._options, name, if_exists=if_exists)
+
+    def index_stats(self, name: str) -> IndexStats | BitmapIndexStats:
+        """Entries, files covered and not covered, and bytes of an index.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+        """
+        return index_stats(self._handle.snapshot(), name)
+
+    def validate_index(
+        self,
+        name: str,
+        *,
+        files: int | Sequence[str] | None = None,
+        repair: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ValidationReport:
+        """Compare an index with the data; each compared file is read.
+
+        Args:
+            name: a bitmap index, ``column_stats`` or ``bloom_filters``.
+            files: None for all base files, a number for a sample, or names of base files.
+            repair: write entries that are wrong anew, and take damaged files out of a bitmap index.
+            progress: called with the number of files compared and of all.
+
+        Raises:
+            IndexNotFoundError: the table does not have it.
+            UnsupportedFeatureError: an index of another kind.
+        """
+        options = self._parsed(None)
+        return validate_index(self._handle, options, name, files=files, repair=repair, progress=progress)
+
+    def erase(
+        self,
+        keys: Any = None,
+        where: str | None = None,
+        *,
+        proof: Literal["full", "index"] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> EraseReport:
+        """Delete rows and prove it; the report also says which files and commits hold them still.
+
+        The indexes find the files, and only those that hold a row are rewritten. As with :meth:`delete`, rows go by
+        their keys: where ``insert`` has made two rows of one key, both go.
+
+        Args:
+            keys: a frame with the key columns, as :meth:`delete` takes it, or a list of keys: values, tuples where
+                the key has several columns, or dictionaries.
+            where: SQL text, instead of keys.
+            proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
+                up to 1 GiB. More than 10,000 keys are looked for by the indexes.
+            options: ``hoodie.*`` options of this call.
+
+        Raises:
+            InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
+            CommitConflictError: another writer committed after the rows of a condition were read.
+        """
+        report = erase(self._handle, self._session, keys, where, self._parsed(options), proof)
+        self._session.refresh_views(self._handle.base_path)
+        return report

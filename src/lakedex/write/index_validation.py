@@ -1,0 +1,215 @@
+"""Indexes against the data they are of: what differs, and fresh entries where that is wanted.
+
+``column_stats`` and ``bloom_filters`` are compared here, one task a base file; bitmap indexes in
+:mod:`lakedex.write.bitmap_repairs`.
+
+Memory: the driver holds the stats of one step of files, and the differences.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.bloom_filters import load_filters
+from lakedex.index.column_stats import ColumnStat, bounds_hold, stat_of
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.index.listing import require_index
+from lakedex.index.validation import Difference, ValidationReport
+from lakedex.io.storage import Storage
+from lakedex.layout.base_file import iter_base_file
+from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, column_stats_key
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.store import MetadataStore
+from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.write.bitmap_repairs import Files, chosen_files, validate_bitmap_index
+from lakedex.write.index_builds import renew_entries
+from lakedex.write.metadata_updates import StatsOfFile
+from lakedex.write.options import WriteOptions
+
+__all__ = ["validate_index"]
+
+STEP = 64
+Progress = Callable[[int, int], None]
+
+
+def validate_index(
+    handle: TableHandle,
+    options: WriteOptions,
+    name: str,
+    *,
+    files: Files = None,
+    repair: bool = False,
+    progress: Progress | None = None,
+) -> ValidationReport:
+    """Compare an index with the data; see :meth:`lakedex.Table.validate_index`."""
+    if name in read_bitmap_definitions(handle.storage, handle.base_path):
+        return validate_bitmap_index(handle, options, name, files=files, repair=repair, progress=progress)
+    started = time.perf_counter()
+    snapshot = handle.snapshot()
+    require_index(snapshot, name)
+    if name not in (COLUMN_STATS.name, BLOOM_FILTERS.name):
+        raise UnsupportedFeatureError(
+            f"{handle.base_path}: {name} are made of column_stats: validate those; drop_index({name!r}) and "
+            f"create_index({name!r}) make them anew",
+            feature=f"validation of {name}",
+        )
+    chosen = chosen_files(snapshot, files)
+    check = _Check(handle, snapshot, name)
+    for start in range(0, len(chosen), STEP):
+        part = chosen[start : start + STEP]
+        check.compare(part)
+        if progress is not None:
+            progress(start + len(part), len(chosen))
+    wrong = {(found.partition, found.file) for found in check.differences}
+    repaired = renew_entries(handle, options, name, wrong) if repair and wrong else 0
+    return ValidationReport(
+        name=name,
+        using=name,
+        instant=snapshot.instant,
+        files_total=len(snapshot.base_files()),
+        files_checked=check.checked,
+        files_uncovered=check.uncovered,
+        entries_checked=check.entries,
+        differences=tuple(check.differences),
+        files_repaired=repaired,
+        notes=check.notes,
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass(slots=True)
+class _Check:
+    """One comparison."""
+
+    handle: TableHandle
+    snapshot: Snapshot
+    name: str
+    checked: int = 0
+    uncovered: int = 0
+    entries: int = 0
+    untrusted: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self.untrusted:
+            return ()
+        return (f"{self.untrusted:,} entries of other writers are not believed by lakedex, and were not compared",)
+
+    def compare(self, files: Sequence[BaseFile]) -> None:
+        """Compare some files."""
+        label = f"lakedex {self.handle.base_path}: comparing {self.name} of {len(files)} files"
+        if self.name == BLOOM_FILTERS.name:
+            snapshot = self.snapshot
+            task = _ProbeFile(snapshot.storage, snapshot.base_path, snapshot.metadata)
+            for probed in self.handle.engine.run(task, files, label):
+                self.checked += probed.known
+                self.uncovered += not probed.known
+                self.entries += probed.known
+                self.differences += probed.differences
+            return
+        columns = self._columns()
+        stats = StatsOfFile(self.snapshot.storage, self.snapshot.base_path, dict(columns), widened=False)
+        keys = [column_stats_key(name, base.partition, base.name) for base in files for name in columns]
+        records = self.snapshot.metadata.get_many(COLUMN_STATS.name, keys)
+        for base, exact in zip(files, self.handle.engine.run(_Present(stats), files, label), strict=True):
+            if exact is None:
+                continue
+            self.checked += 1
+            for stat in exact:
+                record = records.get(column_stats_key(stat.column, base.partition, base.name))
+                if record is None or record["ColumnStatsMetadata"]["isDeleted"]:
+                    self._differs(base, stat.column, "missing entry", "Hudi takes it for a column of nulls")
+                else:
+                    self._compare_stat(base, stat_of(record, columns[stat.column]), stat)
+
+    def _columns(self) -> Mapping[str, pa.DataType]:
+        document = read_definitions(self.snapshot.storage, definitions_path(self.snapshot.base_path))
+        types = {name: pa.string() for name in META_COLUMNS} | {c.name: c.type for c in self.snapshot.schema}
+        return {name: types[name] for name in source_fields(document) if name in types}
+
+    def _compare_stat(self, base: BaseFile, stored: ColumnStat | None, exact: ColumnStat) -> None:
+        if stored is None:
+            self.untrusted += 1
+            return
+        self.entries += 1
+        if (stored.value_count, stored.null_count) != (exact.value_count, exact.null_count):
+            detail = (
+                f"{exact.value_count} rows and {exact.null_count} nulls, the entry has {stored.value_count} and "
+                f"{stored.null_count}"
+            )
+            self._differs(base, exact.column, "wrong counts", detail)
+        if not bounds_hold(stored, exact):
+            detail = f"values from {exact.minimum!r} to {exact.maximum!r}, the entry has {stored.minimum!r} to "
+            self._differs(base, exact.column, "wrong bounds", f"{detail}{stored.maximum!r}")
+
+    def _differs(self, base: BaseFile, column: str, kind: str, detail: str) -> None:
+        self.differences.append(
+            Difference(partition=base.partition, file=base.name, column=column, kind=kind, count=1, detail=detail)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """Task: exact stats of a file; None for one that is gone meanwhile."""
+
+    stats: StatsOfFile
+
+    def __call__(self, base: BaseFile) -> list[ColumnStat] | None:
+        try:
+            return self.stats(base)
+        except FileNotFoundError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Probed:
+    """Whether a file has a filter, and what is wrong with it."""
+
+    known: bool
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ProbeFile:
+    """Task: ask a file's filter for each of the file's keys. Memory: the filter and a batch of keys."""
+
+    storage: Storage
+    base_path: str
+    store: MetadataStore
+
+    def __call__(self, base: BaseFile) -> _Probed:
+        def differs(kind: str, count: int, detail: str) -> _Probed:
+            found = Difference(
+                partition=base.partition, file=base.name, column=RECORD_KEY, kind=kind, count=count, detail=detail
+            )
+            return _Probed(True, (found,))
+
+        try:
+            loaded = list(load_filters(self.store, base.partition, [base.name]))
+        except CorruptFileError as error:
+            return differs("damaged bytes", 1, str(error))
+        if not loaded:
+            return _Probed(False)
+        missed: list[str] = []
+        count = 0
+        try:
+            for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", [RECORD_KEY]):
+                keys = batch.column(0).drop_null()
+                lost = keys.filter(pc.invert(pa.array(loaded[0][1].probe(keys))))
+                count += len(lost)
+                missed += lost.slice(0, 3 - len(missed)).to_pylist() if len(missed) < 3 else []
+        except FileNotFoundError:
+            return _Probed(False)
+        if count:
+            return differs("missed keys", count, ", ".join(map(repr, missed)))
+        return _Probed(True)

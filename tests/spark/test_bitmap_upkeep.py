@@ -1,0 +1,51 @@
+"""Bitmap indexes built, kept up and folded by Spark tasks: the same as without Spark."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bitmap_table_kit import batch, run_names, same_answers, uncovered
+from lakedex import Table
+from lakedex.write import bitmap_builds, bitmap_folds
+
+COLUMNS = ("g", "n", "s.k")
+ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2", "g = 'changed'")
+
+
+def contents(table: Table) -> dict[str, bytes]:
+    folder = Path(table.path) / ".hoodie/metadata/bitmap_index"
+    return {path.name.split("_", 2)[-1]: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.smoke
+def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R121, R124-R134: one task a file, same bytes as on the local engine; then the write stage makes them."""
+    plain = Table.create(None, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
+    plain.insert(batch(0, 300))
+    shutil.copytree(tmp_path / "t", tmp_path / "u")
+    # Results come back through files, as large ones do.
+    monkeypatch.setattr(bitmap_builds, "INLINE_BYTES", 100)
+    table = Table.for_path(spark, tmp_path / "u")
+    built = table.create_index("idx", using="bitmap", columns=list(COLUMNS))
+    plain.create_index("idx", using="bitmap", columns=list(COLUMNS))
+    assert contents(table) == contents(plain)
+    assert built.files == 3
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+    monkeypatch.setattr(bitmap_folds, "DRIVER_BYTES", 0)
+    monkeypatch.setattr("lakedex.write.pipeline.inline_limit", lambda files: 100)
+    schema = "id string, city string, ts bigint, g string, n int, s struct<k: bigint>"
+    for number in range(3):
+        rows = [tuple(row.values()) for row in batch(0, 30, number + 2, g="changed").to_pylist()]
+        result = table.upsert(spark.createDataFrame(rows, schema))
+        assert result.bitmap_bytes > 0
+        assert result.notes == ()
+        assert uncovered(table, *COLUMNS) == []
+    assert [name.split("_")[2] for name in run_names(table)] == ["fold"]
+    same_answers(table, *ASKED)
+    assert table.refresh_index("idx").files == 0
+    assert table.to_df().where("g = 'changed'").count() == 30

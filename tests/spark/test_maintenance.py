@@ -1,0 +1,60 @@
+"""Indexes validated and rows erased on Spark: the work is done by tasks, conditions mean what Spark says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakedex import Table
+from lakedex.errors import InvalidInputError
+from lakedex.index.bitmap.runs import bitmap_folder
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    made = Table.create(
+        spark,
+        tmp_path / "t",
+        record_key="id",
+        partition_by="city",
+        options={"hoodie.parquet.small.file.limit": "0"},
+    )
+    rows = "cast(id as string) id, concat('c', id % 2) city, if(id = 5, 'x', concat('g', id % 3)) g"
+    made.bulk_insert(spark.sql(f"select {rows} from range(0, 30)"))
+    made.create_index("idx", using="bitmap", columns=["g"])
+    return made
+
+
+def test_erase_on_spark(spark: SparkSession, table: Table) -> None:
+    """Point 9: by a condition, by one that only Spark can evaluate, by a DataFrame of keys and by a list."""
+    table.create_view("mnt_rows")
+    report = table.erase(where="g = 'x'")
+    assert (report.rows, report.files_rewritten, report.files_looked_at, report.proof.rows) == (1, 1, 1, 0)
+    assert spark.sql("select count(*) from mnt_rows where g = 'x'").head()[0] == 0
+    only_spark = table.erase(where="soundex(g) = soundex('g0') AND id = '0'")
+    assert (only_spark.rows, only_spark.proof.rows) == (1, 0)
+    by_frame = table.erase(spark.createDataFrame([("1", "c1"), ("2", "c0")], "id string, city string"))
+    assert (by_frame.rows, by_frame.is_proved, len(by_frame.held_by)) == (2, True, 4)
+    assert table.erase(keys=["3"]).rows == 1
+    assert table.to_df().count() == 25
+    assert table.delete(where=F.col("id") == "4").deleted == 1
+    with pytest.raises(InvalidInputError, match="SQL text"):
+        table.erase(where=F.col("id") == "6")  # type: ignore[arg-type]
+
+
+def test_validate_on_spark(table: Table) -> None:
+    """R148: compared by tasks; a run that is damaged is taken out and its files are covered anew."""
+    assert table.validate_index("idx").ok
+    assert table.validate_index("column_stats").ok
+    assert table.validate_index("bloom_filters").ok
+    (run,) = Path(bitmap_folder(table.path)).glob("run_*.hfile")
+    run.write_bytes(run.read_bytes()[:-50])
+    fresh = Table.for_path(table._session.spark, table.path)
+    report = fresh.validate_index("idx", repair=True)
+    assert report.files_repaired == report.files_total == 2
+    assert fresh.validate_index("idx").ok
+    assert fresh.index_stats("idx").files_uncovered == 0
+    assert fresh.scan("g = 'x'").plan().stage("bitmap").after == 1
