@@ -197,16 +197,20 @@ class Measurer:
             IndexInconsistentError: see :meth:`verify`.
         """
         started = time.perf_counter()
-        files = self._read(plan.slices, self.reader, f"lakedex {plan.table}: {plan.summary}", key=False)
+        reader = replace(self.reader, selections=plan.selections)
+        files = self._read(plan.slices, reader, f"lakedex {plan.table}: {plan.summary}", key=False)
         seconds = time.perf_counter() - started
         verified = self.verify(plan) if verify else None
         return AnalyzedPlan(plan=plan, files=tuple(files), verified=verified, seconds=seconds)
 
     def verify(self, plan: ScanPlan) -> tuple[FileRead, ...]:
-        """Read the dropped files whole.
+        """Read whole the dropped files, and the kept ones of which an index chose the rows.
+
+        Returns:
+            The dropped files.
 
         Raises:
-            IndexInconsistentError: one of them holds a matching row.
+            IndexInconsistentError: a dropped file, or a row that was not chosen, matches.
         """
         dropped = plan.dropped
         reader = replace(self.reader, names=(RECORD_KEY,), skipping=False)
@@ -216,7 +220,19 @@ class Measurer:
         for read in found:
             if read.rows_matched:
                 raise _inconsistent(plan, self.snapshot.base_path, read, found)
+        self._verify_rows(plan, reader)
         return found
+
+    def _verify_rows(self, plan: ScanPlan, reader: SliceReader) -> None:
+        """As many rows match in a file read whole as in the rows that were chosen of it."""
+        chosen = [item for item in plan.slices if item.name in plan.selections]
+        label = f"lakedex {plan.table}: verifying rows of {len(chosen)} files"
+        whole = self._read(chosen, reader, label, key=True)
+        own = replace(reader, skipping=True, selections=plan.selections)
+        for read, part in zip(whole, self._read(chosen, own, label, key=False), strict=True):
+            if read.rows_matched != part.rows_matched:
+                read = replace(read, stage="bitmap", rows_matched=abs(read.rows_matched - part.rows_matched))
+                raise _inconsistent(plan, self.snapshot.base_path, read, [read])
 
     def _read(self, slices: Sequence[FileSlice], reader: SliceReader, label: str, *, key: bool) -> list[FileRead]:
         task = _CountSlice(reader, key)

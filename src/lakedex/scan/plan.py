@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakedex.index.bitmap.selection import RowSelection
 from lakedex.index.protocol import Unused
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.slice_table import SliceTable
@@ -23,7 +25,7 @@ class PruneStage:
     """One index's turn.
 
     Attributes:
-        name: ``partition``, ``partition_stats``, ``column_stats`` or ``bloom_filters``.
+        name: ``partition``, ``partition_stats``, ``column_stats``, ``bloom_filters`` or ``bitmap``.
         before, after: files that came in and files that were kept.
         bytes_before, bytes_after: their sizes.
         requests, bytes_read, seconds: what reading the index took.
@@ -56,6 +58,7 @@ class ScanPlan:
         stages: one per index that was asked.
         unused: per index or column that could not be used, why.
         seconds: what planning took.
+        selections: of kept base files, by name, the rows that may match, where bitmaps were read for that.
         candidates, dropped_by: all slices of the snapshot, and per slice the stage that dropped it (-1 for none).
     """
 
@@ -70,6 +73,7 @@ class ScanPlan:
     seconds: float = 0.0
     candidates: SliceTable | None = field(default=None, compare=False)
     dropped_by: npt.NDArray[np.int8] | None = field(default=None, compare=False)
+    selections: Mapping[str, RowSelection] = field(default_factory=dict, compare=False)
 
     @property
     def files(self) -> tuple[BaseFile, ...]:

@@ -6,25 +6,40 @@ Candidates are all file slices of the snapshot; each index removes only what it 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from lakedex.expr import terms_of, to_sql
+from lakedex.expr import terms_of, to_text
 from lakedex.expr.nodes import Predicate
+from lakedex.index.bitmap.pruning import Bitmaps
+from lakedex.index.bitmap.selection import RowSelection
 from lakedex.index.bloom_filters import BloomFilters
 from lakedex.index.partition_values import PartitionValues
 from lakedex.index.protocol import PruningIndex, Rows, Unused, unjudged
 from lakedex.index.stats_pruning import ColumnStats, PartitionStats
+from lakedex.layout.slice_table import SliceTable
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import PruneStage, ScanPlan
 from lakedex.types import META_COLUMNS
 
-__all__ = ["INDEXES", "plan_scan", "read_columns"]
+__all__ = ["INDEXES", "indexes_for", "plan_scan", "read_columns"]
 
-INDEXES: tuple[PruningIndex, ...] = (PartitionValues(), PartitionStats(), ColumnStats(), BloomFilters())
+INDEXES: tuple[PruningIndex, ...] = (PartitionValues(), PartitionStats(), ColumnStats(), BloomFilters(), Bitmaps())
 """In the order of their cost: each judges what the ones before it left."""
+
+
+def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | None = None) -> tuple[PruningIndex, ...]:
+    """The indexes for a reader.
+
+    Args:
+        select: it can leave out row groups and rows of a file (:attr:`~lakedex.scan.plan.ScanPlan.selections`).
+        gated: bitmaps are read only where the forecast says that it pays.
+        result: columns that it reads even if it need not look at the condition; None for all.
+    """
+    return (*INDEXES[:-1], Bitmaps(select=select, gated=gated, result=result))
 
 
 def read_columns(schema: pa.Schema) -> pa.Schema:
@@ -53,14 +68,15 @@ def plan_scan(
     dropped_by = np.full(len(table), -1, np.int8)
     stages: list[PruneStage] = []
     unused: list[Unused] = []
+    selections: dict[int, RowSelection] = {}
     if predicate is not None and not skipping:
         unused.append(Unused(index="all indexes", reason="switched off", detail="skipping is off"))
     elif predicate is not None:
-        unused += unjudged(terms_of(predicate), to_sql)
+        unused += unjudged(terms_of(predicate), to_text)
         for index in indexes:
             if not len(rows):
                 break
-            stage, kept = _ask(snapshot, predicate, index, rows, unused)
+            stage, kept = _ask(snapshot, predicate, index, rows, unused, selections)
             if stage is not None:
                 dropped_by[np.setdiff1d(rows, kept, assume_unique=True)] = len(stages)
                 stages.append(stage)
@@ -68,7 +84,7 @@ def plan_scan(
     return ScanPlan(
         table=snapshot.config.name,
         instant=snapshot.instant,
-        where=None if predicate is None else to_sql(predicate),
+        where=None if predicate is None else to_text(predicate),
         files_total=len(table),
         bytes_total=int(table.sizes.sum()),
         slices=tuple(table.slices if len(rows) == len(table) else table.take(rows)),
@@ -77,17 +93,36 @@ def plan_scan(
         seconds=time.perf_counter() - started,
         candidates=table,
         dropped_by=dropped_by,
+        selections=_by_name(table, rows, selections),
     )
 
 
+def _by_name(table: SliceTable, kept: Rows, selections: Mapping[int, RowSelection]) -> dict[str, RowSelection]:
+    """Selections by the name of the base file, those of a name that two partitions share left out.
+
+    Hudi's bucket index may give file groups of two partitions one id. Rows of such a file are looked for.
+    """
+    if not selections:
+        return {}
+    names = Counter(table.slices[row].name for row in kept.tolist())
+    named = ((table.slices[row].name, selection) for row, selection in selections.items())
+    return {name: selection for name, selection in named if names[name] == 1}
+
+
 def _ask(
-    snapshot: Snapshot, predicate: Predicate, index: PruningIndex, rows: Rows, unused: list[Unused]
+    snapshot: Snapshot,
+    predicate: Predicate,
+    index: PruningIndex,
+    rows: Rows,
+    unused: list[Unused],
+    selections: dict[int, RowSelection],
 ) -> tuple[PruneStage | None, Rows]:
     """One index's turn: its stage (None when it had no part) and the rows left."""
     counted, started = snapshot.storage.counted, time.perf_counter()
     before = counted.copy()
     verdict = index.prune(snapshot, predicate, rows)
     unused += verdict.unused
+    selections.update(verdict.selections)
     if verdict.keep is None:
         return None, rows
     kept = rows[verdict.keep]

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import pyarrow as pa
 
-from lakedex.arrow_frames import run_threads
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
-from lakedex.expr import parse_predicate
-from lakedex.expr.nodes import Predicate
-from lakedex.layout.base_file import read_footer
+from lakedex.expr import parse_predicate, to_sql
+from lakedex.expr.nodes import And, Column, Predicate, all_of
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.analysis import AnalyzedPlan, Measurer
-from lakedex.scan.merge_read import MergeSettings
+from lakedex.scan.answers import Answer, AnswerPlan, Question
+from lakedex.scan.answers import answer as answer_question
+from lakedex.scan.groups import find_column
+from lakedex.scan.joins import KeyReader, key_condition
 from lakedex.scan.ordered import stream_ordered
 from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import plan_scan, read_columns
-from lakedex.scan.slice_rows import Part, ReadCount, SliceReader, iter_slice_rows
+from lakedex.scan.planner import indexes_for, plan_scan, read_columns
+from lakedex.scan.slice_rows import Part, SliceReader, iter_slice_rows, reader_for
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
 
-__all__ = ["Scan"]
+__all__ = ["Scan", "join_scan"]
 
+AnswerKind = Literal["count", "count_by", "count_distinct", "min", "max", "exists"]
 FrameReader = Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]
 
 
@@ -42,27 +44,33 @@ class Scan:
     Attributes:
         snapshot: the table, pinned when the scan was made.
         where: a Spark SQL boolean expression; None for all rows.
+        condition: one more condition, ready made: that of joins.
         columns: columns of the result; None for all, meta columns included.
         max_rows: rows at most; None for all. Without Spark they are the first ones in the order of files and rows.
         skipping: False reads all files and row groups.
         verify: ``full`` reads the dropped files too, before any answer, and raises if a row of them matches.
         case_sensitive, timezone: the session's rules for names and timestamp literals.
+        cost_gate: False reads bitmaps wherever they could tell something, also where the forecast is a loss.
         threads: files read at once.
         engine: runs the tasks of large analyses; None reads in threads.
         to_frame: makes a DataFrame of a plan; None without Spark.
+        to_keys: collects the keys of a Spark DataFrame; None without Spark.
     """
 
     snapshot: Snapshot
     where: str | None = None
+    condition: Predicate | None = None
     columns: tuple[str, ...] | None = None
     max_rows: int | None = None
     skipping: bool = True
     verify: Literal["full"] | None = None
     case_sensitive: bool = False
     timezone: str = "UTC"
+    cost_gate: bool = True
     threads: int = 4
     engine: Engine | None = field(default=None, repr=False)
     to_frame: FrameReader | None = field(default=None, repr=False)
+    to_keys: KeyReader | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse arguments that mean nothing."""
@@ -74,6 +82,36 @@ class Scan:
     def filter(self, where: str) -> Scan:
         """The scan with one more condition."""
         return replace(self, where=where if self.where is None else f"({self.where}\n) AND ({where}\n)")
+
+    def semi_join(self, keys: Any, on: str | Sequence[str] | Mapping[str, str]) -> Scan:
+        """The scan's rows that have a match among keys: SQL's LEFT SEMI JOIN. The keys become a condition.
+
+        So indexes prune files, row groups and rows by them, and :meth:`count` need not read the table. Joins with
+        several dimensions are put after each other.
+
+        Args:
+            keys: an Arrow table, a pandas or polars frame, another :class:`Scan` or, on Spark, a DataFrame, whose
+                columns ``on`` names; for one column also values. Up to a million different ones.
+            on: the column, or columns, of both sides; or this table's columns with those of the keys.
+
+        Raises:
+            InvalidInputError: too many keys, or a type that Spark does not compare with the column's without a cast
+                that may fail.
+        """
+        return self._joined(keys, on, anti=False)
+
+    def anti_join(self, keys: Any, on: str | Sequence[str] | Mapping[str, str]) -> Scan:
+        """The scan's rows without a match among keys: LEFT ANTI JOIN, so rows with null stay. See :meth:`semi_join`."""
+        return self._joined(keys, on, anti=True)
+
+    def _joined(self, keys: Any, on: str | Sequence[str] | Mapping[str, str], *, anti: bool) -> Scan:
+        if self.max_rows is not None:
+            raise InvalidInputError("put the limit after the join: which rows it keeps is not settled")
+        found = key_condition(keys, on, self._column, self.to_keys, anti=anti, timezone=self.timezone)
+        return replace(self, condition=all_of([*([] if self.condition is None else [self.condition]), found]))
+
+    def _column(self, name: str) -> Column:
+        return find_column(name, read_columns(self.snapshot.schema), case_sensitive=self.case_sensitive)
 
     def select(self, *columns: str) -> Scan:
         """The scan with other columns."""
@@ -105,20 +143,32 @@ class Scan:
 
     def _predicate(self) -> Predicate | None:
         if self.where is None:
-            return None
+            return self.condition
         schema = read_columns(self.snapshot.schema)
-        return parse_predicate(self.where, schema, case_sensitive=self.case_sensitive, timezone=self.timezone)
+        parsed = parse_predicate(self.where, schema, case_sensitive=self.case_sensitive, timezone=self.timezone)
+        return parsed if self.condition is None else And((parsed, self.condition))
+
+    @property
+    def _sql(self) -> str | None:
+        """All of the condition as SQL."""
+        if self.condition is None:
+            return self.where
+        made = to_sql(self.condition)
+        return made if self.where is None else f"({self.where}\n) AND ({made})"
 
     def plan(self) -> ScanPlan:
         """Which files are needed, and why."""
         return self._planned(self._predicate())
 
-    def _planned(self, predicate: Predicate | None) -> ScanPlan:
-        return plan_scan(self.snapshot, predicate, skipping=self.skipping)
+    def _planned(self, predicate: Predicate | None, *, by_spark: bool = False) -> ScanPlan:
+        # Spark looks at the condition again, so it reads the columns of it in any case.
+        result = None if by_spark else frozenset(self.schema.names)
+        indexes = indexes_for(select=True, gated=self.cost_gate, result=result)
+        return plan_scan(self.snapshot, predicate, skipping=self.skipping, indexes=indexes)
 
-    def _verified(self, predicate: Predicate | None) -> ScanPlan:
+    def _verified(self, predicate: Predicate | None, *, by_spark: bool = False) -> ScanPlan:
         """The plan, checked if that was asked for."""
-        plan = self._planned(predicate)
+        plan = self._planned(predicate, by_spark=by_spark)
         if self.verify is not None and predicate is not None:
             self._measurer(predicate).verify(plan)
         return plan
@@ -128,37 +178,45 @@ class Scan:
             snapshot=self.snapshot, reader=self._reader(predicate, ()), engine=self.engine, threads=self.threads
         )
 
-    def _reader(self, predicate: Predicate | None, names: Sequence[str]) -> SliceReader:
-        return SliceReader(
-            storage=self.snapshot.storage,
-            base_path=self.snapshot.base_path,
-            table_columns=read_columns(self.snapshot.schema),
-            names=tuple(names),
-            predicate=predicate,
-            skipping=self.skipping,
-            merge=MergeSettings.of(self.snapshot) if self.snapshot.view().table.has_logs.any() else None,
-        )
+    def _reader(self, predicate: Predicate | None, names: Sequence[str], plan: ScanPlan | None = None) -> SliceReader:
+        selections = {} if plan is None else plan.selections
+        return reader_for(self.snapshot, predicate, names, skipping=self.skipping, selections=selections)
 
     @overload
-    def explain(self, *, analyze: Literal[False] = False, verify: None = None) -> ScanPlan: ...
+    def explain(self, *, analyze: Literal[False] = False, verify: None = None, answer: None = None) -> ScanPlan: ...
+
+    @overload
+    def explain(self, *, answer: AnswerKind, columns: str | Sequence[str] = ...) -> AnswerPlan: ...
 
     @overload
     def explain(self, *, analyze: bool = ..., verify: Literal["full"] | None = ...) -> ScanPlan | AnalyzedPlan: ...
 
-    def explain(self, *, analyze: bool = False, verify: Literal["full"] | None = None) -> ScanPlan | AnalyzedPlan:
+    def explain(
+        self,
+        *,
+        analyze: bool = False,
+        verify: Literal["full"] | None = None,
+        answer: AnswerKind | None = None,
+        columns: str | Sequence[str] = (),
+    ) -> ScanPlan | AnalyzedPlan | AnswerPlan:
         """The plan; it prints as a table of what each index did.
 
         Args:
             analyze: run the scan too, and say what its files and row groups held.
             verify: ``full`` also reads the files that the plan drops.
+            answer: ``count``, ``count_by``, ``count_distinct``, ``min``, ``max`` or ``exists``: work that answer out,
+                and say how many files each index answered.
+            columns: of that answer.
 
         Returns:
-            A :class:`ScanPlan`; an :class:`AnalyzedPlan` if anything was read.
+            A :class:`ScanPlan`; an :class:`AnalyzedPlan` if anything was read; an :class:`AnswerPlan` of an answer.
 
         Raises:
             IndexInconsistentError: ``verify`` found a matching row in a dropped file.
             UnsupportedFeatureError: the scan is to be run, and only Spark can evaluate its condition.
         """
+        if answer is not None:
+            return self._ask(answer, (columns,) if isinstance(columns, str) else tuple(columns)).plan
         if verify not in (None, "full"):
             raise InvalidInputError(f"verify is 'full' or None, not {verify!r}")
         verify = verify or self.verify
@@ -180,8 +238,8 @@ class Scan:
             UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
         """
         predicate = self._predicate()
-        reader = self._reader(predicate, self.schema.names)
-        slices = self._verified(predicate).slices
+        plan = self._verified(predicate)
+        reader, slices = self._reader(predicate, self.schema.names, plan), plan.slices
         parts = max(1, -(-self.threads // max(1, len(slices)))) if self.threads > 1 else 1
         work = [(item, Part(number, parts)) for item in slices for number in range(parts)]
         left = self.max_rows
@@ -249,24 +307,90 @@ class Scan:
                 "the table was opened without Spark; open it with Table.for_path(spark, path)", feature="to_spark"
             )
         names = None if self.columns is None else tuple(self.schema.names)
-        frame = self.to_frame(self.snapshot, self._verified(self._predicate()), self.where, names)
+        frame = self.to_frame(self.snapshot, self._verified(self._predicate(), by_spark=True), self._sql, names)
         return frame if self.max_rows is None else frame.limit(self.max_rows)
 
+    def _ask(self, kind: AnswerKind, names: Sequence[str] = ()) -> Answer:
+        enough = 1 if kind == "exists" else self.max_rows if kind == "count" else None
+        if kind not in get_args(AnswerKind) or (len(names) == 0) != (kind in ("count", "exists")):
+            raise InvalidInputError(
+                f"answers are {', '.join(get_args(AnswerKind))}, the first and last without columns"
+            )
+        if kind not in ("count", "exists") and self.max_rows is not None:
+            raise InvalidInputError(f"{kind} of a limited number of rows is not settled: take the limit off")
+        predicate, columns = self._predicate(), tuple(self._column(name) for name in names)
+        if self.verify is not None:
+            self._verified(predicate)
+        question = Question(
+            snapshot=self.snapshot,
+            predicate=predicate,
+            reader=self._reader(predicate, list(dict.fromkeys(column.path[0] for column in columns))),
+            columns=columns,
+            ends_only=kind in ("min", "max"),
+            enough=enough,
+            gated=self.cost_gate,
+            skipping=self.skipping,
+            threads=self.threads,
+            asked=f"{kind}({', '.join(names)})",
+        )
+        return answer_question(question)
+
     def count(self) -> int:
-        """Number of rows. Without a condition only footers are read."""
-        if self.max_rows is not None and self.where is not None:
-            with closing(replace(self, columns=()).to_batches()) as batches:
-                return sum(batch.num_rows for batch in batches)
-        predicate = self._predicate()
-        task = _CountRows(self._reader(predicate, ()))
-        rows = sum(run_threads(task, self._verified(predicate).slices, self.threads))
+        """Number of rows, from indexes and footers as far as they tell it; only the rest is read.
+
+        Raises:
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+        """
+        rows = self._ask("count").rows
         return rows if self.max_rows is None else min(rows, self.max_rows)
+
+    def exists(self) -> bool:
+        """Whether there is a row. Stops at the first one found."""
+        return self.max_rows != 0 and self._ask("exists").rows > 0
+
+    def count_by(self, *columns: str) -> pa.Table:
+        """Number of rows of each value of a column, or of each combination of values of several.
+
+        Null is a value, -0.0 is 0.0 and NaN is one value. Bitmap indexes answer it where the columns have them.
+
+        Returns:
+            The columns in their own types, and ``count``; in the order of the columns, null first.
+        """
+        if "count" in columns:
+            raise InvalidInputError("the column 'count' has the name of the number of rows", column="count")
+        found = self._ask("count_by", columns).groups
+        return found.rename_columns([*(self._column(name).name for name in columns), "count"])
+
+    def count_distinct(self, column: str) -> int:
+        """Number of different values of a column; null is none."""
+        return len(self._ask("count_distinct", (column,)).groups.column(0).drop_null())
+
+    def min(self, column: str) -> Any:
+        """Least value of a column in Spark's order; None where there is none."""
+        values = self._ask("min", (column,)).groups.column(0).drop_null()
+        return values[0].as_py() if len(values) else None
+
+    def max(self, column: str) -> Any:
+        """Greatest value of a column in Spark's order, in which NaN is above all; None where there is none."""
+        values = self._ask("max", (column,)).groups.column(0).drop_null()
+        return values[-1].as_py() if len(values) else None
 
     def __str__(self) -> str:
         return str(self.plan())
 
     def _repr_html_(self) -> str:
         return self.plan()._repr_html_()
+
+
+def join_scan(scan: Scan, dim: Any, on: str | Sequence[str] | Mapping[str, str], how: str) -> Scan:
+    """The rows of a scan with a match in a dimension (``semi``) or without one (``anti``).
+
+    Raises:
+        InvalidInputError: another ``how``; see :meth:`Scan.semi_join`.
+    """
+    if how not in ("semi", "anti"):
+        raise InvalidInputError(f"how is 'semi' or 'anti', not {how!r}")
+    return scan.semi_join(dim, on) if how == "semi" else scan.anti_join(dim, on)
 
 
 def _optional(package: str) -> Any:
@@ -286,19 +410,3 @@ class _ReadPart:
     def __call__(self, work: tuple[FileSlice, Part]) -> Iterator[pa.RecordBatch]:
         item, part = work
         return iter_slice_rows(self.reader, item, part)
-
-
-@dataclass(frozen=True, slots=True)
-class _CountRows:
-    """How many rows of one slice match. Memory: one batch of the condition's columns."""
-
-    reader: SliceReader
-
-    def __call__(self, item: FileSlice) -> int:
-        if self.reader.predicate is None and item.base_file is not None and not item.log_files:
-            path = f"{self.reader.base_path}/{item.base_file.relative_path}"
-            return read_footer(self.reader.storage, path).rows
-        count = ReadCount()
-        for _ in iter_slice_rows(self.reader, item, count=count):
-            pass
-        return count.matched

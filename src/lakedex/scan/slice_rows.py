@@ -6,8 +6,8 @@ Everything here pickles: a scan's threads, Spark tasks and Python data sources a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,17 @@ import pyarrow as pa
 from lakedex.errors import InvalidInputError
 from lakedex.expr import ColumnBounds, columns_of, filter_rows, prune
 from lakedex.expr.nodes import Column, Predicate
+from lakedex.index.bitmap.selection import RowSelection
 from lakedex.io.storage import Storage
 from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.row_groups import BaseFileReader, open_base_file
+from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
+from lakedex.scan.planner import read_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows"]
+__all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "reader_for"]
 
 BATCH_ROWS = 65_536
 
@@ -67,6 +70,7 @@ class SliceReader:
         predicate: the condition; None for all rows.
         skipping: False reads all row groups.
         merge: how log files are merged; None for a table without any.
+        selections: rows of some base files, by name, that may match.
     """
 
     storage: Storage
@@ -76,6 +80,7 @@ class SliceReader:
     predicate: Predicate | None = None
     skipping: bool = True
     merge: MergeSettings | None = None
+    selections: Mapping[str, RowSelection] = field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
@@ -85,17 +90,62 @@ class SliceReader:
     @property
     def needed(self) -> pa.Schema:
         """Columns that are read: those of the result whole, of others the leaves that the condition speaks of."""
+        return self._columns(self.predicate)
+
+    def _columns(self, predicate: Predicate | None) -> pa.Schema:
         wanted = set(self.names)
         paths: dict[str, list[tuple[str, ...]]] = {}
-        for column in [] if self.predicate is None else columns_of(self.predicate):
-            paths.setdefault(column.path[0], []).append(column.path[1:])
+        for named in [] if predicate is None else columns_of(predicate):
+            paths.setdefault(named.path[0], []).append(named.path[1:])
         fields = []
-        for field in self.table_columns:
-            if field.name in wanted:
-                fields.append(field)
-            elif field.name in paths:
-                fields.append(field.with_type(_with_paths(field.type, paths[field.name])))
+        for column in self.table_columns:
+            if column.name in wanted:
+                fields.append(column)
+            elif column.name in paths:
+                fields.append(column.with_type(_with_paths(column.type, paths[column.name])))
         return pa.schema(fields)
+
+    def for_file(
+        self, base_file: str, rows_per_group: Sequence[int]
+    ) -> tuple[Predicate | None, pa.Schema, RowSelection | None]:
+        """What is left to judge in a file, the columns that are read for it, and its rows where they are known.
+
+        Positions in a file of other row groups than the index knows mean nothing.
+        """
+        selection = self.selections.get(base_file) if self.skipping else None
+        if selection is not None and [group.rows for group in selection.groups] != list(rows_per_group):
+            selection = None
+        predicate = None if selection is not None and selection.is_exact else self.predicate
+        return predicate, self._columns(predicate), selection
+
+
+def reader_for(
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    names: Sequence[str],
+    *,
+    skipping: bool = True,
+    selections: Mapping[str, RowSelection] | None = None,
+) -> SliceReader:
+    """The reader of a snapshot's slices.
+
+    Args:
+        snapshot: the table.
+        predicate: the condition; None for all rows.
+        names: columns of the result.
+        skipping: False reads all row groups.
+        selections: rows of some base files that may match.
+    """
+    return SliceReader(
+        storage=snapshot.storage,
+        base_path=snapshot.base_path,
+        table_columns=read_columns(snapshot.schema),
+        names=tuple(names),
+        predicate=predicate,
+        skipping=skipping,
+        merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
+        selections=selections or {},
+    )
 
 
 def iter_slice_rows(
@@ -118,17 +168,42 @@ def iter_slice_rows(
         return
     if item.base_file is None:
         return
-    needed = reader.needed
     with open_base_file(reader.storage, f"{reader.base_path}/{item.base_file.relative_path}") as source:
-        groups = _kept_groups(reader, source, part, seen)
+        predicate, needed, selection = reader.for_file(item.base_file.name, source.rows_per_group)
+        groups = _kept_groups(reader, predicate, selection, source, part, seen)
         leaves = _leaf_names(needed, whole=reader.names)
         seen.bytes_read += source.bytes_of(leaves, groups)
-        for stored in source.batches(leaves, groups, BATCH_ROWS):
-            seen.rows += stored.num_rows
-            batch = _matching(reader.predicate, conform_stored(stored, needed) if len(needed) else stored)
+        for stored in _selected(source.batches(leaves, groups, BATCH_ROWS), source, groups, selection, seen):
+            batch = _matching(predicate, conform_stored(stored, needed) if len(needed) else stored)
             seen.matched += batch.num_rows
             if batch.num_rows:
                 yield batch.select(list(reader.names))
+
+
+def _selected(
+    batches: Iterable[pa.RecordBatch],
+    source: BaseFileReader,
+    groups: Sequence[int],
+    selection: RowSelection | None,
+    seen: ReadCount,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a selection. A batch may lie across row groups, but these follow each other in the order read."""
+    if selection is None:
+        for stored in batches:
+            seen.rows += stored.num_rows
+            yield stored
+        return
+    ends = np.cumsum([0, *source.rows_per_group])
+    mask = selection.mask(source.num_rows)
+    # One entry a row that is read, in the order of reading.
+    wanted = np.concatenate([mask[:0], *(mask[ends[group] : ends[group + 1]] for group in groups)])
+    first = 0
+    for stored in batches:
+        seen.rows += stored.num_rows
+        own = wanted[first : first + stored.num_rows]
+        first += stored.num_rows
+        if own.any():
+            yield stored.filter(pa.array(own))
 
 
 def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCount) -> Iterator[pa.RecordBatch]:
@@ -155,15 +230,24 @@ def _matching(predicate: Predicate | None, batch: pa.RecordBatch) -> pa.RecordBa
     return batch if predicate is None else batch.filter(filter_rows(predicate, batch))
 
 
-def _kept_groups(reader: SliceReader, source: BaseFileReader, part: Part, seen: ReadCount) -> list[int]:
+def _kept_groups(
+    reader: SliceReader,
+    predicate: Predicate | None,
+    selection: RowSelection | None,
+    source: BaseFileReader,
+    part: Part,
+    seen: ReadCount,
+) -> list[int]:
     own = range(
         source.row_groups * part.index // part.count,
         source.row_groups * (part.index + 1) // part.count,
     )
     kept = list(own)
-    if reader.predicate is not None and reader.skipping and kept:
-        mask = _row_group_mask(reader.predicate, source)
-        kept = [group for group in own if mask[group]]
+    if selection is not None:
+        kept = sorted(set(own).intersection(selection.kept_groups()))
+    if predicate is not None and reader.skipping and kept:
+        mask = _row_group_mask(predicate, source)
+        kept = [group for group in kept if mask[group]]
     seen.row_groups += len(kept)
     seen.row_groups_skipped += len(own) - len(kept)
     return kept
