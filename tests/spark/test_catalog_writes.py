@@ -105,7 +105,10 @@ REFUSED = (
     ("alter table sea.trips set tblproperties (foo = '1')", "SET TBLPROPERTIES"),
     ("alter table sea.trips alter column n type string", "n"),
     ("alter table sea.trips rename column missing to there", "missing"),
-    ("create index idx on sea.trips using bitmap (n)", "bitmap|idx"),
+    ("create index idx on sea.trips using zorder (n)", "zorder"),
+    ("create index column_stats on sea.trips (n) options (max_distinct_values = '9')", "only USING bitmap"),
+    ("create index idx on sea.trips using bitmap (n) options (max_distinct_values = 'many')", "max_distinct_values"),
+    ("create index idx on sea.trips using bitmap (missing)", "missing"),
 )
 
 

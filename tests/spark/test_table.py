@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,14 +30,21 @@ def frame(spark: SparkSession, rows: int = 60) -> DataFrame:
     return spark.sql(ALL_TYPES.format(rows=rows))
 
 
-@pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> Table:
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A table that no test changes."""
     source = frame(spark)
-    made = Table.create(
-        spark, tmp_path / "t", schema=source.schema, record_key="id", partition_by="city", ordering_by="ts"
-    )
+    path = tmp_path_factory.mktemp("table") / "t"
+    made = Table.create(spark, path, schema=source.schema, record_key="id", partition_by="city", ordering_by="ts")
     made.bulk_insert(source)
     return made
+
+
+@pytest.fixture
+def table(spark: SparkSession, written: Table, tmp_path: Path) -> Table:
+    """A table of a test's own."""
+    shutil.copytree(written.path, tmp_path / "t")
+    return Table.for_path(spark, tmp_path / "t")
 
 
 def rows(df: DataFrame) -> list[str]:
@@ -76,10 +84,10 @@ def test_all_types_come_back(spark: SparkSession, table: Table) -> None:
         "pmod(n, 7) = 3 and city = 'c2'",
     ],
 )
-def test_filters_give_sparks_rows(spark: SparkSession, table: Table, where: str) -> None:
+def test_filters_give_sparks_rows(spark: SparkSession, written: Table, where: str) -> None:
     wanted = rows(frame(spark).where(where))
-    assert rows(own(table.to_df().where(where))) == wanted
-    assert rows(own(table.scan(where).to_spark())) == wanted
+    assert rows(own(written.to_df().where(where))) == wanted
+    assert rows(own(written.scan(where).to_spark())) == wanted
 
 
 @pytest.mark.smoke

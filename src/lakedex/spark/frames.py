@@ -17,6 +17,7 @@ from lakedex.errors import LakedexError
 from lakedex.expr import columns_of, parse_filter_or_unknown, parse_predicate
 from lakedex.expr.nodes import Predicate, all_of
 from lakedex.expr.terms import unknown_texts
+from lakedex.index.bitmap.selection import RowSelection
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
@@ -24,14 +25,16 @@ from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.spark.file_index import Generation, PartitionColumns, file_index_frame
 from lakedex.spark.jvm import FileStatuses
-from lakedex.spark.merged import merged_frame
 from lakedex.spark.partitions import FolderValues, folder_values
 from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark
+from lakedex.spark.sliced import sliced_frame
 from lakedex.timeline.instant import instant_to_epoch_ms
 
 __all__ = ["TableFrames", "planned_frame", "table_frame"]
 
+FEW_ROWS = 20
+"""One row in so many of a file is few."""
 KEPT_PLANS = 32
 """Plans remembered of a frame: Spark asks several times in one query."""
 
@@ -84,7 +87,7 @@ def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool
     merged = [item for item in slices if item.log_files]
     frames = [] if merged and len(merged) == len(slices) else [_indexed_frame(spark, snapshot, case_sensitive)]
     if merged:
-        frames.append(merged_frame(spark, snapshot, merged, read_columns(snapshot.schema)))
+        frames.append(sliced_frame(spark, snapshot, merged, read_columns(snapshot.schema)))
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -161,26 +164,39 @@ def _generation(frames: TableFrames, group: _Group, wanted: StructType) -> Gener
 def planned_frame(
     spark: SparkSession, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None
 ) -> DataFrame:
-    """The rows of a plan's slices, the condition applied to them."""
+    """The rows of a plan's slices, the condition applied to them.
+
+    Slices with log files are read in Python, and so are those of which the plan selects few rows.
+    """
     whole = read_columns(snapshot.schema)
-    bases = _plain_files(plan.slices)
-    merged = [item for item in plan.slices if item.log_files]
+    sliced = [item for item in plan.slices if item.log_files or _few_rows(plan.selections.get(item.name))]
+    own = {item.name for item in sliced}
+    bases = _plain_files([item for item in plan.slices if item.name not in own])
     frames = []
-    if bases or not merged:
+    if bases or not sliced:
         files = [
             (f"{snapshot.base_path}/{base.relative_path}", arrow_to_spark(schema))
             for base, schema in zip(bases, physical_schemas(snapshot, bases), strict=True)
         ]
         frames.append(read_files(spark, files, arrow_to_spark(whole)))
-    if merged:
+    if sliced:
         needed = whole if columns is None else _needed(whole, where, columns)
         names = [f"`{name}`" for name in needed.names]
         frames = [frame.select(*names) for frame in frames]
-        frames.append(merged_frame(spark, snapshot, merged, needed))
+        frames.append(sliced_frame(spark, snapshot, sliced, needed, plan.selections))
     frame = reduce(DataFrame.unionAll, frames)
     if where is not None:
         frame = frame.where(where)
     return frame if columns is None else frame.select(*(f"`{name}`" for name in columns))
+
+
+def _few_rows(selection: RowSelection | None) -> bool:
+    """Whether reading just the selected rows beats Spark's reader, which takes whole files here."""
+    if selection is None:
+        return False
+    kept = sum(selection.groups[number].size for number in selection.kept_groups())
+    rows = sum(group.rows for group in selection.groups)
+    return 2 * kept <= sum(group.size for group in selection.groups) or FEW_ROWS * selection.count <= rows
 
 
 def _needed(whole: pa.Schema, where: str | None, columns: Sequence[str]) -> pa.Schema:

@@ -18,7 +18,7 @@ from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.scan.scan import Scan
 from lakedex.spark import views
-from lakedex.spark.engine import SparkEngine
+from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.schema import arrow_to_spark, spark_to_arrow
 from lakedex.spark.session import case_sensitive, check_session, is_connect, session_timezone
@@ -56,6 +56,18 @@ class SparkTableSession:
         self, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None
     ) -> DataFrame:
         return planned_frame(self.spark, snapshot, plan, where, columns)
+
+    def keys(self, frame: Any, names: Sequence[str], limit: int) -> pa.Table | None:
+        """The distinct keys of a DataFrame; None for anything else."""
+        if not callable(getattr(type(frame), "dropDuplicates", None)):
+            return None
+        missing = [name for name in names if name not in frame.columns]
+        if missing:
+            raise InvalidInputError(
+                f"the keys have no column {missing[0]!r}: {', '.join(frame.columns)}", column=missing[0]
+            )
+        chosen = frame.select(*(f"`{name}`" for name in names)).distinct().limit(limit)
+        return self.engine.collect(SparkFrame(chosen, self.engine.schema_of(chosen)))
 
     def schema(self, declared: Any) -> pa.Schema | None:
         """A schema given as ``StructType``, DDL text, Arrow schema or DataFrame."""

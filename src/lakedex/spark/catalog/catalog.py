@@ -14,6 +14,7 @@ from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatu
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
 from lakedex.spark.catalog.places import Warehouse, is_path, open_warehouse
+from lakedex.spark.catalog.rules import register_rules
 from lakedex.spark.catalog.scan import Target
 from lakedex.spark.catalog.statements import alter_table, new_table
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
@@ -53,6 +54,7 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     side = JavaSide(spark)
     catalog = _Catalog(side, name, open_warehouse(warehouse), tables)
     _registered(side).put(name, catalog.java)
+    register_rules(side)
 
 
 def _registered(side: JavaSide) -> Any:

@@ -25,168 +25,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakedex.errors import LakedexError, UnsupportedFeatureError
+from lakedex.spark.catalog.java_source import BRIDGE, bridge_source
 from lakedex.spark.failures import remember
 
 __all__ = ["Answer", "JavaError", "JavaSide"]
 
-_CLASS = "LakedexBridge"
-_SOURCE = """
-import java.lang.invoke.MethodHandles;
-import java.lang.reflect.InvocationHandler;
-import java.lang.reflect.Method;
-import java.lang.reflect.Modifier;
-import java.lang.reflect.Proxy;
-import java.util.Arrays;
-import java.util.HashSet;
-import java.util.Set;
-import java.util.function.Function;
-import org.apache.hadoop.fs.FileStatus;
-import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.SQLContext;
-import org.apache.spark.sql.sources.BaseRelation;
-import org.apache.spark.sql.sources.TableScan;
-import org.apache.spark.sql.types.StructType;
-
-public final class LakedexBridge {
-
-  public Object wrap(Object python, String interfaces, String answered, Function thrown) throws Exception {
-    Class[] types = classes(interfaces);
-    Set names = new HashSet(Arrays.asList((Object[]) answered.split(" ")));
-    InvocationHandler handler = new Handler(Proxy.getInvocationHandler(python), names, thrown);
-    return Proxy.newProxyInstance(types[0].getClassLoader(), types, handler);
-  }
-
-  public String abstractMethods(String interfaces) throws Exception {
-    StringBuilder found = new StringBuilder();
-    Class[] types = classes(interfaces);
-    for (int i = 0; i < types.length; i++) {
-      Method[] methods = types[i].getMethods();
-      for (int k = 0; k < methods.length; k++) {
-        if (Modifier.isAbstract(methods[k].getModifiers())) found.append(methods[k].getName()).append(' ');
-      }
-    }
-    return found.toString();
-  }
-
-  public Object relation(SQLContext context, StructType schema, RDD rows, String description) {
-    return new Rows(context, schema, rows, description);
-  }
-
-  public Object statuses(byte[] encoded, int count) throws Exception {
-    java.io.DataInputStream stream = new java.io.DataInputStream(new java.io.ByteArrayInputStream(encoded));
-    FileStatus[] read = new FileStatus[count];
-    for (int i = 0; i < count; i++) {
-      read[i] = new FileStatus();
-      read[i].readFields(stream);
-    }
-    return read;
-  }
-
-  private static Class[] classes(String names) throws Exception {
-    String[] split = names.split(" ");
-    Class[] found = new Class[split.length];
-    for (int i = 0; i < split.length; i++) {
-      found[i] = Class.forName(split[i], true, LakedexBridge.class.getClassLoader());
-    }
-    return found;
-  }
-
-  public static final class Handler implements InvocationHandler {
-    private final InvocationHandler python;
-    private final Set answered;
-    private final Function thrown;
-
-    Handler(InvocationHandler python, Set answered, Function thrown) {
-      this.python = python;
-      this.answered = answered;
-      this.thrown = thrown;
-    }
-
-    public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
-      if (method.isDefault() && !answers(method)) {
-        Class type = method.getDeclaringClass();
-        return MethodHandles.privateLookupIn(type, MethodHandles.lookup())
-            .unreflectSpecial(method, type)
-            .bindTo(proxy)
-            .invokeWithArguments(arguments == null ? new Object[0] : arguments);
-      }
-      try {
-        return python.invoke(proxy, method, arguments);
-      } catch (Throwable failure) {
-        throw (Throwable) thrown.apply(failure);
-      }
-    }
-
-    private boolean answers(Method method) {
-      String name = method.getName();
-      return answered.contains(name + "/" + method.getParameterTypes().length) || answered.contains(name + "/*");
-    }
-  }
-
-  // Rows of another plan reach a scan through a class, not an interface.
-  public static final class Rows extends BaseRelation implements TableScan {
-    private final SQLContext context;
-    private final StructType schema;
-    private final RDD rows;
-    private final String description;
-
-    Rows(SQLContext context, StructType schema, RDD rows, String description) {
-      this.context = context;
-      this.schema = schema;
-      this.rows = rows;
-      this.description = description;
-    }
-
-    public SQLContext sqlContext() { return context; }
-    public StructType schema() { return schema; }
-    public boolean needConversion() { return false; }
-    public RDD buildScan() { return rows; }
-    public String toString() { return description; }
-  }
-}
-"""
-# Spark 3.5 hands Catalyst's filters to a FileScanBuilder only, which is a class; Spark 4 to whoever asks for them.
-_SOURCE_3 = """
-  public Object scanBuilder(Object python, org.apache.spark.sql.SparkSession session,
-      org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
-    return new Builder(python, session, index, schema);
-  }
-
-  public static final class Builder extends org.apache.spark.sql.execution.datasources.v2.FileScanBuilder
-      implements org.apache.spark.sql.connector.read.SupportsPushDownLimit,
-      org.apache.spark.sql.connector.read.SupportsPushDownTopN {
-    private final Object python;
-
-    Builder(Object python, org.apache.spark.sql.SparkSession session,
-        org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
-      super(session, index, schema);
-      this.python = python;
-    }
-
-    private org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters filters() {
-      return (org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters) python;
-    }
-
-    public scala.collection.Seq pushFilters(scala.collection.Seq filters) { return filters().pushFilters(filters); }
-    public org.apache.spark.sql.connector.expressions.filter.Predicate[] pushedFilters() {
-      return filters().pushedFilters();
-    }
-    public void pruneColumns(StructType columns) {
-      ((org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns) python).pruneColumns(columns);
-    }
-    public boolean pushLimit(int limit) {
-      return ((org.apache.spark.sql.connector.read.SupportsPushDownLimit) python).pushLimit(limit);
-    }
-    public boolean pushTopN(org.apache.spark.sql.connector.expressions.SortOrder[] orders, int limit) {
-      return ((org.apache.spark.sql.connector.read.SupportsPushDownTopN) python).pushTopN(orders, limit);
-    }
-    public boolean isPartiallyPushed() { return true; }
-    public org.apache.spark.sql.connector.read.Scan build() {
-      return ((org.apache.spark.sql.connector.read.ScanBuilder) python).build();
-    }
-  }
-}
-"""
 _TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
 
 
@@ -308,6 +151,8 @@ class JavaSide:
         self.view: Any = gateway.jvm
         self.session: Any = spark._jsparkSession
         self.is_spark_3 = spark.version.startswith("3.")
+        # The newer way to be handed filters came with Spark 4.1.
+        self.needs_builder = self.is_spark_3 or spark.version.startswith("4.0.")
         self.utils: Any = self.view.org.apache.spark.api.python.PythonUtils
         self.none: Any = self.view.scala.Option.empty()
         self._numbers = itertools.count()
@@ -319,23 +164,37 @@ class JavaSide:
         with self._starting:
             ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
             if gateway not in self._bridges:
-                self._bridges[gateway] = self._compiled()
+                self._bridges[gateway] = self._bridge()
         self.bridge: Any = self._bridges[gateway]
 
-    def _compiled(self) -> Any:
+    def compiled(self, name: str, source: str) -> Any:
+        """An object of the class ``name`` of a Java text, compiled by Janino.
+
+        Raises:
+            Py4JJavaError: the text does not fit this Spark.
+        """
         # py4j remembers methods by the name of their class, so no two classes may share one.
-        name = f"{_CLASS}{uuid.uuid4().hex}"
-        source = _SOURCE.rstrip().removesuffix("}") + _SOURCE_3 if self.is_spark_3 else _SOURCE
+        unique = f"{name}{uuid.uuid4().hex}"
         compiler = self.view.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(self.type("org.apache.spark.sql.sources.BaseRelation").getClassLoader())
+        compiler.cook(source.replace(name, unique))
+        return compiler.getClassLoader().loadClass(unique).newInstance()
+
+    @property
+    def seq(self) -> str:
+        """The type that Scala's ``Seq`` is to this Spark."""
+        methods = self.type("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
+        children = next(method for method in methods if str(method.getName()) == "children")
+        return str(children.getReturnType().getName())
+
+    def _bridge(self) -> Any:
         try:
-            compiler.cook(source.replace(_CLASS, name))
+            return self.compiled(BRIDGE, bridge_source(self.seq if self.needs_builder else None))
         except Py4JJavaError as error:
             raise UnsupportedFeatureError(
                 f"a catalog needs Java 11 or later and the compiler that comes with Spark: {error.java_exception}",
                 feature="catalog on this Java",
             ) from error
-        return compiler.getClassLoader().loadClass(name).newInstance()
 
     # --------------------------------------------------------------------------------------------------- answers
 

@@ -1,51 +1,46 @@
 """Scans of a catalog's table: what Spark pushes down, the files that are left, and Spark's own Parquet reader on them.
 
 The reader is Spark's ``ParquetScan``: it splits large files, packs small ones, skips row groups and reads columns. It
-wants a file index that lists folders, so it gets one whose listing is known beforehand, from a cache. Where one scan
-cannot read all files (a column was widened, which Spark 3.5 does not read; slices have log files), the rows come from
-the same union of scans as :meth:`lakedex.Table.scan` makes.
+wants a file index that lists folders, so it gets one whose listing is known beforehand, from a cache; where a bitmap
+index knows the row groups that a query needs, its tasks get just those (``batch.py``). Where one scan cannot read all
+files (a column was widened, which Spark 3.5 does not read; slices have log files), the rows come from the same union of
+scans as :meth:`lakedex.Table.scan` makes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pyspark.sql.types import StructType
 
-from lakedex.errors import CorruptFileError
 from lakedex.expr import parse_filter_or_unknown
 from lakedex.expr.nodes import Predicate, all_of
-from lakedex.layout.base_file import read_footer
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
 from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.scan.planner import indexes_for, plan_scan, read_columns
 from lakedex.scan.top_rows import TopRows, keep_top_rows
+from lakedex.spark.catalog.batch import PartsBatch
+from lakedex.spark.catalog.files import ChosenFiles, choose_files, file_index, no_files
 from lakedex.spark.catalog.java import Answer, JavaSide
 from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.catalog.row_groups import row_group_ranges
 from lakedex.spark.filters import filter_texts
 from lakedex.spark.frames import planned_frame
-from lakedex.spark.jvm import FileStatuses
-from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark, nullable
-from lakedex.timeline.instant import instant_to_epoch_ms
 from lakedex.types import size_text
 
 __all__ = ["FrameScan", "TableScanBuilder", "Target"]
 
 _READ = "org.apache.spark.sql.connector.read."
-_FILES = "org.apache.spark.sql.execution.datasources."
-_METRICS = "org.apache.spark.sql.execution.datasources.v2.python."
 
 MOST_RUNTIME_VALUES = 1000
 """Values that a join may send to a scan: each is asked for on its own."""
-MOST_FOOTERS = 16
-"""Footers that a limit may open to find out how many rows files have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +63,10 @@ class Target:
             parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC") for text in texts
         )
         return all_of(parsed)
+
+    def plan(self, texts: Sequence[str]) -> ScanPlan:
+        """The files, row groups and rows under the filters: all that is read here can leave out row groups."""
+        return plan_scan(self.snapshot, self.predicate(texts), indexes=indexes_for(select=True))
 
     @property
     def all_columns(self) -> StructType:
@@ -96,11 +95,11 @@ class TableScanBuilder(Answer):
 
     @property
     def java(self) -> Any:
-        """The builder; for Spark 3.5 behind a class that it knows."""
-        if not self._side.is_spark_3:
+        """The builder; before Spark 4.1 behind a class that it knows."""
+        if not self._side.needs_builder:
             return super().java
         schema = self._side.struct(self._target.all_columns)
-        return self._side.bridge.scanBuilder(super().java, self._side.session, _no_files(self._side), schema)
+        return self._side.bridge.scanBuilder(super().java, self._side.session, no_files(self._side), schema)
 
     def pushFilters(self, filters: Any) -> Any:
         """All filters are used to leave files out, and all are applied again to rows."""
@@ -144,7 +143,7 @@ class TableScanBuilder(Answer):
         """Plan the files and make the scan."""
         target = self._target
         required = self._side.struct(target.all_columns) if self._required is None else self._required
-        plan = plan_scan(target.snapshot, target.predicate(self._texts))
+        plan = target.plan(self._texts)
         # A filter without text would take rows away unseen.
         if self._top is not None and not (self._filters is not None and self._filters.size()):
             plan = keep_top_rows(target.snapshot, plan, self._top)
@@ -160,24 +159,6 @@ class ScanRequest:
     filters: Any
     texts: tuple[str, ...]
     limit: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """Chosen files: path, size, modification time in epoch milliseconds."""
-
-    entries: list[tuple[str, int, int]] = field(default_factory=list)
-
-    def statuses(self) -> FileStatuses:
-        """The files as Hadoop writes them."""
-        paths, sizes, times = zip(*self.entries, strict=True) if self.entries else ((), (), ())
-        return FileStatuses.of(paths, sizes, times)
-
-    @property
-    def digest(self) -> str:
-        """Tells these files from any others."""
-        whole = "\n".join(path for path, _, _ in self.entries)
-        return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 def make_scan(side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
@@ -209,7 +190,8 @@ def _distinct(schemas: Sequence[Any]) -> list[Any]:
     return list({id(schema): schema for schema in schemas}.values())
 
 
-def _description(target: Target, plan: ScanPlan, reader: str, dropped: int = 0) -> str:
+def _description(target: Target, plan: ScanPlan, reader: str, files: ChosenFiles | None = None) -> str:
+    dropped = 0 if files is None else len(plan.slices) - len(files.entries)
     kept = len(plan.slices) - dropped
     stages = ", ".join(f"{s.name} {s.before}→{s.after}" for s in plan.stages)
     parts = [
@@ -217,9 +199,15 @@ def _description(target: Target, plan: ScanPlan, reader: str, dropped: int = 0) 
         f"{size_text(plan.bytes_kept)} of {size_text(plan.bytes_total)}",
         *([stages] if stages else []),
         *([f"limit leaves out {dropped}"] if dropped else []),
+        *([_parts_text(files)] if files is not None and files.parts else []),
         reader,
     ]
     return "lakedex " + "; ".join(parts)
+
+
+def _parts_text(files: ChosenFiles) -> str:
+    kept, total = files.row_groups
+    return f"row groups {kept} of {total} in {len(files.parts)} files, {size_text(files.bytes_read)} left"
 
 
 class NativeScan(Answer):
@@ -231,7 +219,9 @@ class NativeScan(Answer):
         self._target = target
         self._plan = plan
         self._request = request
-        self._files = _chosen(target.snapshot, plan, request)
+        limit = None if request.filters is not None else request.limit
+        chosen = choose_files(target.snapshot, plan, limit)
+        self._files = chosen if request.filters is None else chosen.of(row_group_ranges(target.snapshot, plan))
         # A filter without text may still leave out row groups: such a scan is like no other.
         untold = request.filters is not None and request.filters.size() != len(request.texts)
         filters = uuid.uuid4().hex if untold else str(request.texts)
@@ -240,16 +230,25 @@ class NativeScan(Answer):
         self._read = self._files
         self._filtered = threading.local()
 
-    def _parquet(self, files: _Files) -> Any:
+    def _parquet(self, files: ChosenFiles) -> Any:
         side, request = self._side, self._request
-        index = _file_index(side, self._target, files)
-        whole = side.struct(self._target.all_columns)
+        columns = self._target.all_columns
+        index = file_index(side, self._target.snapshot.base_path, columns, files)
+        whole = side.struct(columns)
         parquet = side.view.org.apache.spark.sql.execution.datasources.v2.parquet
         builder = parquet.ParquetScanBuilder(side.session, index, whole, whole, side.options(REBASE))
         if request.filters is not None:
             builder.pushFilters(request.filters)
         builder.pruneColumns(request.required)
         return builder.build()
+
+    def _batch(self, files: ChosenFiles, scan: Any) -> Any:
+        batch = scan.toBatch()
+        if not files.parts:
+            return batch
+        # Spark reads equal batches once.
+        identity = f"{self._identity}/{files.digest}/batch"
+        return PartsBatch(self._side, identity, batch, files.parts).java
 
     def readSchema(self) -> Any:
         """As Spark's reader gives it."""
@@ -260,18 +259,19 @@ class NativeScan(Answer):
 
         A plan may hold one scan twice, once under a join and once in the subquery that filters another.
         """
-        scan = getattr(self._filtered, "scan", None) or self._scan
+        files, scan = getattr(self._filtered, "scan", None) or (self._files, self._scan)
         self._filtered.scan = None
-        return scan.toBatch()
+        return self._batch(files, scan)
 
     def estimateStatistics(self) -> Any:
-        """By the sizes of the kept files."""
-        return self._scan.estimateStatistics()
+        """By the sizes of what is read."""
+        whole, read = self._files.bytes_total, self._files.bytes_read
+        estimated = self._scan.estimateStatistics()
+        return estimated if read == whole else self._side.bridge.statistics(estimated, read / whole)
 
     def description(self) -> str:
         """Files kept of all, by which index; shown by ``EXPLAIN`` and in Spark's UI."""
-        dropped = len(self._plan.slices) - len(self._files.entries)
-        return _description(self._target, self._plan, "Parquet", dropped)
+        return _description(self._target, self._plan, "Parquet", self._files)
 
     # ------------------------------------------------------------------------------------------ filters of a join
 
@@ -295,12 +295,13 @@ class NativeScan(Answer):
                     continue
         if len(texts) == len(self._request.texts):
             return
-        plan = plan_scan(self._target.snapshot, self._target.predicate(texts))
+        plan = self._target.plan(texts)
         kept = {f"{self._target.snapshot.base_path}/{base.relative_path}" for base in plan.files}
-        files = _Files([entry for entry in self._files.entries if entry[0] in kept])
-        if len(files.entries) < len(self._files.entries):
+        files = ChosenFiles([entry for entry in self._files.entries if entry[0] in kept])
+        files = files.of({**self._files.parts, **row_group_ranges(self._target.snapshot, plan)})
+        if files.digest != self._files.digest:
             self._read = files
-            self._filtered.scan = self._parquet(files)
+            self._filtered.scan = (files, self._parquet(files))
 
     # ---------------------------------------------------------------------------------------------------- metrics
 
@@ -319,68 +320,16 @@ class NativeScan(Answer):
         if self._side.is_spark_3:
             return self._side.array(named, [])
         classes = self._side.view.org.apache.spark.sql.execution.datasources.v2.python
-        read = sum(size for _, size, _ in self._read.entries)
+        files = self._read
+        kept, total = files.row_groups
         values = (
             ("lakedexFilesTotal", "files of the table", self._plan.files_total),
-            ("lakedexFilesSkipped", "files skipped", self._plan.files_total - len(self._read.entries)),
-            ("lakedexBytesSkipped", "bytes of files skipped", self._plan.bytes_total - read),
+            ("lakedexFilesSkipped", "files skipped", self._plan.files_total - len(files.entries)),
+            ("lakedexBytesSkipped", "bytes of files skipped", self._plan.bytes_total - files.bytes_total),
+            ("lakedexRowGroupsSkipped", "row groups skipped in files read", total - kept),
+            ("lakedexRowGroupBytesSkipped", "bytes of row groups skipped", files.bytes_total - files.bytes_read),
         )
         return self._side.array(named, [make(classes, name, text, value) for name, text, value in values])
-
-
-def _chosen(snapshot: Snapshot, plan: ScanPlan, request: ScanRequest) -> _Files:
-    """The plan's files; under a limit without filters, as many as surely have the rows."""
-    bases = list(plan.files)
-    if request.limit is not None and request.filters is None and len(bases) > 1:
-        rows = 0
-        for number, base in enumerate(bases[:MOST_FOOTERS], start=1):
-            rows += read_footer(snapshot.storage, f"{snapshot.base_path}/{base.relative_path}").rows
-            if rows >= request.limit:
-                bases = bases[:number]
-                break
-    return _Files(
-        [
-            (
-                f"{snapshot.base_path}/{base.relative_path}",
-                base.size,
-                # A base file never changes, so its instant serves as its modification time.
-                instant_to_epoch_ms(base.instant, snapshot.config.timezone),
-            )
-            for base in bases
-        ]
-    )
-
-
-def _file_index(side: JavaSide, target: Target, files: _Files) -> Any:
-    """An ``InMemoryFileIndex`` of just these files.
-
-    Its root is a folder that does not exist and stands for these files alone: indexes of one root are equal to Spark.
-    What it would list there is in its cache already.
-    """
-    view = side.view
-    datasources = view.org.apache.spark.sql.execution.datasources
-    root = f"{qualified(target.snapshot.base_path)}/.hoodie/.lakedex-{files.digest}"
-    path = view.org.apache.hadoop.fs.Path(root)
-    cache = datasources.SharedInMemoryCache(1 << 50, -1).createForNewClient()
-    cache.putLeafFiles(path, side.bridge.statuses(files.statuses().joined(), len(files.entries)))
-    # Without recursion Spark looks for partition columns in the folders' names.
-    options = side.utils.toScalaMap({**REBASE, "recursiveFileLookup": "true"})
-    schema = view.scala.Option.apply(side.struct(target.all_columns))
-    roots = side.utils.toSeq([path])
-    index = datasources.InMemoryFileIndex(side.session, roots, options, schema, cache, side.none, side.none)
-    listed = index.allFiles().size()
-    if listed != len(files.entries):
-        raise CorruptFileError(root, 0, f"a file index of {len(files.entries)} files", f"{listed} files")
-    return index
-
-
-def _no_files(side: JavaSide) -> Any:
-    datasources = side.view.org.apache.spark.sql.execution.datasources
-    cache = getattr(side.view, f"{_FILES}NoopCache$")
-    nothing = side.utils.toSeq([])
-    kept = getattr(cache, "MODULE$")
-    options = side.utils.toScalaMap({})
-    return datasources.InMemoryFileIndex(side.session, nothing, options, side.none, kept, side.none, side.none)
 
 
 class FrameScan(Answer):

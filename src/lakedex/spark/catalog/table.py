@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 from pyspark.sql.types import StructType
 
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
+from lakedex.spark.catalog.aggregates import answer_question
 from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
 from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
 from lakedex.spark.catalog.scan import FrameScan, TableScanBuilder, Target
@@ -56,6 +57,7 @@ class CatalogTable(_Table):
         f"{_CATALOG}SupportsMetadataColumns",
         f"{_CATALOG}SupportsRowLevelOperations",
         f"{_CATALOG}index.SupportsIndex",
+        "java.util.function.Function",
     )
 
     def __init__(self, side: JavaSide, target: Target, table: OpenTable, *, writable: bool) -> None:
@@ -107,6 +109,10 @@ class CatalogTable(_Table):
         """A read."""
         return TableScanBuilder(self._side, self._target).java
 
+    def apply(self, question: Any) -> bytes | None:
+        """The optimizer's question: rows of an aggregate, if an index knows them."""
+        return answer_question(self._side, self._target, question)
+
     def newWriteBuilder(self, info: Any) -> Any:
         """A write."""
         return TableWriteBuilder(self._side, self._target, self._table, info).java
@@ -147,14 +153,18 @@ class CatalogTable(_Table):
     # --------------------------------------------------------------------------------------------- indexes
 
     def createIndex(self, name: str, columns: Any, column_options: Any, options: Any) -> None:
-        """``CREATE INDEX column_stats ON table (columns)``, also with ``USING``."""
-        given = dict(options)
-        using = str(given.pop("type", "")) or None
-        if given or any(dict(column_options[column]) for column in column_options):
-            raise UnsupportedFeatureError(f"index {name}: an index takes no options in SQL", feature="index options")
+        """``CREATE INDEX column_stats ON table (columns)``, also with ``USING``; ``… USING bitmap`` under any name."""
+        given = {str(key): str(value) for key, value in dict(options).items()}
+        using = given.pop("type", "") or None
+        own = any(dict(column_options[column]) for column in column_options)
+        if own or (given and using != "bitmap"):
+            raise UnsupportedFeatureError(
+                f"index {name}: only USING bitmap takes OPTIONS, and for all of its columns together",
+                feature="index options",
+            )
         wanted = [".".join(str(part) for part in column.fieldNames()) for column in columns]
         try:
-            self._table.create_index(name, using=using, columns=wanted, options=table_options(self._side))
+            self._table.create_index(name, using=using, columns=wanted, options={**table_options(self._side), **given})
         except IndexExistsError:
             raise JavaError(self._index_error("IndexAlreadyExistsException", name)) from None
 
@@ -180,12 +190,17 @@ class CatalogTable(_Table):
         found = []
         for row in self._table.indexes().to_pylist():
             names = [name for name in (row["columns"] or ()) if name]
-            columns = [make.expressions.Expressions.column(f"`{name}`") for name in names]
+            columns = [make.expressions.Expressions.column(self._reference(name)) for name in names]
             references = side.array(f"{_CONNECTOR}expressions.NamedReference", columns)
             empty = side.view.java.util.Properties()
             index = make.catalog.index.TableIndex(row["name"], row["using"], references, side.map({}), empty)
             found.append(index)
         return side.array(f"{_CATALOG}index.TableIndex", found)
+
+    def _reference(self, name: str) -> str:
+        """A column or a dotted path of a field, quoted."""
+        parts = [name] if name in self._schema.names else name.split(".")
+        return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 class StagedTable(CatalogTable):

@@ -1,0 +1,282 @@
+"""Java text of the catalog's glue: what a py4j proxy cannot be or do. Compiled by Janino, which has no generics."""
+
+from __future__ import annotations
+
+__all__ = ["BRIDGE", "bridge_source"]
+
+BRIDGE = "LakedexBridge"
+"""Name of the class in the text."""
+_SOURCE = """
+import java.lang.invoke.MethodHandles;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.function.Function;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.execution.datasources.FilePartition;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.TableScan;
+import org.apache.spark.sql.types.StructType;
+
+public final class LakedexBridge {
+
+  public Object wrap(Object python, String interfaces, String answered, Function thrown) throws Exception {
+    Class[] types = classes(interfaces);
+    Set names = new HashSet(Arrays.asList((Object[]) answered.split(" ")));
+    InvocationHandler handler = new Handler(Proxy.getInvocationHandler(python), names, thrown);
+    return Proxy.newProxyInstance(types[0].getClassLoader(), types, handler);
+  }
+
+  public String abstractMethods(String interfaces) throws Exception {
+    StringBuilder found = new StringBuilder();
+    Class[] types = classes(interfaces);
+    for (int i = 0; i < types.length; i++) {
+      Method[] methods = types[i].getMethods();
+      for (int k = 0; k < methods.length; k++) {
+        if (Modifier.isAbstract(methods[k].getModifiers())) found.append(methods[k].getName()).append(' ');
+      }
+    }
+    return found.toString();
+  }
+
+  public Object relation(SQLContext context, StructType schema, RDD rows, String description) {
+    return new Rows(context, schema, rows, description);
+  }
+
+  public Object statuses(byte[] encoded, int count) throws Exception {
+    java.io.DataInputStream stream = new java.io.DataInputStream(new java.io.ByteArrayInputStream(encoded));
+    FileStatus[] read = new FileStatus[count];
+    for (int i = 0; i < count; i++) {
+      read[i] = new FileStatus();
+      read[i].readFields(stream);
+    }
+    return read;
+  }
+
+  // Splits and packs parts of files as FileScan does whole files.
+  public Object parts(SparkSession session, Batch batch, byte[] encoded) throws Exception {
+    Map wanted = ranges(encoded);
+    Map files = new LinkedHashMap();
+    InputPartition[] whole = batch.planInputPartitions();
+    for (int i = 0; i < whole.length; i++) {
+      PartitionedFile[] split = ((FilePartition) whole[i]).files();
+      for (int k = 0; k < split.length; k++) files.put(split[k].toPath().toString(), split[k]);
+    }
+    List parts = new ArrayList();
+    Iterator entries = files.entrySet().iterator();
+    while (entries.hasNext()) {
+      Map.Entry entry = (Map.Entry) entries.next();
+      PartitionedFile file = (PartitionedFile) entry.getValue();
+      long[] numbers = (long[]) wanted.get(entry.getKey());
+      if (numbers == null) numbers = new long[] {0L, file.fileSize()};
+      for (int i = 0; i < numbers.length; i += 2) parts.add(part(file, numbers[i], numbers[i + 1]));
+    }
+    FileStatus[] sizes = new FileStatus[parts.size()];
+    for (int i = 0; i < sizes.length; i++) {
+      PartitionedFile file = (PartitionedFile) parts.get(i);
+      sizes[i] = new FileStatus(file.length(), false, 1, 1L, 0L, file.toPath());
+    }
+    scala.collection.immutable.List directories = scala.collection.immutable.List$.MODULE$.empty();
+    directories = directories.$colon$colon(PartitionDirectory.apply(InternalRow.empty(), sizes));
+    long most = FilePartition.maxSplitBytes(session, directories);
+    PartitionedFile[] split = split(parts, most);
+    Arrays.sort(split, new LongestFirst());
+    scala.collection.immutable.List list = scala.collection.immutable.List$.MODULE$.empty();
+    for (int i = split.length - 1; i >= 0; i--) list = list.$colon$colon(split[i]);
+    scala.collection.Seq packed = FilePartition.getFilePartitions(session, list, most);
+    InputPartition[] partitions = new InputPartition[packed.size()];
+    for (int i = 0; i < partitions.length; i++) partitions[i] = (InputPartition) packed.apply(i);
+    return partitions;
+  }
+
+  private static Map ranges(byte[] encoded) throws Exception {
+    java.io.DataInputStream stream = new java.io.DataInputStream(new java.io.ByteArrayInputStream(encoded));
+    Map found = new HashMap();
+    int files = stream.readInt();
+    for (int i = 0; i < files; i++) {
+      byte[] name = new byte[stream.readInt()];
+      stream.readFully(name);
+      long[] numbers = new long[stream.readInt()];
+      for (int k = 0; k < numbers.length; k++) numbers[k] = stream.readLong();
+      found.put(new Path(new String(name, "UTF-8")).toString(), numbers);
+    }
+    return found;
+  }
+
+  private static PartitionedFile[] split(List parts, long most) {
+    List found = new ArrayList();
+    for (int i = 0; i < parts.size(); i++) {
+      PartitionedFile file = (PartitionedFile) parts.get(i);
+      for (long done = 0; done < file.length(); done += most) {
+        found.add(part(file, file.start() + done, Math.min(most, file.length() - done)));
+      }
+    }
+    return (PartitionedFile[]) found.toArray(new PartitionedFile[0]);
+  }
+
+  private static PartitionedFile part(PartitionedFile file, long start, long length) {
+    return new PartitionedFile(file.partitionValues(), file.filePath(), start, length, file.locations(),
+        file.modificationTime(), file.fileSize(), file.otherConstantMetadataColumnValues());
+  }
+
+  public Object statistics(Statistics whole, double share) {
+    return new Share(whole, share);
+  }
+
+  private static Class[] classes(String names) throws Exception {
+    String[] split = names.split(" ");
+    Class[] found = new Class[split.length];
+    for (int i = 0; i < split.length; i++) {
+      found[i] = Class.forName(split[i], true, LakedexBridge.class.getClassLoader());
+    }
+    return found;
+  }
+
+  public static final class Handler implements InvocationHandler {
+    private final InvocationHandler python;
+    private final Set answered;
+    private final Function thrown;
+
+    Handler(InvocationHandler python, Set answered, Function thrown) {
+      this.python = python;
+      this.answered = answered;
+      this.thrown = thrown;
+    }
+
+    public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+      if (method.isDefault() && !answers(method)) {
+        Class type = method.getDeclaringClass();
+        return MethodHandles.privateLookupIn(type, MethodHandles.lookup())
+            .unreflectSpecial(method, type)
+            .bindTo(proxy)
+            .invokeWithArguments(arguments == null ? new Object[0] : arguments);
+      }
+      try {
+        return python.invoke(proxy, method, arguments);
+      } catch (Throwable failure) {
+        throw (Throwable) thrown.apply(failure);
+      }
+    }
+
+    private boolean answers(Method method) {
+      String name = method.getName();
+      return answered.contains(name + "/" + method.getParameterTypes().length) || answered.contains(name + "/*");
+    }
+  }
+
+  public static final class LongestFirst implements Comparator {
+    public int compare(Object one, Object other) {
+      return Long.compare(((PartitionedFile) other).length(), ((PartitionedFile) one).length());
+    }
+  }
+
+  public static final class Share implements Statistics {
+    private final Statistics whole;
+    private final double share;
+
+    Share(Statistics whole, double share) {
+      this.whole = whole;
+      this.share = share;
+    }
+
+    public OptionalLong sizeInBytes() {
+      OptionalLong size = whole.sizeInBytes();
+      return size.isPresent() ? OptionalLong.of((long) (size.getAsLong() * share)) : size;
+    }
+
+    public OptionalLong numRows() { return OptionalLong.empty(); }
+  }
+
+  // Rows of another plan reach a scan through a class, not an interface.
+  public static final class Rows extends BaseRelation implements TableScan {
+    private final SQLContext context;
+    private final StructType schema;
+    private final RDD rows;
+    private final String description;
+
+    Rows(SQLContext context, StructType schema, RDD rows, String description) {
+      this.context = context;
+      this.schema = schema;
+      this.rows = rows;
+      this.description = description;
+    }
+
+    public SQLContext sqlContext() { return context; }
+    public StructType schema() { return schema; }
+    public boolean needConversion() { return false; }
+    public RDD buildScan() { return rows; }
+    public String toString() { return description; }
+  }
+}
+"""
+# Before 4.1 Spark hands Catalyst's filters to a FileScanBuilder only, which is a class; then to whoever asks.
+_BUILDER = """
+  public Object scanBuilder(Object python, org.apache.spark.sql.SparkSession session,
+      org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
+    return new Builder(python, session, index, schema);
+  }
+
+  public static final class Builder extends org.apache.spark.sql.execution.datasources.v2.FileScanBuilder
+      implements org.apache.spark.sql.connector.read.SupportsPushDownLimit,
+      org.apache.spark.sql.connector.read.SupportsPushDownTopN {
+    private final Object python;
+
+    Builder(Object python, org.apache.spark.sql.SparkSession session,
+        org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
+      super(session, index, schema);
+      this.python = python;
+    }
+
+    private org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters filters() {
+      return (org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters) python;
+    }
+
+    public SEQ pushFilters(SEQ filters) { return filters().pushFilters(filters); }
+    public org.apache.spark.sql.connector.expressions.filter.Predicate[] pushedFilters() {
+      return filters().pushedFilters();
+    }
+    public void pruneColumns(StructType columns) {
+      ((org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns) python).pruneColumns(columns);
+    }
+    public boolean pushLimit(int limit) {
+      return ((org.apache.spark.sql.connector.read.SupportsPushDownLimit) python).pushLimit(limit);
+    }
+    public boolean pushTopN(org.apache.spark.sql.connector.expressions.SortOrder[] orders, int limit) {
+      return ((org.apache.spark.sql.connector.read.SupportsPushDownTopN) python).pushTopN(orders, limit);
+    }
+    public boolean isPartiallyPushed() { return true; }
+    public org.apache.spark.sql.connector.read.Scan build() {
+      return ((org.apache.spark.sql.connector.read.ScanBuilder) python).build();
+    }
+  }
+}
+"""
+
+
+def bridge_source(builder_seq: str | None) -> str:
+    """The class ``BRIDGE``; with a scan builder where Spark wants a class for it: ``builder_seq`` is its ``Seq``."""
+    if builder_seq is None:
+        return _SOURCE
+    return _SOURCE.rstrip().removesuffix("}") + _BUILDER.replace("SEQ", builder_seq)

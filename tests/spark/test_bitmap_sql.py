@@ -1,0 +1,170 @@
+"""Bitmap indexes in Spark SQL: made, listed and dropped by statements, and used by scans of Spark's own reader
+(R86–R89, R139, R140, R142)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from lakedex import Table, register_catalog
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.io.local import LocalStorage
+from lakedex.layout.base_file import BaseFileWriter
+from spark_plans import nodes
+from table_kit import OWN_FILE
+
+ROWS, GROUP = 2000, 250
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("p", pa.string()),
+        ("k", pa.string()),
+        ("g", pa.string()),
+        ("s", pa.struct([("x", pa.int32())])),
+        ("pad", pa.string()),
+    ]
+)
+
+
+def values_of(number: int) -> str:
+    """In each row group one value of its own, between two that all groups have: no bounds tell them apart."""
+    place = number % GROUP
+    return "a" if place == 0 else "z" if place == GROUP - 1 else f"m{number // GROUP % 8}"
+
+
+@pytest.fixture(scope="module")
+def town(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of eight row groups, with a bitmap index that SQL made."""
+    warehouse = tmp_path_factory.mktemp("town")
+    whole = BaseFileWriter.write
+
+    def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch) -> None:
+        for first in range(0, batch.num_rows, GROUP):
+            whole(writer, batch.slice(first, GROUP))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseFileWriter, "write", in_groups)
+        options = {**OWN_FILE, "hoodie.parquet.block.size": "1"}
+        table = Table.create(None, warehouse / "t", SCHEMA, record_key="id", partition_by="p", options=options)
+        for first, partition in ((0, "a"), (ROWS, "b")):
+            numbers = range(first, first + ROWS)
+            rows = {
+                "id": [f"k{n:05d}" for n in numbers],
+                "p": [partition] * ROWS,
+                "k": [values_of(n) for n in numbers],
+                "g": [("female", "male", None)[n % 3] for n in numbers],
+                "s": [{"x": n % 4} for n in numbers],
+                "pad": [hashlib.sha1(f"{n}".encode()).hexdigest() * 2 for n in numbers],
+            }
+            table.bulk_insert(pa.table(rows, schema=SCHEMA), options=options)
+    register_catalog(spark, "town", str(warehouse))
+    spark.sql("create index people on town.t using bitmap (k, g, s.x) options (max_distinct_values = '5000')")
+    return warehouse
+
+
+def size_read(frame: DataFrame) -> int:
+    (scan,) = nodes(frame, "BatchScanExec")
+    inputs = scan.batch().planInputPartitions()
+    return sum(file.length() for part in inputs for file in part.files())
+
+
+def test_an_index_is_made_listed_and_dropped_by_sql(spark: SparkSession, town: Path) -> None:
+    definition = read_bitmap_definitions(LocalStorage(), str(town / "t"))["people"]
+    assert definition.columns == ("k", "g", "s.x") and definition.max_distinct == 5000
+    listed = spark.sql("select name, using, columns from town.t.indexes where using = 'bitmap'").collect()
+    assert [tuple(row) for row in listed] == [("people", "bitmap", ["k", "g", "s.x"])]
+    catalog = spark._jsparkSession.sessionState().catalogManager().catalog("town")
+    view = spark.sparkContext._jvm
+    assert view is not None
+    identifier = view.org.apache.spark.sql.connector.catalog.Identifier.of(["t"][:0] or _strings(spark), "t")
+    indexes = [index for index in catalog.loadTable(identifier).listIndexes() if index.indexName() == "people"]
+    assert [list(column.fieldNames()) for column in indexes[0].columns()] == [["k"], ["g"], ["s", "x"]]
+    with pytest.raises(AnalysisException, match="people"):
+        spark.sql("create index people on town.t using bitmap (k)")
+    spark.sql("create index if not exists people on town.t using bitmap (k)")
+    spark.sql("create index more on town.t using bitmap (p)")
+    spark.sql("drop index more on town.t")
+    assert set(read_bitmap_definitions(LocalStorage(), str(town / "t"))) == {"people"}
+    with pytest.raises(AnalysisException, match="more"):
+        spark.sql("drop index more on town.t")
+
+
+def _strings(spark: SparkSession) -> object:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    return gateway.new_array(gateway.jvm.java.lang.String, 0)
+
+
+@pytest.mark.smoke
+def test_only_row_groups_with_a_row_are_read(spark: SparkSession, town: Path) -> None:
+    query = "select id from town.t where k = 'm3'"
+    frame = spark.sql(query)
+    found = sorted(row["id"] for row in frame.collect())
+    assert found == [f"k{n:05d}" for n in range(2 * ROWS) if values_of(n) == "m3"]
+    whole = sum(path.stat().st_size for path in (town / "t").glob("p=*/*.parquet"))
+    assert size_read(frame) < 0.2 * whole
+    shown = spark.sql(f"explain formatted {query}").head()
+    assert shown is not None and "row groups 2 of 16 in 2 files" in shown[0], shown[0]
+    assert "ColumnarToRow" in frame._jdf.queryExecution().executedPlan().toString()
+
+
+ANSWERED = (
+    ("select count(*) from town.t where g = 'female' and k = 'm3'", [(165,)]),
+    ("select g, count(*) from town.t group by g", [("female", 1334), ("male", 1333), (None, 1333)]),
+    ("select g, count(*), max(k) from town.t where k > 'm6' group by g having count(*) > 1", None),
+    ("select min(k), max(s.x), count(distinct g), count(g) from town.t", [("a", 3, 2, 2667)]),
+    ("select s.x, count(*) from town.t where s.x < 2 group by s.x", [(0, 1000), (1, 1000)]),
+    ("select count(*), max(k) from town.t where k = 'nothing'", [(0, None)]),
+)
+
+
+@pytest.mark.smoke
+def test_aggregates_are_answered_without_a_job(spark: SparkSession, town: Path) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    for query, rows in ANSWERED:
+        spark.sparkContext.setJobGroup("bitmaps", query)
+        frame = spark.sql(query)
+        found = [tuple(row) for row in frame.collect()]
+        assert list(tracker.getJobIdsForGroup("bitmaps")) == [], query
+        spark.sparkContext._jsc.clearJobGroup()
+        assert nodes(frame, "AnswerScan") and (rows is None or sorted(found, key=repr) == sorted(rows, key=repr)), query
+        plain = spark.sql(query.replace("town.t", "(select * from town.t where pad is not null)")).collect()
+        assert sorted(found, key=repr) == sorted((tuple(row) for row in plain), key=repr), query
+
+
+def test_a_join_reads_the_row_groups_of_its_partition(spark: SparkSession, town: Path) -> None:
+    spark.createDataFrame([("b", 1), ("y", 2)], "p string, n int").createOrReplaceTempView("parts")
+    query = "select /*+ BROADCAST(d) */ id from town.t t join parts d on t.p = d.p where t.k = 'm5' and d.n = 1"
+    found = sorted(row["id"] for row in spark.sql(query).collect())
+    assert found == [f"k{n:05d}" for n in range(ROWS, 2 * ROWS) if values_of(n) == "m5"]
+
+
+def test_what_no_bitmap_covers_is_left_to_spark(spark: SparkSession, town: Path) -> None:
+    for query in ("select count(*) from town.t where pad > 'f'", "select pad, count(*) from town.t group by pad"):
+        assert not nodes(spark.sql(query), "AnswerScan")
+        assert "Aggregate" in spark.sql(query)._jdf.queryExecution().optimizedPlan().toString()
+
+
+def test_dates_of_timestamps_are_those_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    """A bitmap index must not take the day in UTC where Spark takes it elsewhere."""
+    schema = pa.schema([("id", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
+    table = Table.create(None, tmp_path / "t", schema, record_key="id", options=OWN_FILE)
+    for number, hour in enumerate((3, 20)):
+        moments = [dt.datetime(2020, 1, 2, hour, tzinfo=dt.UTC)] * 2
+        table.insert(pa.table({"id": [f"{number}a", f"{number}b"], "ts": moments}, schema=schema))
+    table.create_index("moments", using="bitmap", columns=["ts"])
+    register_catalog(spark, "zones", str(tmp_path))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for where in ("cast(ts as date) = date'2020-01-01'", "ts < date'2020-01-02'", "to_date(ts) < date'2020-01-02'"):
+            assert spark.sql(f"select count(*) from zones.t where {where}").collect() == [(2,)], where
+            assert len(spark.sql(f"select id from zones.t where {where}").collect()) == 2, where
+        assert spark.sql("select count(*) from zones.t where ts < timestamp'2020-01-02 00:00:00'").collect() == [(2,)]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
