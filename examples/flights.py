@@ -106,6 +106,19 @@ def ask(spark: SparkSession, table: Table) -> None:
         say(f"{table.scan(where).explain()}\n")
 
 
+def bitmaps(table: Table) -> None:
+    title("Bitmaps of carrier and destination")
+    say(str(table.create_index("by_carrier", using="bitmap", columns=["carrier", "dest"])))
+    say(str(table.index_stats("by_carrier")))
+    where = "carrier = 'HA' OR dest IN ('HDN', 'LEX')"
+    say(f"\nflights with {where}: {table.scan(where).count():,}, counted without opening a data file")
+    say(str(table.scan(where).explain(answer="count")))
+    say(str(table.scan(where).count_by("carrier").to_pydict()))
+    say(f"\nflights to the mountains: {table.join_filter(['EGE', 'JAC', 'HDN'], on='dest').count():,}")
+    change = table.scan("carrier = 'HA'").to_arrow().slice(0, 5)
+    say(str(table.upsert(change.select(table.schema.names))))
+
+
 def compare(table: Table, path: str) -> int:
     title("hudi-rs reads the same table")
     try:
@@ -150,6 +163,7 @@ def main() -> int:
     title("The table")
     say(str(table))
     ask(spark, table)
+    bitmaps(table)
     status = compare(table, path)
     spark.stop()
     say(f"\ndone in {time.perf_counter() - started:.0f} s")
