@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from array import array
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +36,10 @@ _MAX_CONTAINERS = 1 << 16
 
 def bitmap_of(positions: npt.NDArray[np.uint32]) -> BitMap:
     """The bitmap of positions in any order; each counts once."""
-    # A memoryview of plain C integers takes pyroaring's fast path, an ndarray does not.
-    return BitMap(memoryview(np.ascontiguousarray(positions, np.uint32)))  # type: ignore[arg-type]
+    # pyroaring takes this kind of array as a whole, and any other sequence number by number.
+    packed = array("I")
+    packed.frombytes(np.ascontiguousarray(positions, np.uint32).tobytes())
+    return BitMap(packed)
 
 
 def serialize_bitmap(bitmap: BitMap) -> bytes:
