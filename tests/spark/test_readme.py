@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 def test_sixty_seconds(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     code = "\n".join(blocks)
     assert code.count("/tmp/") == 3
     exec(compile(code.replace("/tmp/", f"{tmp_path}/"), "README.md", "exec"), {})
@@ -22,3 +22,4 @@ def test_sixty_seconds(spark: SparkSession, tmp_path: Path, capsys: pytest.Captu
     assert "|  sf|       1|" in printed
     assert "17.5" in printed
     assert "row groups" in printed
+    assert "Advice" in printed
