@@ -16,7 +16,7 @@ from lakedex import Table, register_catalog
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.io.local import LocalStorage
 from lakedex.layout.base_file import BaseFileWriter
-from spark_plans import nodes
+from spark_plans import files_read, nodes
 from table_kit import OWN_FILE
 
 ROWS, GROUP = 2000, 250
@@ -168,3 +168,23 @@ def test_dates_of_timestamps_are_those_of_the_session(spark: SparkSession, tmp_p
         assert spark.sql("select count(*) from zones.t where ts < timestamp'2020-01-02 00:00:00'").collect() == [(2,)]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_view_leaves_out_files_that_bounds_cannot(spark: SparkSession, tmp_path: Path) -> None:
+    """The frame behind a view plans with bitmaps as the catalog does (R94, R142)."""
+    schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("g", pa.string()), ("h", pa.string())])
+    table = Table.create(spark, tmp_path / "t", schema, name="seen", record_key="id", partition_by="p")
+    for part, middle in (("one", "m"), ("two", "n")):
+        rows = [(f"{part}{n}", part, g, h) for n, (g, h) in enumerate((("a", "y"), (middle, "x"), ("z", "y")))]
+        table.insert(pa.table(list(zip(*rows, strict=True)), schema=schema))
+    table.create_index("both", using="bitmap", columns=["g", "h"])
+    table.create_view("seen")
+    for where, folders in (
+        ("g = 'm'", {"one"}),
+        ("g <> 'a' AND g <> 'z' AND g <> 'm'", {"two"}),
+        ("g = 'n' AND h = 'x'", {"two"}),
+        ("g IN ('m', 'n')", {"one", "two"}),
+    ):
+        frame = spark.sql(f"SELECT id FROM seen WHERE {where}")
+        assert len(frame.collect()) == len(folders)
+        assert {folder.rsplit("/", 1)[-1] for folder in set().union(*files_read(frame))} == folders, where

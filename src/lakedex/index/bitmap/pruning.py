@@ -30,6 +30,7 @@ from lakedex.index.bitmap.sets import RowSets, all_rows, row_sets
 from lakedex.index.protocol import Mask, Rows, Unused, Verdict
 from lakedex.index.stats_pruning import slice_bounds
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.types import size_text
 
 __all__ = ["RECORD_COST", "Bitmaps", "bitmap_cost", "fetch_rows"]
 
@@ -94,6 +95,8 @@ class _Plan:
     rows: Rows
     files: Numbers = field(init=False)
     judge: CountJudge = field(init=False)
+    saved: npt.NDArray[np.float64] = field(init=False)
+    cost: npt.NDArray[np.float64] = field(init=False)
 
     def verdict(self) -> Verdict:
         coverage = self.held.coverage
@@ -102,7 +105,7 @@ class _Plan:
         counts = self.judge.judge(self.condition)
         keep: Mask = counts.true[1] > 0
         dropped = len(keep) - int(keep.sum())
-        fetch, skipped = self._worth_it(counts, keep)
+        fetch, left = self._worth_it(counts, keep)
         selections: dict[int, RowSelection] = {}
         for start in range(0, len(fetch), BATCH_FILES):
             part = fetch[start : start + BATCH_FILES]
@@ -112,7 +115,7 @@ class _Plan:
                     selections[int(self.rows[place])] = selection
         terms = [term for term, found in self.judge.terms.items() if found.known.any()]
         notes = [f"{dropped} by counts"] if dropped and len(fetch) else []
-        notes += self._note(fetch, skipped, keep, selections)
+        notes += self._note(fetch, left, selections)
         return Verdict(
             keep=keep,
             terms=tuple(dict.fromkeys(to_text(term.predicate) for term in terms)),
@@ -129,8 +132,8 @@ class _Plan:
 
     # ------------------------------------------------------------------------------------------------ what it costs
 
-    def _worth_it(self, counts: Counts, keep: Mask) -> tuple[Numbers, int]:
-        """Places whose bitmaps are read, the most useful first; and how many were left because that does not pay."""
+    def _worth_it(self, counts: Counts, keep: Mask) -> tuple[Numbers, Numbers]:
+        """Places whose bitmaps are read, the most useful first; and those that are left because that does not pay."""
         groups = _groups(self.held.coverage, self.files).astype(np.float64)
         known = np.zeros(len(self.files), np.bool_)
         cost = np.zeros(len(self.files))
@@ -141,7 +144,7 @@ class _Plan:
         all_rows_match = counts.true[0] == self.judge.rows
         open_to_doubt = keep & known & ~all_rows_match & ~(decided & ~self.index.select)
         if len(terms_in(self.condition)) == 1 and not self.index.select:
-            return np.empty(0, np.int64), 0
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         size = self.snapshot.view().table.sizes[self.rows].astype(np.float64)
         expected = counts.share * self.judge.rows
         empty = np.where(counts.true[0] > 0, 0.0, np.exp(-expected))
@@ -152,7 +155,12 @@ class _Plan:
         chosen = np.flatnonzero(open_to_doubt & pays)
         chosen = chosen[np.argsort(cost[chosen] - saved[chosen], kind="stable")]
         chosen = chosen[np.cumsum(cost[chosen]) <= MAX_FETCH]
-        return chosen, int(open_to_doubt.sum()) - len(chosen)
+        self.saved, self.cost = saved, cost
+        return chosen, np.setdiff1d(np.flatnonzero(open_to_doubt), chosen)
+
+    def _forecast(self, places: Numbers) -> str:
+        saved, cost = (size_text(round(float(bytes_[places].sum()))) for bytes_ in (self.saved, self.cost))
+        return f"forecast: {saved} of data saved by {cost} of bitmaps"
 
     def _spared(self) -> npt.NDArray[np.float64]:
         """About the bytes of columns that need not be read, since the condition is answered by bitmaps."""
@@ -188,17 +196,17 @@ class _Plan:
 
     # -------------------------------------------------------------------------------------------------- words
 
-    def _note(self, fetch: Numbers, skipped: int, keep: Mask, selections: Mapping[int, RowSelection]) -> list[str]:
+    def _note(self, fetch: Numbers, left: Numbers, selections: Mapping[int, RowSelection]) -> list[str]:
         notes = []
         if len(fetch):
-            notes.append(f"bitmaps of {len(fetch)} files read")
+            notes.append(f"bitmaps of {len(fetch)} files read ({self._forecast(fetch)})")
         if selections:
             rows = sum(selection.count for selection in selections.values())
             groups = sum(len(selection.groups) for selection in selections.values())
             kept = sum(len(selection.kept_groups()) for selection in selections.values())
             notes.append(f"{rows:,} row positions, {kept} of {groups} row groups in {len(selections)} files")
-        if skipped:
-            notes.append(f"bitmaps of {skipped} files not worth reading")
+        if len(left):
+            notes.append(f"bitmaps of {len(left)} files not worth reading ({self._forecast(left)})")
         uncovered = int((self.files < 0).sum())
         if uncovered:
             notes.append(f"not known for {uncovered} files")
