@@ -80,7 +80,8 @@ def test_one_change_fails(template: Path, path: Path, when: str, step: int) -> N
         # Impatient: a heartbeat that could not be deleted looks alive as long as it is fresh.
         Table.open(path).upsert(frame(NEXT), options=IMPATIENT)
         check_table(path, {**rows, **NEXT})
-    assert {type(None), OSError} <= outcomes
+    # Every other change need not hit one of the few that come after the completion.
+    assert OSError in outcomes and (type(None) in outcomes or not THOROUGH)
     assert CommitStateUnknownError not in outcomes or when == "before"
 
 
