@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fastavro import schemaless_reader, schemaless_writer
+from fastavro import schemaless_writer
 
-from lakedex.codec.avro import DATUM_FAILURES, metadata_schema_json, parse, parse_json
+from lakedex.codec.avro import decode_datum, metadata_schema_json, parse, parse_json
 from lakedex.codec.metadata_record import decode_many
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import CorruptFileError
@@ -112,20 +112,7 @@ def decode_bitmap_records(
     head, payload = _head(), _payload_schema()
     if writer_schema_json != bitmap_schema_json() or not all(bytes(value[: len(head)]) == head for value in values):
         return [_record(whole.get(_FIELD), whole, path) for whole in decode_many(values, writer_schema_json, path=path)]
-    records = []
-    for value in values:
-        stream = io.BytesIO(value)
-        stream.seek(len(head))
-        try:
-            found: Any = schemaless_reader(stream, payload, None)
-        except DATUM_FAILURES as error:
-            detail = f"{type(error).__name__}: {error}"
-            raise CorruptFileError(path, stream.tell(), "a bitmap record", detail) from error
-        if stream.tell() != len(value):
-            detail = f"{len(value) - stream.tell()} more bytes"
-            raise CorruptFileError(path, stream.tell(), "the end of a bitmap record", detail)
-        records.append(_record(found, None, path))
-    return records
+    return [_record(decode_datum(payload, value[len(head) :], path, len(head)), None, path) for value in values]
 
 
 @cache

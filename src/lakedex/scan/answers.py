@@ -299,7 +299,7 @@ class _Work:
         table = q.snapshot.view().table
         selections = {}
         if q.predicate is not None and held is not None and len(rows):
-            verdict = Bitmaps(select=True, gated=q.gated).prune(q.snapshot, q.predicate, rows)
+            verdict = Bitmaps(select=True, gated=q.gated).prune_by(held, q.snapshot, q.predicate, rows)
             selections = {table.slices[row].name: found for row, found in verdict.selections.items()}
             if verdict.keep is not None:
                 self.done["ruled_out"] = self.done.get("ruled_out", 0) + int((~verdict.keep).sum())

@@ -20,9 +20,9 @@ from pyroaring import BitMap
 
 from lakedex.expr.nodes import Column, IsNull, Literal, Predicate
 from lakedex.index.bitmap.condition import TRUE, Condition, IsUnknown, Joined, Negated, Open, Term, divide
-from lakedex.index.bitmap.counts import BoundsJudge, CountJudge, Counts
+from lakedex.index.bitmap.counts import BoundsJudge, CountJudge, Counts, exact_rows
 from lakedex.index.bitmap.coverage import NULL, Coverage, Numbers
-from lakedex.index.bitmap.pruning import RECORD_COST, bitmap_cost, fetch_rows
+from lakedex.index.bitmap.pruning import bitmap_cost, bitmaps_cost, fetch_rows
 from lakedex.index.bitmap.sets import RowSets, all_rows, row_sets
 
 __all__ = ["COUNT", "IndexAnswers", "cross_tab", "key_name"]
@@ -73,9 +73,8 @@ class IndexAnswers:
         covered = files >= 0
         self._rows = np.where(covered, self.judge.rows, 0)
         grouped = covered.copy()
-        self._groups = [Term(IsNull(column), column) for column in self.columns]
         asked = dict.fromkeys(self.judge.terms)
-        for term in self._groups:
+        for term in (Term(IsNull(column), column) for column in self.columns):
             # Its numbers are known where each row of the file is accounted for.
             self.judge.judge(term)
             grouped &= self.judge.terms[term].known if term.column.name in indexed else False
@@ -94,8 +93,7 @@ class IndexAnswers:
     def _from_numbers(self, counts: Counts) -> Mask:
         """Files for which coverage has the answer."""
         if not self.columns:
-            exact: Mask = counts.true[0] == counts.true[1]
-            return exact
+            return exact_rows(counts)
         if len(self.columns) == 1 and self._own_term is not None:
             return self.judge.terms[self._own_term].known
         varied = sum(((self._sizes(column) > 1).astype(np.int64) for column in self.columns), np.zeros(1, np.int64))
@@ -133,19 +131,14 @@ class IndexAnswers:
             return true, false, null
         return self._bounds(condition.predicate) or (yes, yes, yes)
 
-    def _entries(self, column: Column) -> tuple[Numbers, Mask]:
-        """Per file the column's entry in its coverage, 0 where there is none; and where there is one."""
-        held = self.coverage.column(column.name)
-        if not len(held.states):
-            return np.zeros(len(self.files), np.int64), np.zeros(len(self.files), bool)
-        entries = np.where(self.files >= 0, held.entry_of[np.maximum(self.files, 0)], -1)
-        return np.maximum(entries, 0), entries >= 0
-
     def _sizes(self, column: Column) -> Numbers:
         """Distinct values of a column in each file, null among them."""
-        entries, there = self._entries(column)
         held = self.coverage.column(column.name)
-        return np.where(there, held.sizes[entries] + (held.nulls[entries] > 0), 0) if there.any() else entries * 0
+        entries = held.entries_of(self.files)
+        sizes = np.zeros(len(entries), np.int64)
+        there = entries >= 0
+        sizes[there] = held.sizes[entries[there]] + (held.nulls[entries[there]] > 0)
+        return sizes
 
     def cost(self) -> npt.NDArray[np.float64]:
         """About the bytes of the bitmaps that each file takes."""
@@ -154,8 +147,7 @@ class IndexAnswers:
             mixed = self.judge.terms[term].counts.max(axis=0) < self._rows
             total += np.where(mixed, bitmap_cost(self.judge, term), 0.0)
         for column in self.columns:
-            values = self._sizes(column).astype(np.float64)
-            total += np.minimum(2.0 * self._rows, values * self._rows / 8) * 4 / 3 + RECORD_COST * values
+            total += bitmaps_cost(self._rows, self._sizes(column), self._rows)
         return total
 
     @property
@@ -180,10 +172,8 @@ class IndexAnswers:
             return self._constant(places)
         (column,) = self.columns
         held = self.coverage.column(column.name)
-        entries = self._entries(column)[0][places]
-        sizes = held.sizes[entries]
-        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        at = np.repeat(held.starts[entries], sizes) + within
+        entries = held.entries_of(self.files[places])
+        at = held.places(entries)
         totals = np.zeros(len(held.values) + 1, np.int64)
         np.add.at(totals, held.codes[at], held.counts[at])
         totals[-1] = held.nulls[entries].sum()
@@ -207,7 +197,7 @@ class IndexAnswers:
         """Numbers of the values of a column in a file, :data:`NULL` for null, and the rows of each."""
         held = self.coverage.column(column.name)
         entry = int(held.entry_of[self.files[place]])
-        span = slice(int(held.starts[entry]), int(held.starts[entry] + held.sizes[entry]))
+        span = held.span(entry)
         found = dict(zip(held.codes[span].tolist(), held.counts[span].tolist(), strict=True))
         return found | ({NULL: int(held.nulls[entry])} if held.nulls[entry] else {})
 

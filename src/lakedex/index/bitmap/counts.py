@@ -149,7 +149,7 @@ class CountJudge:
         of_value = judge_values(term, values)
         if of_value is None:
             return nothing
-        entries = np.where(files >= 0, column.entry_of[np.maximum(files, 0)], -1)
+        entries = column.entries_of(files)
         at = np.maximum(entries, 0)
         known = (entries >= 0) & (column.states[at] == IS_INDEXED)
         counts, groups, values = _answers(column, of_value)

@@ -197,6 +197,22 @@ class ColumnCoverage:
             self._typed.clear()
         return found
 
+    def entries_of(self, files: Numbers) -> Numbers:
+        """The entry of each file number, negative for none; negative numbers have none."""
+        if not len(self.states):
+            return np.full(len(files), -1, np.int64)
+        return np.where(files >= 0, self.entry_of[np.maximum(files, 0)], -1)
+
+    def span(self, entry: int) -> slice:
+        """Where the values of an entry lie in arrays that are by value."""
+        return slice(int(self.starts[entry]), int(self.starts[entry] + self.sizes[entry]))
+
+    def places(self, entries: Numbers) -> Numbers:
+        """Places of all values of some entries, one entry after the other."""
+        sizes = self.sizes[entries]
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.asarray(np.repeat(self.starts[entries], sizes) + within, np.int64)
+
     def forget(self, ranks: Numbers) -> None:
         """Leave out the entries of runs that are gone."""
         if len(self.runs):
@@ -392,7 +408,7 @@ class Coverage:
     @staticmethod
     def _counts(column: ColumnCoverage, entry: int, wanted: Sequence[int]) -> dict[int, int]:
         """Rows of some values of an entry."""
-        span = slice(int(column.starts[entry]), int(column.starts[entry] + column.sizes[entry]))
+        span = column.span(entry)
         codes = column.codes[span]
         places = np.flatnonzero(np.isin(codes, np.asarray(wanted, np.int64)))
         return dict(zip(codes[places].tolist(), column.counts[span][places].tolist(), strict=True))

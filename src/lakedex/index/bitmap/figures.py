@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.index.bitmap.blocks import IS_INDEXED, NO_ENTRY, state_text
-from lakedex.index.bitmap.coverage import ColumnCoverage, Coverage, Numbers
+from lakedex.index.bitmap.blocks import IS_INDEXED, state_text
+from lakedex.index.bitmap.coverage import Coverage, Numbers
 from lakedex.index.bitmap.definitions import BitmapDefinition
 from lakedex.index.bitmap.held import HeldIndex, held_index
-from lakedex.index.bitmap.runs import RunFolder, list_runs
+from lakedex.index.bitmap.runs import RunFolder
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.types import size_text
 
@@ -121,13 +121,8 @@ def _current(coverage: Coverage, snapshot: Snapshot) -> Numbers:
 
 def _entries_of(coverage: Coverage, name: str, numbers: Numbers) -> Numbers:
     """Entries of files in a column; negative where there is none."""
-    if not len(coverage.files):
-        return np.full(len(numbers), -1, np.int64)
-    found = np.where(numbers >= 0, coverage.entries(name)[np.maximum(numbers, 0)], -1)
-    column = coverage.column(name)
-    if not len(column.states):
-        return found
-    return np.where((found >= 0) & (column.states[np.maximum(found, 0)] != NO_ENTRY), found, -1)
+    # An entry is there only where a block had one: NO_ENTRY never takes a file's place.
+    return coverage.column(name).entries_of(numbers)
 
 
 def coverage_text(held: HeldIndex, snapshot: Snapshot, columns: Sequence[str]) -> str:
@@ -147,8 +142,7 @@ def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> Bitm
     held = held_index(snapshot)
     if held is None:
         raise KeyError(definition.name)
-    folder = list_runs(snapshot.storage, snapshot.base_path)
-    coverage = held.coverage
+    coverage, folder = held.coverage, held.folder
     with coverage.lock:
         numbers, known = covered_files(held, snapshot, definition.columns)
         figures = {name: _figures(coverage, name, numbers) for name in sorted(held.columns)}
@@ -180,7 +174,7 @@ def _figures(coverage: Coverage, name: str, numbers: Numbers) -> ColumnFigures:
     entries = entries[entries >= 0]
     states = column.states[entries]
     indexed = entries[states == IS_INDEXED]
-    codes = column.codes[_places(column, indexed)]
+    codes = column.codes[column.places(indexed)]
     reasons = {state_text(int(state)): int((states == state).sum()) for state in np.unique(states[states > IS_INDEXED])}
     return ColumnFigures(
         column=name,
@@ -189,13 +183,6 @@ def _figures(coverage: Coverage, name: str, numbers: Numbers) -> ColumnFigures:
         files_indexed=len(indexed),
         not_indexed=reasons,
     )
-
-
-def _places(column: ColumnCoverage, entries: Numbers) -> Numbers:
-    """Places of all values of some entries, one entry after the other."""
-    sizes = column.sizes[entries]
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.asarray(np.repeat(column.starts[entries], sizes) + within, np.int64)
 
 
 def bitmap_table(snapshot: Snapshot, column: str | None = None, partition: str | None = None) -> pa.Table:
@@ -228,7 +215,7 @@ def _values_of_column(coverage: Coverage, name: str, files: Numbers, current: np
     files, entries = files[known], entries[known]
     indexed = column.states[entries] == IS_INDEXED
     files, entries = files[indexed], entries[indexed]
-    places = _places(column, entries)
+    places = column.places(entries)
     texts = pa.array([text for _, text in column.values], pa.string())
     nulls = np.flatnonzero(column.nulls[entries] > 0)
     owner = np.concatenate([np.repeat(np.arange(len(entries)), column.sizes[entries]), nulls])

@@ -9,7 +9,7 @@ import numpy as np
 
 from lakedex.index.bitmap.coverage import Coverage, Numbers
 from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
-from lakedex.index.bitmap.runs import list_runs
+from lakedex.index.bitmap.runs import RunFolder, list_runs
 from lakedex.layout.slice_table import SliceTable
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.snapshot import Snapshot
@@ -27,10 +27,12 @@ class HeldIndex:
     Attributes:
         definitions: by name.
         coverage: what its runs say. Take its lock for calls and arrays.
+        folder: the runs as they were listed for that.
     """
 
     definitions: dict[str, BitmapDefinition]
     coverage: Coverage
+    folder: RunFolder
 
     @property
     def columns(self) -> frozenset[str]:
@@ -69,7 +71,7 @@ def held_index(snapshot: Snapshot) -> HeldIndex | None:
     folder = list_runs(snapshot.storage, snapshot.base_path)
     with coverage.lock:
         coverage.refresh(folder)
-    return HeldIndex(definitions, coverage)
+    return HeldIndex(definitions, coverage, folder)
 
 
 @dataclass(slots=True, eq=False)

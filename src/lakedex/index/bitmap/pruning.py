@@ -22,7 +22,7 @@ from lakedex.expr import columns_of, judge, to_text
 from lakedex.expr.nodes import Predicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.bitmap.condition import FALSE, TRUE, UNDECIDED, Condition, Term, divide, has_open_part, terms_in
-from lakedex.index.bitmap.counts import CountJudge, Counts
+from lakedex.index.bitmap.counts import CountJudge, Counts, exact_rows
 from lakedex.index.bitmap.coverage import NULL, Coverage, Numbers
 from lakedex.index.bitmap.held import HeldIndex, held_index
 from lakedex.index.bitmap.selection import RowSelection
@@ -32,7 +32,7 @@ from lakedex.index.stats_pruning import slice_bounds
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.types import size_text
 
-__all__ = ["RECORD_COST", "Bitmaps", "bitmap_cost", "fetch_rows"]
+__all__ = ["Bitmaps", "bitmap_cost", "bitmaps_cost", "fetch_rows"]
 
 MAX_FETCH = 64 * 1024 * 1024
 """Bytes of bitmaps that one plan reads at most."""
@@ -70,8 +70,10 @@ class Bitmaps:
         except CorruptFileError as error:
             detail = f"{error}; validate_index with repair=True mends it"
             return Verdict(unused=(Unused(index=self.name, reason="damaged", detail=detail),))
-        if held is None:
-            return Verdict()
+        return Verdict() if held is None else self.prune_by(held, snapshot, predicate, rows)
+
+    def prune_by(self, held: HeldIndex, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+        """:meth:`prune` by an index that was looked up already."""
         condition = divide(predicate, held.columns)
         asked = terms_in(condition)
         if not asked:
@@ -140,7 +142,7 @@ class _Plan:
         for term, found in self.judge.terms.items():
             known |= found.known
             cost += np.where(found.known, bitmap_cost(self.judge, term), 0.0)
-        decided = (counts.true[0] == counts.true[1]) & (len(self.judge.terms) > 1)
+        decided = exact_rows(counts) & (len(self.judge.terms) > 1)
         all_rows_match = counts.true[0] == self.judge.rows
         open_to_doubt = keep & known & ~all_rows_match & ~(decided & ~self.index.select)
         if len(terms_in(self.condition)) == 1 and not self.index.select:
@@ -231,11 +233,22 @@ def _groups(coverage: Coverage, files: Numbers) -> Numbers:
 
 
 def bitmap_cost(judge: CountJudge, term: Term) -> npt.NDArray[np.float64]:
-    """About the bytes of a term's bitmaps in each file: base64 of at most 2 bytes a row or a bit a row."""
+    """About the bytes of a term's bitmaps in each file."""
     found = judge.terms[term]
     smaller = found.counts.sum(axis=0) - found.counts.max(axis=0)
-    size = np.minimum(2.0 * smaller, found.records * judge.rows / 8.0) * 4 / 3
-    return np.asarray(size + RECORD_COST * found.records, np.float64)
+    return bitmaps_cost(judge.rows, found.records, smaller)
+
+
+def bitmaps_cost(rows: Numbers, records: Numbers, positions: Numbers) -> npt.NDArray[np.float64]:
+    """About the bytes of bitmaps of files: base64 of at most 2 bytes a position or a bit a row, and the records' own.
+
+    Args:
+        rows: of each file.
+        records: bitmaps of it.
+        positions: that they have together.
+    """
+    size = np.minimum(2.0 * positions, records * rows / 8.0) * 4 / 3
+    return np.asarray(size + RECORD_COST * records, np.float64)
 
 
 def fetch_rows(coverage: Coverage, term: Term, of_value: npt.NDArray[np.int8], files: Numbers) -> dict[int, RowSets]:
@@ -248,7 +261,7 @@ def fetch_rows(coverage: Coverage, term: Term, of_value: npt.NDArray[np.int8], f
     classes: dict[int, dict[int, list[int]]] = {}
     for number in files.tolist():
         entry = int(column.entry_of[number])
-        span = slice(int(column.starts[entry]), int(column.starts[entry] + column.sizes[entry]))
+        span = column.span(entry)
         codes = column.codes[span]
         judged = of_value[codes]
         values = np.bincount(judged, minlength=3)

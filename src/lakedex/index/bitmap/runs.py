@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 
+import pyarrow as pa
+
 from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.codec.hfile import write_hfile
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.blocks import column_block, encode_block, files_block
 from lakedex.index.bitmap.builder import ColumnBitmaps, FileBitmaps
-from lakedex.index.bitmap.keys import NULL_MARK, column_prefix, coverage_key, escape, files_key, group_suffix
+from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix
 from lakedex.io.storage import Storage
 from lakedex.metadata.store import metadata_path
 
@@ -211,13 +213,12 @@ def _bitmap_items(files: Sequence[FileBitmaps]) -> Iterable[tuple[str, BitmapRec
 
 def column_items(item: FileBitmaps, column: ColumnBitmaps) -> Iterable[tuple[str, BitmapRecord]]:
     """The bitmap records of one column of one base file."""
-    values: list[tuple[str | None, int, bytes]] = [
-        *zip(column.texts, column.cardinalities, column.bitmaps, strict=True),
-        *([(None, column.nulls, column.null_bitmap)] if column.nulls else []),
-    ]
+    null = [(column.nulls, column.null_bitmap)] if column.nulls else []
+    parts = escape_all(pa.array([*column.texts, *(None for _ in null)], pa.string())).to_pylist()
+    values = [*zip(column.cardinalities, column.bitmaps, strict=True), *null]
     prefix, suffix = column_prefix(column.column), f"${group_suffix(item.partition, item.file_id)}"
-    for text, cardinality, bitmap in values:
-        key = f"{prefix}{NULL_MARK if text is None else escape(text)}{suffix}"
+    for part, (cardinality, bitmap) in zip(parts, values, strict=True):
+        key = f"{prefix}{part}{suffix}"
         encoded = base64.b64encode(bitmap).decode("ascii")
         yield key, BitmapRecord(bitmap=encoded, base_file=item.base_file, cardinality=cardinality)
 

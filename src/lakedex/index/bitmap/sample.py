@@ -149,7 +149,7 @@ class Sample:
                 by_bounds += (1, len(sizes), sizes.sum())
                 by_bitmaps += (1, len(sizes), sizes.sum())
                 continue
-            span = slice(int(coverage.starts[entry]), int(coverage.starts[entry] + coverage.sizes[entry]))
+            span = coverage.span(entry)
             codes = coverage.codes[span]
             ranges = _group_ranks(own, rank[codes], item)
             shares = np.array([below[high + 1] - below[low] if high >= 0 else 0.0 for low, high in ranges])

@@ -204,9 +204,7 @@ class BitmapValidation:
         return any(entry >= 0 and names[int(column.runs[entry])] in self.bad_runs for column, entry in entries)
 
     def _entry(self, name: str, number: int) -> int:
-        column = self._coverage.column(name)
-        entry = int(column.entry_of[number])
-        return entry if entry >= 0 and column.states[entry] != NO_ENTRY else -1
+        return int(self._coverage.column(name).entry_of[number])
 
     def _stored(self, base: BaseFile, columns: Sequence[str]) -> StoredFile:
         number = self._coverage.numbers[base.partition, base.name]
@@ -222,7 +220,7 @@ class BitmapValidation:
         kind = column_of(name, self.snapshot.schema).type
         if state != IS_INDEXED or not is_indexable(kind):
             return StoredColumn(name, run, NO_ENTRY if state == IS_INDEXED else state, ())
-        span = slice(int(column.starts[entry]), int(column.starts[entry] + column.sizes[entry]))
+        span = column.span(entry)
         codes = column.codes[span]
         typed, good = column.typed(name, kind)
         present = value_texts(typed.take(pa.array(codes))).to_pylist()
