@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -35,6 +36,13 @@ KILLED = -signal.SIGKILL
 WHENS = ("before", "after", "during")
 THOROUGH = os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") == "deep"
 """Fail or die at every change of every kind of write; else at some of them."""
+
+
+def fresh_copy(template: Path, path: Path) -> Path:
+    """A copy of a table in the place of what is at ``path``."""
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(template, path)
+    return path
 
 
 def frame(rows: Mapping[str, tuple[str, int, int]]) -> pa.Table:

@@ -24,6 +24,7 @@ from table_checks import (
     check_table,
     commit_files,
     frame,
+    fresh_copy,
     new_table,
     open_with,
     pending_commits,
@@ -52,8 +53,7 @@ def failures(
 ) -> Iterator[tuple[Faults, Exception | None]]:
     """An upsert of :data:`CHANGE` for each change that can fail: the faults and what was raised."""
     for at in count(1, 1 if THOROUGH else step):
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
+        fresh_copy(template, path)
         faults = Faults(at, when, error, **more)
         raised: Exception | None = None
         try:

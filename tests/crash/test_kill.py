@@ -6,9 +6,9 @@ nothing is lost or doubled.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from table_checks import (
     commit_files,
     deaths,
     frame,
+    fresh_copy,
     new_table,
     open_with,
     pending_commits,
@@ -77,16 +78,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fresh(template: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
+def fresh(template: Path, tmp_path: Path) -> Callable[[], Path]:
     """Makes copies of the template, one at a time."""
-    path = tmp_path / "t"
-
-    def copy() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
-        return path
-
-    return copy
+    return partial(fresh_copy, template, tmp_path / "t")
 
 
 def die(path: Path, write: Callable[[Table], object], faults: Faults) -> None:
@@ -145,12 +139,7 @@ def test_kill_inside_the_recovery(faults: Faults, fresh: Callable[[], Path]) -> 
     assert len(dead) == 1
     torn = path.with_name("torn")
     path.rename(torn)
-
-    def again() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(torn, path)
-        return path
-
+    again = partial(fresh_copy, torn, path)
     for found in deaths(again, writes(lambda t: t.upsert(frame(NEXT))), ("after", "during"), sparse=7):
         rows = read(found)
         assert rows in (START, {**START, **NEXT})
@@ -247,12 +236,7 @@ def test_first_write_dies(path: Path) -> None:
     """The active timeline then begins with the rollback, before which everything unknown counts as archived."""
     template = path.with_name("empty")
     new_table(template, {})
-
-    def empty() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
-        return path
-
+    empty = partial(fresh_copy, template, path)
     write = WRITES["upsert"]
     after = {key: row for key, row in write.after.items() if row[1] == 5}
     for found in deaths(empty, writes(write.run), ("after", "during"), sparse=8):

@@ -5,7 +5,6 @@ Whatever the moment: right rows, nothing that a query or a write stumbles over, 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,19 @@ import pytest
 from bitmap_table_kit import defined, files_in_folder, run_names, same_answers, uncovered
 from faults import Faults, FaultyStorage, run_child
 from lakedex import Table
-from table_checks import KILLED, NEXT, START, Rows, check_table, deaths, frame, new_table, read, writes
+from table_checks import (
+    KILLED,
+    NEXT,
+    START,
+    Rows,
+    check_table,
+    deaths,
+    frame,
+    fresh_copy,
+    new_table,
+    read,
+    writes,
+)
 
 ASKED = ("v = 3", "v > 4 and city = 'b'", "not (city = 'a') or v is null", "v = 900")
 COLUMNS = ("city", "v")
@@ -72,12 +83,7 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
     """R92, R110: bitmaps are part of the commit, and of no commit that failed."""
     case, template, path = CASES[name], tmp_path / "template", tmp_path / "t"
     case.prepare(template)
-
-    def copy() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
-        return path
-
+    copy = partial(fresh_copy, template, path)
     died = 0
     for found in deaths(copy, writes(case.run), ("after", "during"), sparse=case.sparse):
         died += 1
@@ -110,12 +116,7 @@ def test_kill_inside_of_a_fold(tmp_path: Path) -> None:
     fresh = {key: (city, 9, v) for key, (city, _, v) in START.items()}
     Table.open(template).upsert(frame(dict(list(fresh.items())[:2])))
     write = writes(lambda t: t.upsert(frame(fresh)))
-
-    def copy() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
-        return path
-
+    copy = partial(fresh_copy, template, path)
     for call, part in (("write", "fold_00000.hfile"), ("create", "manifest_"), ("delete", "run_")):
         for when in ("before", "after") if call == "delete" else ("after", "during"):
             found, storage = copy(), FaultyStorage(Faults(1, when, only=(call, part)))

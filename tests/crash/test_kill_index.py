@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lakedex import Table
-from table_checks import NEXT, START, check_table, deaths, frame, new_table, read, writes
+from table_checks import (
+    NEXT,
+    START,
+    check_table,
+    deaths,
+    frame,
+    fresh_copy,
+    new_table,
+    read,
+    writes,
+)
 
 NONE = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
 
@@ -55,12 +65,7 @@ def assert_whole(table: Table) -> None:
 def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
     case, template, path = CASES[name], tmp_path / "template", tmp_path / "t"
     case.prepare(template)
-
-    def copy() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
-        return path
-
+    copy = partial(fresh_copy, template, path)
     for found in deaths(copy, writes(case.run), ("after", "during"), sparse=5):
         assert read(found) == START
         table = Table.open(found)

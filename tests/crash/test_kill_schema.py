@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lakedex import Table
-from table_checks import NEXT, SCHEMA, START, THOROUGH, check_table, deaths, frame, new_table, rows_of, writes
+from table_checks import (
+    NEXT,
+    SCHEMA,
+    START,
+    THOROUGH,
+    check_table,
+    deaths,
+    frame,
+    fresh_copy,
+    new_table,
+    rows_of,
+    writes,
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +53,7 @@ def in_old_names(found: pa.Table) -> pa.Table:
 def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
     case, template, path = CASES[name], tmp_path / "template", tmp_path / "t"
     new_table(template, START)
-
-    def copy() -> Path:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
-        return path
-
+    copy = partial(fresh_copy, template, path)
     seen = set()
     for found in deaths(copy, writes(case.run), ("after", "during"), sparse=4):
         table = Table.open(found)
