@@ -26,6 +26,7 @@ from lakedex.metadata.store import metadata_path
 from lakedex.timeline.commit_metadata import WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_properties import metadata_table_properties
+from lakedex.timeline.timeline import Timeline
 from lakedex.timeline.transitions import complete, create_inflight, create_requested
 
 __all__ = ["create_file_groups", "create_metadata_table"]
@@ -55,14 +56,14 @@ def create_metadata_table(
 
 
 def _create_partition(storage: Storage, root: str, name: str, count: int, instant: str, clock: InstantClock) -> None:
-    timeline = f"{root}/{METADATA_TIMELINE}"
-    inflight = create_inflight(storage, timeline, create_requested(storage, timeline, instant, "deltacommit"))
+    timeline = Timeline.load(storage, root, METADATA_TIMELINE)
+    inflight = create_inflight(timeline, create_requested(timeline, instant, "deltacommit"))
     create_file_groups(storage, root, name, count, instant)
     stats: dict[str, tuple[WriteStat, ...]] = {}
     if name == FILES.name:
         stats[name] = (_first_base_file(storage, root, instant),)
     body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED"))
-    complete(storage, timeline, inflight, clock.next(), body)
+    complete(timeline, inflight, clock.next(), body)
 
 
 def create_file_groups(storage: Storage, root: str, name: str, count: int, instant: str) -> None:

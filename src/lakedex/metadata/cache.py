@@ -49,11 +49,14 @@ class MetadataCache:
             del self._views[next(key for key in self._views if key != NOW or len(self._views) == 1)]
         self._views[moment] = view
 
-    def timeline(self, storage: Storage, base_path: str, subfolder: str, zone: str) -> Timeline:
+    def timeline(self, storage: Storage, base_path: str, subfolder: str, zone: str, layout: int) -> Timeline:
         """A timeline as it is now; commits that were read before are not read again."""
         path = f"{base_path}/{subfolder}"
         known = self._timelines.get(path)
-        now = Timeline.load(storage, base_path, subfolder, zone=zone) if known is None else known.reload()
+        if known is None or known.layout != layout:
+            now = Timeline.load(storage, base_path, subfolder, zone=zone, layout=layout)
+        else:
+            now = known.reload()
         self._timelines[path] = now
         return now
 

@@ -25,7 +25,7 @@ from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.transitions import complete, create_inflight, create_requested
 
-__all__ = ["METADATA_TIMELINE", "LogWritten", "SpilledBloom", "Updates", "write_delta_commit"]
+__all__ = ["METADATA_TIMELINE", "Keyed", "LogWritten", "SpilledBloom", "Updates", "write_delta_commit"]
 
 METADATA_TIMELINE = ".hoodie/timeline"
 """Timeline folder below ``.hoodie/metadata``."""
@@ -45,6 +45,9 @@ class SpilledBloom:
 
 DRIVER_BLOOMS = 64
 """Spilled filters up to which the driver writes the log files itself: about 20 MiB of default filters."""
+
+Keyed = list[tuple[str, Record | SpilledBloom]]
+"""Records with their keys."""
 
 Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
 """Metadata partition → (key, record)."""
@@ -97,9 +100,7 @@ def write_delta_commit(
         first_version: version of the first log file; larger where the instant has made the file groups themselves.
         operation: Hudi's name of the operation.
     """
-    timeline = f"{metadata_path(store.base_path)}/{METADATA_TIMELINE}"
-    requested = create_requested(store.storage, timeline, instant, "deltacommit")
-    inflight = create_inflight(store.storage, timeline, requested)
+    inflight = create_inflight(store.timeline, create_requested(store.timeline, instant, "deltacommit"))
     shards = list(_shards(store, instant, updates, first_version))
     spilled = sum(isinstance(record, SpilledBloom) for shard in shards for _, record in shard.records)
     logs = run(_write_shard, shards) if spilled > DRIVER_BLOOMS else run_threads(_write_shard, shards, len(updates))
@@ -108,7 +109,7 @@ def write_delta_commit(
     for log in written:
         stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log, instant))
     body = encode_commit_metadata(metadata_commit(stats, operation))
-    complete(store.storage, timeline, inflight, next_time(), body)
+    complete(store.timeline, inflight, next_time(), body)
     return written
 
 

@@ -295,8 +295,10 @@ def _timelines(
     """
     seen: set[str] = set()
     while True:
-        data = cache.timeline(storage, base_path, config.timeline_path, config.timezone)
-        own = cache.timeline(storage, metadata_path(base_path), config.timeline_path, config.timezone)
+        data = cache.timeline(storage, base_path, config.timeline_path, config.timezone, config.layout_version)
+        own = cache.timeline(
+            storage, metadata_path(base_path), config.timeline_path, config.timezone, config.layout_version
+        )
         last = data.last_time
         ahead = {i.requested for i in own.completed() if i.requested > last and not data.contains(i.requested)}
         if ahead <= seen:

@@ -13,13 +13,13 @@ from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.scan import Scan
 from lakedex.table.engines import Session
 from lakedex.types import PARTITION_PATH, RECORD_KEY, size_text
 from lakedex.write.actions import Deletion, delete_keys, delete_stored
 from lakedex.write.erase import Erased, erase_rows
-from lakedex.write.options import WriteOptions
 from lakedex.write.prepare import KEY, PARTITION
 from lakedex.write.result import TaggingReport, WriteResult
 

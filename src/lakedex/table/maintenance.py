@@ -11,11 +11,11 @@ from lakedex.index.bitmap.figures import BitmapIndexStats
 from lakedex.index.listing import IndexStats, index_stats, list_indexes
 from lakedex.index.validation import ValidationReport
 from lakedex.metadata.handle import TableHandle
+from lakedex.options import WriteOptions
 from lakedex.table.engines import Session
 from lakedex.table.erasing import EraseReport, erase
 from lakedex.write import indexes
 from lakedex.write.index_validation import validate_index
-from lakedex.write.options import WriteOptions
 from lakedex.write.result import IndexResult
 
 __all__ = ["Maintained"]

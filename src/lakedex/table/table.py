@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions, parse_options
 from lakedex.scan.advise import Advice, advise
 from lakedex.scan.changes import changed_snapshot
 from lakedex.scan.scan import Scan, join_scan
@@ -24,7 +25,6 @@ from lakedex.table.opening import check_readable, handle_for, resolve_as_of
 from lakedex.table.opening import names as as_names
 from lakedex.write import actions, evolve, indexes, overwrite
 from lakedex.write.create import create_table, is_table
-from lakedex.write.options import WriteOptions, parse_options
 from lakedex.write.result import IndexResult, WriteResult
 
 __all__ = ["Table"]

@@ -34,7 +34,8 @@ class Timeline:
     """The instants of a table, as one listing found them. Never changes; :meth:`reload` makes a new one.
 
     ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first instant
-    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them.
+    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them. ``layout``
+    is the timeline layout: 1 of table version 6, 2 of 8 and 9.
     """
 
     storage: Storage
@@ -45,9 +46,12 @@ class Timeline:
     _completed: dict[str, Instant] = field(repr=False)
     _known: frozenset[str] = field(repr=False)
     _metadata: dict[str, CommitMetadata] = field(default_factory=dict, repr=False)
+    layout: int = 2
 
     @classmethod
-    def load(cls, storage: Storage, base_path: str, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC") -> Timeline:
+    def load(
+        cls, storage: Storage, base_path: str, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC", layout: int = 2
+    ) -> Timeline:
         """List the timeline.
 
         Args:
@@ -55,11 +59,12 @@ class Timeline:
             base_path: The table's folder; the metadata table's own folder for its timeline.
             subfolder: The timeline's folder in it.
             zone: The table's ``hoodie.table.timeline.timezone``.
+            layout: The table's ``hoodie.timeline.layout.version``.
         """
-        return cls._load(storage, f"{base_path}/{subfolder}", zone)
+        return cls._load(storage, f"{base_path}/{subfolder}", zone, layout)
 
     @classmethod
-    def _load(cls, storage: Storage, path: str, zone: str) -> Timeline:
+    def _load(cls, storage: Storage, path: str, zone: str, layout: int) -> Timeline:
         latest: dict[tuple[str, str], Instant] = {}
         for info in storage.list(path):
             found = None if info.is_dir else parse_instant_name(info.name, info.modified, zone)
@@ -78,11 +83,12 @@ class Timeline:
                 completed[instant.requested] = instant
         kept = {instant.requested for instant in instants if instant.action == "savepoint"}
         first = next((instant for instant in instants if instant.requested not in kept), None)
-        return cls(storage, path, zone, instants, first, completed, frozenset(i.requested for i in instants))
+        known_times = frozenset(i.requested for i in instants)
+        return cls(storage, path, zone, instants, first, completed, known_times, layout=layout)
 
     def reload(self) -> Timeline:
         """List again. What was read of instants that are still there is kept."""
-        fresh = Timeline._load(self.storage, self.path, self.zone)
+        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout)
         names = {instant.file_name for instant in fresh.instants}
         fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
         return fresh

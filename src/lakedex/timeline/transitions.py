@@ -14,6 +14,7 @@ from typing import Final
 from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, LakedexError
 from lakedex.io.storage import Storage
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+from lakedex.timeline.timeline import Timeline
 
 __all__ = ["complete", "create_inflight", "create_requested", "remove_pending"]
 
@@ -91,26 +92,27 @@ def _unknown(path: str, requested: str, error: Exception) -> CommitStateUnknownE
     )
 
 
-def _create_pending(storage: Storage, path: str, instant: Instant, body: bytes) -> Instant:
+def _create_pending(timeline: Timeline, instant: Instant, body: bytes) -> Instant:
+    path = timeline.path
     try:
-        storage.create(f"{path}/{instant.file_name}", body)
+        timeline.storage.create(f"{path}/{instant.file_name}", body)
     except FileExistsError as error:
         what = f"{path}/{instant.file_name} exists: another writer uses the instant {instant.requested}"
         raise _conflict(what, instant.requested, instant.requested, retryable=True) from error
     return instant
 
 
-def create_requested(storage: Storage, timeline_path: str, requested: str, action: str, body: bytes = b"") -> Instant:
+def create_requested(timeline: Timeline, requested: str, action: str, body: bytes = b"") -> Instant:
     """Announce an action.
 
     Raises:
         CommitConflictError: Another writer has the same instant.
     """
     name = f"{requested}{_files_of(action).requested}"
-    return _create_pending(storage, timeline_path, Instant(requested, action, State.REQUESTED, None, name), body)
+    return _create_pending(timeline, Instant(requested, action, State.REQUESTED, None, name), body)
 
 
-def create_inflight(storage: Storage, timeline_path: str, instant: Instant, body: bytes = b"") -> Instant:
+def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> Instant:
     """Start the work of a requested action.
 
     Raises:
@@ -118,13 +120,13 @@ def create_inflight(storage: Storage, timeline_path: str, instant: Instant, body
     """
     files = _files_of(instant.action)
     name = f"{instant.requested}{files.requested}"
-    if not storage.exists(f"{timeline_path}/{name}"):
-        raise _gone(timeline_path, instant.requested, name)
+    if not timeline.storage.exists(f"{timeline.path}/{name}"):
+        raise _gone(timeline.path, instant.requested, name)
     inflight = Instant(instant.requested, instant.action, State.INFLIGHT, None, f"{instant.requested}{files.inflight}")
-    return _create_pending(storage, timeline_path, inflight, body)
+    return _create_pending(timeline, inflight, body)
 
 
-def complete(storage: Storage, timeline_path: str, instant: Instant, completion: str, body: bytes) -> Instant:
+def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes) -> Instant:
     """Complete an inflight action; call it under the table lock, with a fresh time of the clock.
 
     Once it is called, files of the write may be removed only after one of the first two errors.
@@ -139,9 +141,10 @@ def complete(storage: Storage, timeline_path: str, instant: Instant, completion:
     if not (completion.isdigit() and completion > requested):
         raise CommitError(f"completion time '{completion}' is not later than the instant {requested}; clock or zone?")
     action = comparable_action(instant.action)
-    _check_inflight(storage, timeline_path, requested, action, files)
+    storage = timeline.storage
+    _check_inflight(storage, timeline.path, requested, action, files)
     done = Instant(requested, action, State.COMPLETED, completion, f"{requested}_{completion}{files.completed}")
-    path = f"{timeline_path}/{done.file_name}"
+    path = f"{timeline.path}/{done.file_name}"
     try:
         storage.create(path, body)
     except Exception as error:
@@ -187,8 +190,8 @@ def _judge_failure(storage: Storage, path: str, requested: str, body: bytes, err
     raise _unknown(path, requested, error) from error
 
 
-def remove_pending(storage: Storage, timeline_path: str, instant: Instant) -> None:
+def remove_pending(timeline: Timeline, instant: Instant) -> None:
     """Remove the pending files of a rolled-back instant: inflight first, so that a crash leaves it pending."""
     files = _files_of(instant.action)
-    storage.delete(f"{timeline_path}/{instant.requested}{files.inflight}")
-    storage.delete(f"{timeline_path}/{instant.requested}{files.requested}")
+    timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.inflight}")
+    timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.requested}")

@@ -14,10 +14,10 @@ from lakedex.errors import InvalidInputError
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.timeline.table_support import require_writable
 from lakedex.types import Operation
 from lakedex.write.merge import MergeRules
-from lakedex.write.options import WriteOptions
 from lakedex.write.pipeline import WritePlan, key_generator, run_write
 from lakedex.write.prepare import Prepare, PrepareKeys
 from lakedex.write.result import WriteResult

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lakedex.metadata.handle import TableHandle
+from lakedex.options import WriteOptions
 from lakedex.types import Operation
-from lakedex.write.options import WriteOptions
 from lakedex.write.result import WriteResult
 from lakedex.write.transaction import Transaction
 

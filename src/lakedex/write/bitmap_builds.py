@@ -33,15 +33,15 @@ from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
+from lakedex.services.locking import require_exclusive_create, table_lock
+from lakedex.services.rollback import remove_leftovers, temp_path
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import recover_table_config
 from lakedex.write.bitmap_columns import remove_old_names
 from lakedex.write.bitmap_folds import fold_runs
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps, inline_limit, write_runs
-from lakedex.write.options import WriteOptions
-from lakedex.write.recovery import remove_leftovers, temp_path
 from lakedex.write.result import IndexResult
-from lakedex.write.transaction import require_exclusive_create, table_lock
 
 __all__ = ["BitmapBuild", "drop_bitmap_index", "is_bitmap_index", "open_build", "refresh_bitmap_index"]
 

@@ -22,9 +22,9 @@ from lakedex.index.bitmap.values import is_indexable
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import SUPPORTED
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.types import META_COLUMNS
 from lakedex.write.bitmap_builds import BitmapBuild, open_build
-from lakedex.write.options import WriteOptions
 from lakedex.write.result import IndexResult
 
 __all__ = ["MAX_DISTINCT_VALUES", "create_bitmap_index", "max_distinct_values"]

@@ -22,10 +22,10 @@ from lakedex.index.validation import ValidationReport
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.timeline.instant import InstantClock
 from lakedex.write.bitmap_builds import open_build
 from lakedex.write.bitmap_runs import RUN_BYTES
-from lakedex.write.options import WriteOptions
 
 __all__ = ["Files", "chosen_files", "validate_bitmap_index"]
 

@@ -16,12 +16,12 @@ from lakedex.index.definitions import definitions_path, encode_definitions, with
 from lakedex.metadata.bootstrap import create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
+from lakedex.options import WriteOptions, parse_options
+from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import create_table_config
 from lakedex.timeline.table_properties import new_table_properties
-from lakedex.write.options import WriteOptions, parse_options
 from lakedex.write.schema_change import own_columns, require_columns, stored_schema
-from lakedex.write.transaction import require_exclusive_create, table_lock
 
 __all__ = ["create_table", "is_table"]
 

@@ -21,8 +21,8 @@ from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import parse_base_file_name
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.write.actions import Deletion, Staged
-from lakedex.write.options import WriteOptions
 from lakedex.write.pipeline import run_write
 from lakedex.write.prepare import FILE, KEY, PARTITION
 from lakedex.write.result import TaggingReport, WriteResult

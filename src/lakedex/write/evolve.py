@@ -21,6 +21,7 @@ from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFe
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.attempts import run_attempts
 from lakedex.write.bitmap_columns import bitmap_columns
@@ -28,7 +29,6 @@ from lakedex.write.bitmap_runs import inline_limit
 from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
 from lakedex.write.generations import added_paths, files_holding, require_unheld, type_at
 from lakedex.write.merge import MergeRules
-from lakedex.write.options import WriteOptions
 from lakedex.write.result import WriteResult
 from lakedex.write.route import GroupTarget
 from lakedex.write.schema_change import grown_type, stored_schema

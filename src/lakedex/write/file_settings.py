@@ -11,8 +11,8 @@ from lakedex.index.column_stats import indexable_columns
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.layout.base_file import BaseFileSettings
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.types import META_COLUMNS
-from lakedex.write.options import WriteOptions
 
 __all__ = ["file_schema", "file_settings", "indexed_columns"]
 

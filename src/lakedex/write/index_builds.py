@@ -33,28 +33,28 @@ from lakedex.index.definitions import (
     source_fields,
     with_column_stats,
 )
+from lakedex.index.partition_stats import StatsOfFile, partition_records, partition_stats
 from lakedex.io.heartbeat import Heartbeat, is_ours
 from lakedex.io.locks import TableLock
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file, read_footer
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.bootstrap import create_file_groups
-from lakedex.metadata.delta_commit import LogWritten, SpilledBloom, write_delta_commit
+from lakedex.metadata.delta_commit import Keyed, LogWritten, SpilledBloom, write_delta_commit
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, bloom_key
 from lakedex.metadata.records import bloom_record
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.options import WriteOptions
+from lakedex.services.locking import require_exclusive_create, table_lock
+from lakedex.services.rollback import remove_leftovers, roll_back_expired, temp_path
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import recover_table_config, update_table_config
 from lakedex.timeline.table_support import require_writable
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.types import META_COLUMNS, RECORD_KEY
-from lakedex.write.metadata_updates import Keyed, StatsOfFile, partition_records, partition_stats
-from lakedex.write.options import WriteOptions
-from lakedex.write.recovery import remove_leftovers, roll_back_expired, temp_path
 from lakedex.write.result import IndexResult
-from lakedex.write.transaction import require_exclusive_create, table_lock
 
 __all__ = ["Progress", "create_index", "metadata_partitions_property", "renew_entries", "tidied"]
 

@@ -10,12 +10,12 @@ from lakedex.index.definitions import definitions_path, encode_definitions, read
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import COLUMN_STATS, FILES, PARTITION_STATS, SUPPORTED
 from lakedex.metadata.store import metadata_path
+from lakedex.options import WriteOptions
+from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.table_config import TableConfig, recover_table_config, update_table_config
 from lakedex.timeline.table_support import require_writable
 from lakedex.write.index_builds import metadata_partitions_property
-from lakedex.write.options import WriteOptions
 from lakedex.write.result import IndexResult
-from lakedex.write.transaction import require_exclusive_create, table_lock
 
 __all__ = ["drop_index"]
 

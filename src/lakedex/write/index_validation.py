@@ -21,6 +21,7 @@ from lakedex.index.bloom_filters import load_filters
 from lakedex.index.column_stats import ColumnStat, bounds_hold, stat_of
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.index.listing import require_index
+from lakedex.index.partition_stats import StatsOfFile
 from lakedex.index.validation import Difference, ValidationReport
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file
@@ -29,11 +30,10 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, column_stats_key
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
 from lakedex.types import META_COLUMNS, RECORD_KEY
 from lakedex.write.bitmap_repairs import Files, chosen_files, validate_bitmap_index
 from lakedex.write.index_builds import renew_entries
-from lakedex.write.metadata_updates import StatsOfFile
-from lakedex.write.options import WriteOptions
 
 __all__ = ["validate_index"]
 

@@ -9,10 +9,10 @@ from lakedex.errors import IndexNotFoundError, InvalidInputError, OptionError, U
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import FILES
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import parse_options
 from lakedex.write import index_builds, index_drops
 from lakedex.write.bitmap_builds import drop_bitmap_index, is_bitmap_index, refresh_bitmap_index
 from lakedex.write.bitmap_create import MAX_DISTINCT_VALUES, create_bitmap_index, max_distinct_values
-from lakedex.write.options import parse_options
 from lakedex.write.overwrite import PartitionName, named_partitions
 from lakedex.write.pipeline import key_generator
 from lakedex.write.result import IndexResult

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from lakedex.index.column_stats import (
-    ColumnStat,
-    ColumnStatsBuilder,
-    merge_stats,
-    partition_mark,
-    stat_of,
-    stat_record,
-    stats_records,
-)
-from lakedex.io.storage import Storage
-from lakedex.layout.base_file import iter_base_file
-from lakedex.layout.conform import conform
-from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.delta_commit import SpilledBloom
+from lakedex.index.column_stats import ColumnStat, stat_record, stats_records
+from lakedex.index.partition_stats import partition_records, partition_stats
+from lakedex.metadata.delta_commit import Keyed, SpilledBloom
 from lakedex.metadata.partitions import (
     ALL_PARTITIONS,
     BLOOM_FILTERS,
@@ -28,19 +16,14 @@ from lakedex.metadata.partitions import (
     FILES,
     PARTITION_STATS,
     bloom_key,
-    column_stats_key,
     column_stats_prefix,
     files_key,
-    partition_stats_key,
 )
 from lakedex.metadata.records import Record, all_partitions_record, bloom_record, files_record
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.types import RECORD_KEY
 from lakedex.write.stage import GroupResult
 
-__all__ = ["Keyed", "StatsOfFile", "build_updates", "partition_records", "partition_stats"]
-
-Keyed = list[tuple[str, Record | SpilledBloom]]
+__all__ = ["build_updates"]
 
 
 def build_updates(
@@ -85,7 +68,12 @@ def build_updates(
         updates[COLUMN_STATS.name] = stats
     if store.has(PARTITION_STATS.name):
         healed, over_partitions = partition_stats(
-            snapshot, {result.partition for result in results}, indexed, run, results, gone
+            snapshot,
+            {result.partition for result in results},
+            indexed,
+            run,
+            {(result.partition, result.file_name): result.stats for result in results},
+            gone,
         )
         updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed, instant)
         nan.update(stat.column for found in over_partitions.values() for stat in found if stat.has_nan)
@@ -129,20 +117,6 @@ def _retired_records(snapshot: Snapshot, retired: Sequence[str]) -> Keyed:
     return records
 
 
-def partition_records(
-    over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType], instant: str
-) -> Keyed:
-    """Records of ``partition_stats``, from the stats of each partition path; ``instant`` marks whose they are."""
-    return [
-        (
-            partition_stats_key(stat.column, path),
-            stat_record(partition_mark(stat, instant), path, indexed[stat.column], over_partition=True),
-        )
-        for path, found in over_partitions.items()
-        for stat in found
-    ]
-
-
 def _files(results: Sequence[GroupResult]) -> Keyed:
     added: dict[str, dict[str, int]] = {}
     for result in results:
@@ -155,89 +129,3 @@ def _bloom(result: GroupResult, instant: str) -> Record | SpilledBloom:
     if result.bloom is not None:
         return bloom_record(result.bloom_type, instant, result.bloom)
     return SpilledBloom(str(result.bloom_path), result.bloom_type, instant)
-
-
-@dataclass(frozen=True, slots=True)
-class StatsOfFile:
-    """Task: stats of a base file from its data. A column that the file lacks is all null there.
-
-    ``widened`` bounds are those that are stored, others the values themselves.
-    """
-
-    storage: Storage
-    base_path: str
-    columns: dict[str, pa.DataType] = field(default_factory=dict)
-    widened: bool = True
-
-    def __call__(self, base: BaseFile) -> list[ColumnStat]:
-        """Read the file's indexed columns as a stream."""
-        builder = ColumnStatsBuilder(self.columns)
-        schema = pa.schema(list(self.columns.items()))
-        # With the record key, which every file has: without any column there would be no rows to count.
-        wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
-        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", wanted):
-            builder.add(conform(batch, schema))
-        return builder.finish(widened=self.widened)
-
-
-def partition_stats(
-    snapshot: Snapshot,
-    partitions: Iterable[str],
-    indexed: Mapping[str, pa.DataType],
-    run: Callable[..., list[list[ColumnStat]]],
-    results: Sequence[GroupResult] = (),
-    gone: frozenset[tuple[str, str]] = frozenset(),
-) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
-    """Corrected records of files that had none to trust, and stats of each partition over all of its files.
-
-    Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
-    record for every indexed column, computed anew. ``results`` and ``gone`` are those of a commit in progress.
-    """
-    touched = sorted(set(partitions))
-    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in gone]
-    stats = {(r.partition, r.file_name): {s.column: s for s in r.stats} for r in results}
-    known, unknown = _known_stats(snapshot, kept, touched, indexed)
-    stats.update(known)
-    healed: Keyed = []
-    if unknown:
-        task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
-        for base, computed in zip(unknown, run(task, unknown), strict=True):
-            stats[(base.partition, base.name)] = {stat.column: stat for stat in computed}
-            healed.extend(stats_records(computed, base.partition, base.name, indexed))
-    merged: dict[str, list[ColumnStat]] = {}
-    for partition in touched:
-        own = [columns for (path, _), columns in stats.items() if path == partition]
-        merged[partition] = [
-            merge_stats(name, [columns[name] for columns in own if name in columns]) for name in indexed
-        ]
-    return healed, merged
-
-
-def _known_stats(
-    snapshot: Snapshot, kept: Sequence[BaseFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
-) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile]]:
-    """Trusted stats of files that stay, and the files that lack any."""
-    if not kept:
-        return {}, []
-    store = snapshot.metadata
-    if len(kept) <= 2 * len(touched):
-        keys = [column_stats_key(column, base.partition, base.name) for column in indexed for base in kept]
-        records = store.get_many(COLUMN_STATS.name, keys)
-    else:
-        prefixes = [column_stats_prefix(column, partition) for column in indexed for partition in touched]
-        records = store.scan(COLUMN_STATS.name, prefixes)
-    known: dict[tuple[str, str], dict[str, ColumnStat]] = {}
-    unknown: list[BaseFile] = []
-    for base in kept:
-        columns: dict[str, ColumnStat] = {}
-        for column, kind in indexed.items():
-            record = records.get(column_stats_key(column, base.partition, base.name))
-            stat = None if record is None else stat_of(record, kind)
-            if stat is None:
-                break
-            columns[column] = stat
-        if len(columns) == len(indexed):
-            known[(base.partition, base.name)] = columns
-        else:
-            unknown.append(base)
-    return known, unknown

@@ -17,10 +17,10 @@ from lakedex.errors import InvalidInputError
 from lakedex.layout.key_generator import KeyGenerator
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.types import Operation
 from lakedex.write.actions import Staged, ordering_field, prepared
 from lakedex.write.merge import MergeRules
-from lakedex.write.options import WriteOptions
 from lakedex.write.pipeline import Replace, WritePlan, run_write
 from lakedex.write.prepare import Prepare
 from lakedex.write.result import WriteResult

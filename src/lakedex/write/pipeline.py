@@ -16,6 +16,7 @@ from lakedex.layout.base_file import iter_base_file
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.timeline.table_config import TableConfig
 from lakedex.types import RECORD_KEY, Operation
 from lakedex.write.attempts import run_attempts
@@ -24,7 +25,6 @@ from lakedex.write.bitmap_runs import inline_limit
 from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
 from lakedex.write.generations import require_unheld
 from lakedex.write.merge import MergeRules
-from lakedex.write.options import WriteOptions
 from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.route import GroupTarget, Route, Targets, plan_inserts

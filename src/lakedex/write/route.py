@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakedex.codec.bloom import hash_keys
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.names import new_file_id
-from lakedex.write.options import WriteOptions
+from lakedex.options import WriteOptions
 from lakedex.write.prepare import FILE, KEY, PARTITION
 
 __all__ = ["Bins", "GroupTarget", "Route", "Targets", "key_numbers", "plan_inserts"]

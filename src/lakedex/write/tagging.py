@@ -33,8 +33,8 @@ from lakedex.layout.string_bounds import is_order_safe
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, column_stats_key, column_stats_prefix
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
 from lakedex.types import RECORD_KEY
-from lakedex.write.options import WriteOptions
 from lakedex.write.prepare import FILE, KEY, PARTITION
 from lakedex.write.result import TaggingReport
 

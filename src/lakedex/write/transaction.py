@@ -31,6 +31,9 @@ from lakedex.metadata.delta_commit import LogWritten, Updates, write_delta_commi
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
+from lakedex.services.locking import require_exclusive_create, table_lock
+from lakedex.services.rollback import marked_files, remove_leftovers, roll_back, roll_back_expired, temp_path
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -45,11 +48,9 @@ from lakedex.timeline.transitions import complete, create_inflight, create_reque
 from lakedex.types import Operation
 from lakedex.write.bitmap_upkeep import BitmapUpkeep
 from lakedex.write.metadata_updates import build_updates
-from lakedex.write.options import WriteOptions
-from lakedex.write.recovery import marked_files, remove_leftovers, roll_back, roll_back_expired, temp_path
 from lakedex.write.stage import GroupResult
 
-__all__ = ["Change", "Transaction", "require_exclusive_create", "table_lock"]
+__all__ = ["Change", "Transaction"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,25 +102,6 @@ def _become_double(before: pa.Schema, after: pa.Schema) -> frozenset[str]:
     )
 
 
-def table_lock(handle: TableHandle, options: WriteOptions) -> TableLock:
-    """The table's lock, shared with Hudi's ``FileSystemBasedLockProvider``."""
-    return TableLock(
-        handle.storage,
-        handle.base_path,
-        timeout_s=options.lock_timeout,
-        expire_minutes=options.lock_expire_minutes,
-    )
-
-
-def require_exclusive_create(handle: TableHandle) -> None:
-    """Refuse to write to a store on which two writers could both create one file."""
-    if not handle.storage.can_create_exclusively:
-        raise LakedexError(
-            f"{handle.base_path}: the store {handle.storage.scheme!r} has no put-if-absent, which the timeline and the "
-            "lock need; write to a local disk or to S3"
-        )
-
-
 @dataclass(slots=True)
 class Transaction:
     """A write in progress.
@@ -152,7 +134,7 @@ class Transaction:
         try:
             with table_lock(self.handle, self.options) as lock:
                 requested = self._announce(lock)
-            self._pending = create_inflight(self.handle.storage, self.snapshot.timeline.path, requested)
+            self._pending = create_inflight(self.snapshot.timeline, requested)
         except BaseException:
             self._withdraw()
             raise
@@ -186,7 +168,7 @@ class Transaction:
         # Java reads a plan out of every pending replace commit, to see whether it is a clustering.
         body = encode_requested_replace() if action == "replacecommit" else b""
         try:
-            return create_requested(handle.storage, snapshot.timeline.path, self.instant, action, body)
+            return create_requested(snapshot.timeline, self.instant, action, body)
         except CommitConflictError:
             self._pending = None  # It is somebody else's, who does not take our lock.
             raise
@@ -195,7 +177,7 @@ class Transaction:
         """Take a failed announcement back; nothing was written for it yet."""
         if self._pending is not None:
             with contextlib.suppress(LakedexError, OSError):
-                remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)
+                remove_pending(self.snapshot.timeline, self._pending)
         self._stop_heartbeat()
 
     def _stop_heartbeat(self) -> None:
@@ -260,7 +242,7 @@ class Transaction:
             )
         )
         inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
-        complete(handle.storage, now.timeline.path, inflight, self._next_time(handle.snapshot()), body)
+        complete(now.timeline, inflight, self._next_time(handle.snapshot()), body)
         self._completed = True
         self.bitmaps.after_commit(now.schema, change.schema, change.renames)
         return logs
@@ -386,7 +368,7 @@ class Transaction:
         self.bitmaps.undo()
         self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.instant))
         if self._pending is not None:
-            remove_pending(self.handle.storage, self.snapshot.timeline.path, self._pending)
+            remove_pending(self.snapshot.timeline, self._pending)
         self._finish()
 
     def abort(self, error: BaseException) -> CommitConflictError | None:

@@ -43,6 +43,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.timeline.timeline import Timeline
 from lakedex.timeline.transitions import create_inflight, create_requested, remove_pending
 from table_kit import ROWS, base_files, make, rows
 
@@ -363,12 +364,12 @@ def test_an_empty_log_is_skipped(empty: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- which files count
 def test_a_metadata_commit_of_a_pending_write_is_not_there(empty: Path) -> None:
-    timeline = str(empty / ".hoodie" / "timeline")
-    requested = create_requested(STORE, timeline, t(1), "commit")
-    inflight = create_inflight(STORE, timeline, requested)
+    line = Timeline.load(STORE, str(empty))
+    requested = create_requested(line, t(1), "commit")
+    inflight = create_inflight(line, requested)
     commit(empty, t(1), {"files": [("p", files_record({"f": 1}))]})
     assert load(empty).file_listing(["p"]) == {"p": {}}
-    remove_pending(STORE, timeline, inflight)
+    remove_pending(line, inflight)
     assert load(empty).file_listing(["p"]) == {"p": {"f": 1}}
 
 

@@ -20,8 +20,12 @@ def folder(tmp_path: Path) -> str:
     return f"{tmp_path}/.hoodie/timeline"
 
 
+def on(store: LocalStorage, folder: str) -> Timeline:
+    return Timeline.load(store, folder.removesuffix("/.hoodie/timeline"))
+
+
 def inflight(folder: str, action: str = "commit") -> Instant:
-    return create_inflight(STORE, folder, create_requested(STORE, folder, T, action))
+    return create_inflight(on(STORE, folder), create_requested(on(STORE, folder), T, action))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def inflight(folder: str, action: str = "commit") -> Instant:
 def test_life_of_an_instant(tmp_path: Path, folder: str, action: str, names: list[str], done: str) -> None:
     instant = inflight(folder, action)
     assert (instant.state, instant.action) == (State.INFLIGHT, action)
-    completed = complete(STORE, folder, instant, C, b"body")
+    completed = complete(on(STORE, folder), instant, C, b"body")
     assert sorted(os.listdir(folder)) == sorted(names)
     (found,) = Timeline.load(STORE, str(tmp_path)).instants
     assert found == completed
@@ -53,27 +57,27 @@ def test_life_of_an_instant(tmp_path: Path, folder: str, action: str, names: lis
 
 
 def test_an_instant_is_taken_once(folder: str) -> None:
-    requested = create_requested(STORE, folder, T, "commit")
+    requested = create_requested(on(STORE, folder), T, "commit")
     with pytest.raises(CommitConflictError, match="another writer uses") as caught:
-        create_requested(STORE, folder, T, "commit")
+        create_requested(on(STORE, folder), T, "commit")
     assert caught.value.retryable and caught.value.ours == T
-    create_inflight(STORE, folder, requested)
+    create_inflight(on(STORE, folder), requested)
     with pytest.raises(CommitConflictError):
-        create_inflight(STORE, folder, requested)
+        create_inflight(on(STORE, folder), requested)
 
 
 def test_a_state_needs_its_predecessor(folder: str) -> None:
-    requested = create_requested(STORE, folder, T, "commit")
+    requested = create_requested(on(STORE, folder), T, "commit")
     with pytest.raises(CommitConflictError, match="rolled it back"):
-        complete(STORE, folder, requested, C, b"body")
-    instant = create_inflight(STORE, folder, requested)
-    remove_pending(STORE, folder, instant)
-    remove_pending(STORE, folder, instant)
+        complete(on(STORE, folder), requested, C, b"body")
+    instant = create_inflight(on(STORE, folder), requested)
+    remove_pending(on(STORE, folder), instant)
+    remove_pending(on(STORE, folder), instant)
     assert os.listdir(folder) == []
     with pytest.raises(CommitConflictError, match="rolled it back"):
-        create_inflight(STORE, folder, requested)
+        create_inflight(on(STORE, folder), requested)
     with pytest.raises(CommitConflictError, match="rolled it back"):
-        complete(STORE, folder, instant, C, b"body")
+        complete(on(STORE, folder), instant, C, b"body")
     assert os.listdir(folder) == []
 
 
@@ -82,7 +86,7 @@ def test_completed_by_another(folder: str, theirs: str) -> None:
     instant = inflight(folder)
     STORE.create(f"{folder}/{theirs}", b"theirs")
     with pytest.raises(CommitConflictError, match="completed already") as caught:
-        complete(STORE, folder, instant, C, b"ours")
+        complete(on(STORE, folder), instant, C, b"ours")
     assert not caught.value.retryable
     assert STORE.read(f"{folder}/{theirs}") == b"theirs"
 
@@ -91,13 +95,13 @@ def test_completed_by_another(folder: str, theirs: str) -> None:
 def test_completion_is_later_than_the_request(folder: str, completion: str) -> None:
     instant = inflight(folder)
     with pytest.raises(CommitError, match="not later"):
-        complete(STORE, folder, instant, completion, b"")
+        complete(on(STORE, folder), instant, completion, b"")
 
 
 def test_unknown_actions(folder: str) -> None:
     for action in ("savepoint", "mystery"):
         with pytest.raises(CommitError, match=action):
-            create_requested(STORE, folder, T, action)
+            create_requested(on(STORE, folder), T, action)
 
 
 class Faulty(LocalStorage):
@@ -132,7 +136,7 @@ class Faulty(LocalStorage):
 def test_definite_failure(folder: str, error: Exception) -> None:
     instant = inflight(folder)
     with pytest.raises(CommitError, match="did not take effect") as caught:
-        complete(Faulty().fail(error), folder, instant, C, b"ours")
+        complete(on(Faulty().fail(error), folder), instant, C, b"ours")
     assert type(caught.value) is CommitError
     assert caught.value.__cause__ is error
 
@@ -141,7 +145,7 @@ def test_definite_failure(folder: str, error: Exception) -> None:
 def test_unknown_outcome(folder: str, error: Exception) -> None:
     instant = inflight(folder)
     with pytest.raises(CommitStateUnknownError, match="may still take effect") as caught:
-        complete(Faulty().fail(error), folder, instant, C, b"ours")
+        complete(on(Faulty().fail(error), folder), instant, C, b"ours")
     assert caught.value.instant == T
 
 
@@ -150,7 +154,7 @@ def test_effect_without_an_answer_is_success(folder: str) -> None:
     path = f"{folder}/{T}_{C}.commit"
     for error in (TimeoutError("no answer"), FileExistsError(path)):
         store = Faulty().fail(error, before=lambda: STORE.write(path, b"ours"))
-        assert complete(store, folder, instant, C, b"ours").completed == C
+        assert complete(on(store, folder), instant, C, b"ours").completed == C
         STORE.delete(path)
 
 
@@ -162,14 +166,14 @@ def test_somebody_elses_file_appears_meanwhile(folder: str) -> None:
         STORE.write(path, b"theirs")
 
     with pytest.raises(CommitConflictError):
-        complete(Faulty().fail(FileExistsError(path), before=theirs), folder, instant, C, b"ours")
+        complete(on(Faulty().fail(FileExistsError(path), before=theirs), folder), instant, C, b"ours")
     STORE.delete(path)
     with pytest.raises(CommitStateUnknownError):
-        complete(Faulty().fail(TimeoutError("no answer"), before=theirs), folder, instant, C, b"ours")
+        complete(on(Faulty().fail(TimeoutError("no answer"), before=theirs), folder), instant, C, b"ours")
 
 
 def test_a_store_that_is_away_afterwards(folder: str) -> None:
     instant = inflight(folder)
     for error in (OSError(errno.ENOSPC, "full"), FileExistsError("x"), TimeoutError("no answer")):
         with pytest.raises(CommitStateUnknownError):
-            complete(Faulty().fail(error, unreadable=True), folder, instant, C, b"ours")
+            complete(on(Faulty().fail(error, unreadable=True), folder), instant, C, b"ours")

@@ -12,7 +12,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.layout.file_slice import BaseFile
-from lakedex.write.options import WriteOptions
+from lakedex.options import WriteOptions
 from lakedex.write.route import Bins, Targets, key_numbers, plan_inserts
 from table_kit import ROWS, base_files, make, own, rows
 

@@ -5,7 +5,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import OptionError
-from lakedex.write.options import _FIXED, DONE, HARMLESS, REFUSED, WriteOptions, parse_options
+from lakedex.options import _FIXED, DONE, HARMLESS, REFUSED, WriteOptions, parse_options
 from table_kit import base_files, make, own, rows
 
 

@@ -11,10 +11,10 @@ from py4j.java_collections import JavaArray
 from pyspark.sql.types import StructField, StructType
 
 from lakedex.errors import InvalidInputError, LakedexError, OptionError, UnsupportedFeatureError
+from lakedex.options import parse_options
 from lakedex.spark.catalog.java import JavaSide
 from lakedex.spark.catalog.tables import OpenTable
 from lakedex.spark.schema import spark_to_arrow
-from lakedex.write.options import parse_options
 
 __all__ = ["NewTable", "alter_table", "new_table"]
 

@@ -15,7 +15,6 @@ from lakedex.index.bitmap.runs import remove_runs_of
 from lakedex.io.heartbeat import delete_heartbeat, is_expired
 from lakedex.io.storage import Storage
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name, parse_marker_name
-from lakedex.metadata.delta_commit import METADATA_TIMELINE
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
 from lakedex.timeline.commit_metadata import (
@@ -77,7 +76,7 @@ def remove_leftovers(snapshot: Snapshot, interval_ms: int, misses: int) -> None:
     for instant in sorted(beats | temps):
         if is_expired(storage, base, instant, now, interval_ms=interval_ms, misses=misses):
             if instant in half_built and not timeline.contains(instant):
-                remove_metadata_of(storage, base, instant)  # An index build has no instant but that one.
+                remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
             storage.delete_tree(temp_path(base, instant))
             delete_heartbeat(storage, base, instant)
 
@@ -109,10 +108,10 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
         when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.last_time, failed.requested))
         requests = tuple(_requests(base, failed.requested, files))
         plan = RollbackPlan(instant=failed.requested, action=failed.action, requests=requests)
-        rollback = create_requested(storage, timeline.path, when, "rollback", encode_rollback_plan(plan))
+        rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))
     if rollback.state is State.REQUESTED:
-        rollback = create_inflight(storage, timeline.path, rollback)
-    remove_metadata_of(storage, base, failed.requested)
+        rollback = create_inflight(timeline, rollback)
+    remove_metadata_of(snapshot, failed.requested)
     remove_runs_of(storage, base, failed.requested)
     deleted: dict[str, tuple[str, ...]] = {}
     for partition, name in files:
@@ -128,9 +127,9 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
         deleted=deleted,
     )
     completion = clock.next(max(timeline.last_time, rollback.requested))
-    complete(storage, timeline.path, rollback, completion, encode_rollback_metadata(done))
+    complete(timeline, rollback, completion, encode_rollback_metadata(done))
     storage.delete_tree(temp_path(base, failed.requested))
-    remove_pending(storage, timeline.path, failed)
+    remove_pending(timeline, failed)
     # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be starting.
     delete_heartbeat(storage, base, failed.requested)
 
@@ -179,14 +178,14 @@ def _direct_markers(storage: Storage, root: str, partition: str, found: set[tupl
             found.add((partition, marker[0]))
 
 
-def remove_metadata_of(storage: Storage, base: str, instant: str) -> None:
+def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
     """Take an instant out of the metadata table: its completed file first, then its log files.
 
     Readers leave its blocks out all the while, since the data instant is still pending.
     """
-    root = metadata_path(base)
-    timeline = f"{root}/{METADATA_TIMELINE}"
-    own = [entry.name for entry in storage.list(timeline) if entry.name.startswith((f"{instant}.", f"{instant}_"))]
+    storage, root = snapshot.storage, metadata_path(snapshot.base_path)
+    timeline = snapshot.metadata.timeline
+    own = [entry.name for entry in storage.list(timeline.path) if entry.name.startswith((f"{instant}.", f"{instant}_"))]
     if not own:
         return
     if any(name.startswith(f"{instant}_") and not name.endswith(".deltacommit") for name in own):
@@ -199,7 +198,7 @@ def remove_metadata_of(storage: Storage, base: str, instant: str) -> None:
         )
     for name in sorted(own, key=lambda name: not name.startswith(f"{instant}_")):
         if name.startswith(f"{instant}_"):
-            storage.delete(f"{timeline}/{name}")
+            storage.delete(f"{timeline.path}/{name}")
     for folder in storage.list(root):
         if not folder.is_dir or folder.name == ".hoodie":
             continue
@@ -207,4 +206,4 @@ def remove_metadata_of(storage: Storage, base: str, instant: str) -> None:
             log = parse_log_file_name(entry.name)
             if log is not None and log.instant == instant:
                 storage.delete(f"{root}/{folder.name}/{entry.name}")
-    remove_pending(storage, timeline, Instant(instant, "deltacommit", State.INFLIGHT, None, ""))
+    remove_pending(timeline, Instant(instant, "deltacommit", State.INFLIGHT, None, ""))
