@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lakedex.metadata.handle import TableHandle
 from lakedex.options import WriteOptions
+from lakedex.services.after_write import run_services
 from lakedex.types import Operation
 from lakedex.write.result import WriteResult
 from lakedex.write.transaction import Transaction
@@ -44,6 +45,7 @@ def run_attempts(
             raise
         if result.instant is not None:
             transaction.bitmaps.fold()
+            transaction.notes += run_services(handle, options)
         upkeep = transaction.bitmaps
         return replace(
             result,

@@ -1,0 +1,36 @@
+"""What runs by itself after a write that succeeded: cleaning, upkeep of the metadata table, archival.
+
+As in Hudi (``BaseHoodieWriteClient.postCommit``). A service that fails is a note of the write: its rows are committed,
+and the next write tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lakedex.errors import LakedexError
+from lakedex.metadata.handle import TableHandle
+from lakedex.options import WriteOptions
+
+__all__ = ["run_services"]
+
+Service = Callable[[TableHandle, WriteOptions], Sequence[str]]
+"""Does what is due, without being asked, and says what it did. Takes the table's lock itself."""
+
+SERVICES: tuple[tuple[str, Service], ...] = ()
+"""In the order in which they run: what is cleaned can be archived, but not before the metadata table is compacted."""
+
+
+def run_services(handle: TableHandle, options: WriteOptions) -> list[str]:
+    """Run all services after a write.
+
+    Returns:
+        Notes for the write's result.
+    """
+    notes: list[str] = []
+    for name, service in SERVICES:
+        try:
+            notes += service(handle, options)
+        except (LakedexError, OSError) as error:
+            notes.append(f"{name} after the write failed, the next write tries again ({error})")
+    return notes
