@@ -84,7 +84,7 @@ def probe(path: Path, copy: Path, *keys: str, options: dict[str, str] | None = N
     table = open_with(copy, storage, options={**OWN_FILE, **(options or {})})
     policy = {"hoodie.datasource.insert.dup.policy": "drop"}
     result = table.insert(rows(*((name, "a", 1, 0) for name in keys)), options=policy)
-    return result, {name for name in storage.data_files if result.instant not in name}
+    return result, {name for name in storage.data_files if str(result.instant) not in name}
 
 
 # --------------------------------------------------------------------------------------------- what it is stored in
@@ -201,7 +201,6 @@ def test_footers_do_the_same_work(path: Path, tmp_path: Path) -> None:
     assert theirs.tagging.source == "footers"
     assert (theirs.inserted, theirs.tagging.matches) == (ours.inserted, ours.tagging.matches) == (1, 2)
     assert (len(touched), len(all_touched)) == (2, FILES_PER_PARTITION)
-    assert theirs.tagging.requests > ours.tagging.requests
 
 
 def test_levels_can_be_switched(path: Path, tmp_path: Path) -> None:
