@@ -32,12 +32,12 @@ from typing import Any
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.schema import SchemaParseException
 
+from lakedex.codec.avro_shape import check_shape
 from lakedex.errors import CorruptFileError, InvalidInputError
 
 __all__ = [
     "DATUM_FAILURES",
     "ParsedSchema",
-    "check_element",
     "decode_datum",
     "encode_datum",
     "metadata_schema_json",
@@ -79,13 +79,19 @@ def _packaged() -> dict[str, dict[str, Any]]:
 
 
 @cache
-def metadata_schema_json() -> str:
+def metadata_schema_json(table_version: int = 8) -> str:
     """The schema of a metadata record on disk, character for character as Java 1.1.1 writes it.
 
     It stands in the file info of metadata HFiles and in the header of their log blocks, and holds the five meta
     fields although the metadata table does not populate them.
+
+    Args:
+        table_version: The table's version; before 8 the schema is that of Java 0.15.0, which reads no later one for
+            sure.
     """
-    return resources.files("lakedex.codec").joinpath("schemas/metadata_record_1.1.1.json").read_text("utf-8").strip()
+    release = "0.15.0" if table_version < 8 else "1.1.1"
+    file = resources.files("lakedex.codec").joinpath(f"schemas/metadata_record_{release}.json")
+    return file.read_text("utf-8").strip()
 
 
 def __getattr__(name: str) -> str:
@@ -119,6 +125,7 @@ def parse(avro_schema: Any) -> ParsedSchema:
         InvalidInputError: Something that is no schema of a record.
     """
     try:
+        check_shape(avro_schema)
         result = parse_schema(_physical(avro_schema))
     except (SchemaParseException, *DATUM_FAILURES) as error:
         raise InvalidInputError(f"not an Avro schema: {error}") from error
@@ -144,26 +151,12 @@ def _parse_text(text: str) -> ParsedSchema:
     return parse(json.loads(text))
 
 
-def check_element(items: Any) -> None:
-    """Refuse an array's or map's element type that takes no bytes.
-
-    A block of nulls says how many there are and then holds nothing, so a damaged count would cost unbounded memory.
-
-    Raises:
-        ValueError: It is one.
-    """
-    if items == "null" or (isinstance(items, dict) and items.get("type") == "record" and not items.get("fields")):
-        raise ValueError("array or map of values without bytes")
-
-
 def _physical(node: Any) -> Any:
-    """Copy of a schema without its logical types, refusing element types that take no bytes."""
+    """Copy of a schema without its logical types."""
     if isinstance(node, list):
         return [_physical(branch) for branch in node]
     if not isinstance(node, dict):
         return node
-    for items in (node.get("items"), node.get("values")):
-        check_element(items)
     plain = {key: value for key, value in node.items() if key not in ("logicalType", "precision", "scale")}
     for key in ("type", "items", "values"):
         if key in plain:

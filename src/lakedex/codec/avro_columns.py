@@ -30,7 +30,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException
 
-from lakedex.codec.avro import DATUM_FAILURES, check_element
+from lakedex.codec.avro import DATUM_FAILURES
 from lakedex.codec.avro_schema import avro_to_arrow
 from lakedex.codec.avro_vector import Datums, FlatType, flat_type, read_columns
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
@@ -100,7 +100,7 @@ def _prepare(text: str, path: str, offset: int) -> tuple[pa.Schema, Any, FlatTyp
         raise CorruptFileError(path, offset, error.expected, error.found) from error
     except UnsupportedFeatureError:
         raise
-    except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (SchemaParseException, *DATUM_FAILURES) as error:
         raise CorruptFileError(path, offset, "the Avro schema of a record", f"{text[:60]!r} ({error})") from error
 
 
@@ -111,13 +111,11 @@ def _physical(node: Any, numbers: count[int]) -> Any:
     if not isinstance(node, dict):
         return node
     if node.get("type") == "map":
-        check_element(node["values"])
         fields = [{"name": "key", "type": "string"}, {"name": "value", "type": _physical(node["values"], numbers)}]
         entry = {"type": "record", "name": f"lakedex.entry{next(numbers)}", "fields": fields}
         return {"type": "array", "items": entry}
     plain = {key: value for key, value in node.items() if key not in ("logicalType", "precision", "scale")}
     if "items" in plain:
-        check_element(plain["items"])
         plain["items"] = _physical(plain["items"], numbers)
     if isinstance(plain.get("type"), (dict, list)):
         plain["type"] = _physical(plain["type"], numbers)
@@ -158,7 +156,7 @@ def decode_datums(datums: Datums, text: str, columns: Collection[str], path: str
                 struct = pa.array(rows, pa.struct([plain.field(name) for name in wanted.names]))
                 values = {name: struct.field(name) for name in wanted.names}
             arrays = [_logical(values[field.name], field.type) for field in wanted]
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+        except (pa.ArrowException, OverflowError, ValueError) as error:
             if isinstance(error, CorruptFileError):
                 raise
             raise CorruptFileError(path, offset, "Avro records of the block's schema", str(error)) from error

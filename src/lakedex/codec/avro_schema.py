@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakedex.codec.avro_shape import check_shape
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lakedex.types import META_COLUMNS
 
@@ -205,7 +206,8 @@ def avro_to_arrow(avro_schema: dict[str, Any], path: str = "") -> pa.Schema:
     """
     try:
         kind, _ = _FromAvro().convert(avro_schema, "", 0)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        check_shape(avro_schema)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, UnsupportedFeatureError):
             raise
         raise CorruptFileError(path, 0, "the Avro schema of a record", f"{type(error).__name__}: {error}") from error

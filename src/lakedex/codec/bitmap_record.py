@@ -35,6 +35,7 @@ BITMAP_RECORD_TYPE = 92
 """The record's ``type``. Hudi 1.1.1 uses 1 to 7 and reserves none; the RFC's number is far from them."""
 
 _FIELD = "BitmapIndexMetadata"
+_KINDS: dict[str, type] = {"bitmap": str, "baseFile": str, "cardinality": int, "coverage": bytes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,8 @@ def _record(payload: dict[str, Any] | None, whole: dict[str, Any] | None, path: 
     if payload is None or (whole is not None and whole.get("type") != BITMAP_RECORD_TYPE):
         kind = None if whole is None else whole.get("type")
         raise CorruptFileError(path, 0, "a bitmap record", f"a metadata record of type {kind}")
+    if any(name not in payload or not isinstance(payload[name], kind | None) for name, kind in _KINDS.items()):
+        raise CorruptFileError(path, 0, f"a bitmap record of {', '.join(_KINDS)}", str(payload)[:80])
     return BitmapRecord(
         bitmap=payload["bitmap"],
         base_file=payload["baseFile"],

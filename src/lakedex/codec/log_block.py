@@ -65,6 +65,10 @@ HEADER_KEYS = (
 WINDOW_SIZE = 64 * 1024
 """Fetched at once when only headers are read: a header is a schema and little more."""
 
+MAX_TORN_BLOCKS = 1000
+"""Beyond so many unfinished blocks no writer's end explains a file, and looking at each takes requests."""
+_FIRST_SEARCH = 256
+
 _MAGIC = b"#HUDI#"
 _VERSION = 1
 _ROLLBACK = "0"
@@ -187,13 +191,14 @@ def read_block_headers(fetch: Fetch, size: int, path: str = "", *, skip_torn: bo
     """
     source = _Window(fetch, size, path)
     blocks: list[LogBlock] = []
-    pos = 0
+    pos = torn = 0
     while pos < size:
         try:
             block, after = _read_block(source, pos, path)
         except CorruptFileError:
-            if not (skip_torn and _is_torn(source, pos)):
+            if not (skip_torn and torn < MAX_TORN_BLOCKS and _is_torn(source, pos)):
                 raise
+            torn += 1
             pos = _next_magic(source, pos + len(_MAGIC))
             continue
         blocks.append(block)
@@ -220,8 +225,10 @@ def _is_torn(source: _Source, offset: int) -> bool:
 
 def _next_magic(source: _Source, start: int) -> int:
     """Where the next block begins at or after an offset; the size of the file where there is none."""
+    step = _FIRST_SEARCH
     while start < source.size:
-        stop = min(start + WINDOW_SIZE, source.size)
+        stop = min(start + step, source.size)
+        step = min(2 * step, WINDOW_SIZE)
         found = bytes(source.take(start, stop)).find(_MAGIC)
         if found >= 0:
             return start + found

@@ -26,22 +26,23 @@ Gaps = tuple[tuple[str | None, dict[str, Any]], ...]
 """Fields to fill in: name of the part of the record that lacks them (None for the record itself), and defaults."""
 
 
-def encode_metadata_record(record: Mapping[str, Any], *, keep_key: bool = False) -> bytes:
-    """HFile value of one record, by the schema of Java 1.1.1 with meta fields.
+def encode_metadata_record(record: Mapping[str, Any], *, keep_key: bool = False, table_version: int = 8) -> bytes:
+    """HFile value of one record, by the schema that a table of this version has, with meta fields.
 
     Args:
-        record: The record; fields that are not given have their defaults.
+        record: The record; fields that are not given have their defaults, those that the schema lacks go.
         keep_key: Write ``key`` as it is instead of leaving it empty as on disk.
+        table_version: See :func:`~lakedex.codec.avro.metadata_schema_json`.
 
     Raises:
         InvalidInputError: The record does not fit the schema.
     """
-    return encode_many([record], keep_key=keep_key)[0]
+    return encode_many([record], keep_key=keep_key, table_version=table_version)[0]
 
 
-def encode_many(records: Iterable[Mapping[str, Any]], *, keep_key: bool = False) -> list[bytes]:
+def encode_many(records: Iterable[Mapping[str, Any]], *, keep_key: bool = False, table_version: int = 8) -> list[bytes]:
     """:func:`encode_metadata_record` of each record."""
-    writer = parse_json(metadata_schema_json())
+    writer = parse_json(metadata_schema_json(table_version))
     encoded = []
     out = io.BytesIO()
     for record in records:
@@ -81,9 +82,10 @@ def decode_many(
 ) -> list[dict[str, Any]]:
     """:func:`decode_metadata_record` of each value; ``offset`` of an error counts within its value."""
     writer = parse_json(writer_schema_json, path)
-    gaps = _gaps(writer_schema_json)
-    if gaps is None:
-        raise CorruptFileError(path, 0, "the schema of a metadata record", str(writer["name"]))
+    try:
+        gaps = _gaps(writer_schema_json)
+    except DATUM_FAILURES as error:
+        raise CorruptFileError(path, 0, "the schema of a metadata record", f"{writer.get('name')}: {error}") from error
     records = []
     for value in values:
         stream = io.BytesIO(value)
@@ -118,11 +120,19 @@ def _fill(records: list[dict[str, Any]], part: str | None, defaults: dict[str, A
 
 
 @lru_cache(maxsize=64)
-def _gaps(writer_schema_json: str) -> Gaps | None:
-    """What to fill in for a writer's schema; None for the schema of something else."""
-    fields = _fields(parse_json(writer_schema_json))
+def _gaps(writer_schema_json: str) -> Gaps:
+    """What to fill in for a writer's schema.
+
+    Raises:
+        ValueError: the schema of something else, or one whose values are not what fields of these names hold.
+    """
+    writer = parse_json(writer_schema_json)
+    fields = _fields(writer)
     if not {"key", "type"} <= fields.keys():
-        return None
+        raise ValueError("no key and type")
+    for name, known in _fields(parse_json(metadata_schema_json())).items():
+        if name in fields:
+            _require_fitting(fields[name], known, name, _named(writer), fillable=_record_of(known) is not None)
     gaps: list[tuple[str | None, dict[str, Any]]] = []
     for part, known in _known_fields().items():
         has = fields if part is None else _fields(fields.get(part))
@@ -133,11 +143,78 @@ def _gaps(writer_schema_json: str) -> Gaps | None:
     return tuple(gaps)
 
 
+def _require_fitting(writer: Any, known: Any, name: str, named: dict[str, Any], *, fillable: bool = False) -> None:
+    """Refuse a writer's type whose values those who read ``name`` cannot take.
+
+    Args:
+        writer: the type.
+        known: the type in the release that is written.
+        name: of the field.
+        named: the writer's named types.
+        fillable: absent fields of this record are filled in, if they have a default.
+    """
+    kinds = _branches(known, _known_names())
+    # Bounds come in one of many records, and a later release may have more of them (:func:`unwrap_stat`).
+    is_open = sum(isinstance(other, dict) for other in kinds.values()) > 1
+    for kind, node in _branches(writer, named).items():
+        if kind not in kinds and is_open and isinstance(node, dict):
+            continue
+        if kind not in kinds and not (kind == "int" and "long" in kinds):
+            raise ValueError(f"{kind} in {name!r}")
+        if kind == "array":
+            _require_fitting(node["items"], kinds[kind]["items"], name, named)
+        elif kind == "map":
+            _require_fitting(node["values"], kinds[kind]["values"], name, named)
+        elif isinstance(node, dict) and node.get("type") == "record":
+            own, wanted = _fields(node), _fields(kinds[kind])
+            filled = _defaults(kinds[kind]).keys() if fillable else set()
+            if missing := [field for field in wanted if field not in own and field not in filled]:
+                raise ValueError(f"no {missing[0]!r} in {name!r}")
+            for field in own.keys() & wanted.keys():
+                _require_fitting(own[field], wanted[field], f"{name}.{field}", named)
+
+
+def _branches(node: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """Branches of a union, or the type itself, by kind; records by their full name, which readers tell them by."""
+    found: dict[str, Any] = {}
+    for branch in node if isinstance(node, list) else [node]:
+        whole = named.get(branch, branch) if isinstance(branch, str) else branch
+        if isinstance(whole, dict) and isinstance(whole.get("type"), dict | list):
+            found |= _branches(whole["type"], named)
+        elif isinstance(whole, dict):
+            found[str(whole["name"] if whole["type"] == "record" else whole["type"])] = whole
+        else:
+            found[str(whole)] = whole
+    return found
+
+
+@cache
+def _known_names() -> dict[str, Any]:
+    return _named(parse_json(metadata_schema_json()))
+
+
+def _named(node: Any) -> dict[str, Any]:
+    """Named types within a parsed schema by their full names."""
+    found: dict[str, Any] = {}
+    todo = [node]
+    while todo:
+        here = todo.pop()
+        if isinstance(here, list):
+            todo += here
+        elif isinstance(here, dict):
+            if here.get("type") in ("record", "enum", "fixed"):
+                found[str(here["name"])] = here
+            todo += [here[key] for key in ("type", "items", "values") if isinstance(here.get(key), dict | list)]
+            todo += [field["type"] for field in here.get("fields", ())]
+    return found
+
+
 @cache
 def _known_fields() -> dict[str | None, dict[str, Any]]:
     """Defaults of all fields of the release that is written: of the record, and of its parts by their field."""
     top = _fields(parse_json(metadata_schema_json()))
-    known: dict[str | None, dict[str, Any]] = {None: _defaults(parse_json(metadata_schema_json()))}
+    payloads = {name: None for name, kind in top.items() if isinstance(kind, list) and "null" in kind}
+    known: dict[str | None, dict[str, Any]] = {None: payloads | _defaults(parse_json(metadata_schema_json()))}
     for name, branch in top.items():
         defaults = _defaults(_record_of(branch))
         if defaults:

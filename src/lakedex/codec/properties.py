@@ -31,8 +31,8 @@ _MAX_BMP = 0xFFFF
 
 
 def table_checksum(database: str | None, table: str) -> int:
-    """Value of ``hoodie.table.checksum``."""
-    return zlib.crc32(f"{database or ''}.{table}".encode())
+    """Value of ``hoodie.table.checksum``; halves of characters count as ``?``, as in Java."""
+    return zlib.crc32(f"{database or ''}.{table}".encode("utf-8", "replace"))
 
 
 def decode_properties(data: bytes, path: str = "") -> dict[str, str]:

@@ -15,17 +15,19 @@ Memory: a reader holds one batch, a writer one row group.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakedex.codec.bloom import BloomBuilder
-from lakedex.errors import CorruptFileError
+from lakedex.arrow_frames import has_required
+from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.errors import CorruptFileError, LakedexError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
+from lakedex.layout.hidden_nulls import fill_hidden
 from lakedex.layout.string_bounds import key_bounds
 from lakedex.types import RECORD_KEY
 
@@ -36,6 +38,7 @@ __all__ = [
     "Footer",
     "group_span",
     "iter_base_file",
+    "open_base_file",
     "open_parquet",
     "parquet_columns",
     "read_base_file",
@@ -49,6 +52,7 @@ BLOOM_TYPE_FOOTER_KEY = b"hoodie_bloom_filter_type_code"
 MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
 MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
 ROW_GROUP_BYTES = 32 * 1024 * 1024
+BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +62,13 @@ class BaseFileSettings:
     Attributes:
         avro_schema: Avro JSON of the file, meta columns included.
         compression: Parquet codec name as pyarrow spells it.
-        bloom_entries: entries a filter is sized for; None sizes it by the rows of the file.
-        bloom_fpp: false-positive rate.
-        bloom_type: ``DYNAMIC_V0`` or ``SIMPLE``.
-        bloom_max_entries: where a dynamic filter stops to grow.
+        bloom: which filters the files get.
         row_group_bytes: size of a row group before encoding.
     """
 
     avro_schema: str
     compression: str = "zstd"
-    bloom_entries: int | None = None
-    bloom_fpp: float = 1e-9
-    bloom_type: str = "DYNAMIC_V0"
-    bloom_max_entries: int = 100_000
+    bloom: BloomSizing = field(default_factory=BloomSizing)
     row_group_bytes: int = ROW_GROUP_BYTES
 
 
@@ -106,18 +104,32 @@ class BaseFileWriter:
     """Writes one base file as a stream of batches. The file exists only once :meth:`close` returned."""
 
     def __init__(
-        self, storage: Storage, path: str, schema: pa.Schema, settings: BaseFileSettings, *, expected_rows: int
+        self,
+        storage: Storage,
+        path: str,
+        schema: pa.Schema,
+        settings: BaseFileSettings,
+        *,
+        expected_rows: int,
+        kept_bloom: bytes | None = None,
     ) -> None:
+        """Begin a file.
+
+        Args:
+            storage: where.
+            path: the file.
+            schema: its columns.
+            settings: how it is written.
+            expected_rows: how many rows will come, to size the filter by.
+            kept_bloom: text of a filter over the very keys that will come; they are not hashed then. See
+                :meth:`hash_keys`.
+        """
         self._settings = settings
         self._schema = schema.remove_metadata()
         self._storage = storage
         self._path = path
-        entries = settings.bloom_entries or max(expected_rows, 1)
-        # A filter that is sized for the rows must not be capped below them.
-        maximum = max(settings.bloom_max_entries, entries)
-        self._bloom = BloomBuilder(
-            num_entries=entries, fpp=settings.bloom_fpp, type_code=settings.bloom_type, max_entries=maximum
-        )
+        self._bloom = settings.bloom.builder(expected_rows)
+        self._kept_bloom = kept_bloom
         self._min: str | None = None
         self._max: str | None = None
         self._rows = 0
@@ -144,7 +156,8 @@ class BaseFileWriter:
         if batch.num_rows == 0:
             return
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
-        self._bloom.add(keys)
+        if self._kept_bloom is None:
+            self._bloom.add(keys)
         bounds = pc.min_max(keys)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
         self._min = low if self._min is None else min(self._min, low)
@@ -155,22 +168,33 @@ class BaseFileWriter:
         if self._buffered >= self._settings.row_group_bytes:
             self._flush()
 
+    @property
+    def keeps_bloom(self) -> bool:
+        """Whether the filter is one that was given."""
+        return self._kept_bloom is not None
+
+    def hash_keys(self, written: Iterable[pa.Array]) -> None:
+        """Build the filter after all: ``written`` are the keys of all rows so far, in their order."""
+        self._kept_bloom = None
+        for keys in written:
+            self._bloom.add(keys)
+
     def _flush(self) -> None:
         if self._buffer:
-            table = pa.Table.from_batches(self._buffer, self._schema)
+            table = _shown(pa.Table.from_batches(self._buffer, self._schema))
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
             self._buffer, self._buffered = [], 0
 
     def close(self) -> BaseFileSummary:
         """Finish the file: durable once this returns."""
         self._flush()
-        bloom = self._bloom.finish()
-        text = bloom.encode()
+        text = self._bloom.finish().encode() if self._kept_bloom is None else self._kept_bloom
+        bloom_type = self._settings.bloom.type_code
         keys = {
             "parquet.avro.schema": self._settings.avro_schema,
             "writer.model.name": "avro",
             BLOOM_FOOTER_KEY.decode(): text.decode("ascii"),
-            BLOOM_TYPE_FOOTER_KEY.decode(): bloom.type_code,
+            BLOOM_TYPE_FOOTER_KEY.decode(): bloom_type,
         }
         low: str | None = None
         high: str | None = None
@@ -184,7 +208,7 @@ class BaseFileWriter:
             size=self._storage.size(self._path),
             rows=self._rows,
             bloom=text,
-            bloom_type=bloom.type_code,
+            bloom_type=bloom_type,
             min_key=low,
             max_key=high,
             column_bytes=_column_bytes(self._collected),
@@ -193,9 +217,19 @@ class BaseFileWriter:
 
     def abort(self) -> None:
         """Give up: close and delete what was written."""
-        self._writer.close()
+        with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
+            self._writer.close()
         self._sink.close()
         self._storage.delete(self._path)
+
+
+def _shown(table: pa.Table) -> pa.Table:
+    """The rows, without the nulls that lie in required fields of structs which are null."""
+    for place, column in enumerate(table.schema):
+        if has_required(column.type):
+            chunks = [fill_hidden(chunk) for chunk in table.column(place).chunks]
+            table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
+    return table
 
 
 def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
@@ -246,6 +280,17 @@ def _row_groups(collected: Sequence[pq.FileMetaData]) -> Iterator[tuple[int, int
             yield (int(group.num_rows), *group_span(group))
 
 
+_UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
+"""What Arrow raises for damaged files; memory that it does not get is what a damaged size asks for."""
+
+
+def _unreadable(path: str, error: Exception) -> LakedexError:
+    found = (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(error, pa.ArrowNotImplementedError):
+        return UnsupportedFeatureError(f"{path}: {found}", feature="Parquet that Arrow does not read")
+    return CorruptFileError(path, 0, "a readable Parquet file", found)
+
+
 @contextmanager
 def open_parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     """An open Parquet file, for this package; what Arrow cannot read is a ``CorruptFileError``."""
@@ -253,8 +298,8 @@ def open_parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(source) as parquet:
             yield parquet
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(path, 0, "a readable Parquet file", str(error).splitlines()[0]) from error
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
     finally:
         source.close()
 
@@ -264,7 +309,7 @@ def iter_base_file(
     path: str,
     columns: Sequence[str] | None = None,
     row_groups: Sequence[int] | None = None,
-    batch_rows: int = 65_536,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a base file, in row order; ``columns`` that the file lacks are left out."""
     with open_parquet(storage, path) as parquet:
@@ -291,8 +336,8 @@ def parquet_columns(content: bytes | memoryview, columns: Collection[str], path:
         with pq.ParquetFile(pa.BufferReader(content)) as parquet:
             wanted = [name for name in parquet.schema_arrow.names if name in columns]
             return parquet.read(wanted).replace_schema_metadata(None)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(path, 0, "a readable Parquet file", str(error).splitlines()[0]) from error
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:
@@ -304,14 +349,31 @@ def read_schema(storage: Storage, path: str) -> pa.Schema:
 def read_footer(storage: Storage, path: str) -> Footer:
     """Key range and bloom filter that the footer carries."""
     with open_parquet(storage, path) as parquet:
-        found = parquet.metadata.metadata or {}
-        rows = parquet.metadata.num_rows
+        return _footer(parquet, path)
+
+
+@contextmanager
+def open_base_file(storage: Storage, path: str) -> Iterator[tuple[Footer, Iterator[pa.RecordBatch]]]:
+    """The footer of a base file and its rows in batches, opened once."""
+    with open_parquet(storage, path) as parquet:
+        yield _footer(parquet, path), parquet.iter_batches(batch_size=BATCH_ROWS)
+
+
+def _footer(parquet: pq.ParquetFile, path: str) -> Footer:
+    found = parquet.metadata.metadata or {}
     bloom = found.get(BLOOM_FOOTER_KEY, found.get(OLD_BLOOM_FOOTER_KEY))
     low, high = found.get(MIN_KEY_FOOTER_KEY), found.get(MAX_KEY_FOOTER_KEY)
     return Footer(
-        rows=rows,
+        rows=parquet.metadata.num_rows,
         bloom=bloom,
         bloom_type=found.get(BLOOM_TYPE_FOOTER_KEY, b"SIMPLE").decode("ascii", "replace"),
-        min_key=None if low is None else low.decode("utf-8"),
-        max_key=None if high is None else high.decode("utf-8"),
+        min_key=_key(low, path),
+        max_key=_key(high, path),
     )
+
+
+def _key(stored: bytes | None, path: str) -> str | None:
+    try:
+        return None if stored is None else stored.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(path, 0, "record keys in UTF-8 in the footer", repr(stored)[:40]) from error

@@ -149,8 +149,9 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
                 split_avro_block(content, path, block.content_offset), text, columns, path, block.content_offset
             )
         )
-    if RECORD_KEY not in rows.schema.names:
-        raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY}", ", ".join(rows.schema.names))
+    if RECORD_KEY not in rows.schema.names or not pa.types.is_string(rows.schema.field(RECORD_KEY).type):
+        found = ", ".join(f"{column.name} {column.type}" for column in rows.schema)
+        raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY} of strings", found)
     return DataRows(path, rows)
 
 
@@ -174,6 +175,9 @@ def _hfile_rows(
     rows = decode_datums(Datums.of(datums), text, columns, path, block.content_offset)
     place = rows.schema.get_field_index(_HFILE_KEY_FIELD)
     if place >= 0 and pa.types.is_string(datum_schema(text, path).field(_HFILE_KEY_FIELD).type):
-        texts = pa.array([key.decode("utf-8") for key in keys], pa.string())
+        try:
+            texts = pa.array([key.decode("utf-8") for key in keys], pa.string())
+        except UnicodeDecodeError as error:
+            raise CorruptFileError(path, block.content_offset, "keys in UTF-8", str(error)) from error
         rows = rows.set_column(place, rows.schema.field(place), texts)
     return rows

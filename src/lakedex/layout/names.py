@@ -27,8 +27,8 @@ __all__ = [
 
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
-_BASE = re.compile(r"^([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)$")
-_LOG = re.compile(r"^\.([^._]+)_([^.]*)\.log\.(\d+)(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
+_BASE = re.compile(r"([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)")
+_LOG = re.compile(r"\.([^._]+)_([^.]*)\.log\.([0-9]{1,18})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?")
 _MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
 
 
@@ -67,13 +67,13 @@ class LogFileName:
 
 def parse_base_file_name(name: str) -> BaseFileName | None:
     """The parts of ``name``, or None when it is no base file."""
-    match = _BASE.match(name)
+    match = _BASE.fullmatch(name)
     return BaseFileName(*match.groups()) if match else None
 
 
 def parse_log_file_name(name: str) -> LogFileName | None:
     """The parts of ``name``, or None when it is no log file."""
-    match = _LOG.match(name)
+    match = _LOG.fullmatch(name)
     if match is None:
         return None
     file_id, instant, version, token, _, _, _, cdc = match.groups()

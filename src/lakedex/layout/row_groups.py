@@ -171,7 +171,7 @@ def _value(raw: Any, kind: pa.DataType) -> Any:
     return raw
 
 
-_PARQUET_MR = re.compile(r"parquet-mr version 1\.(\d+)")
+_PARQUET_MR = re.compile(r"parquet-mr version 1\.([0-9]{1,9})")
 _WIDE = decimal.Context(prec=80)
 
 

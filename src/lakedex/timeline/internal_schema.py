@@ -30,7 +30,7 @@ def moved_names(latest: str, history: str = "") -> list[str]:
     try:
         current = dict(_ids(json.loads(latest), ""))
         older = [dict(_ids(version, "")) for version in json.loads(history)["schemas"]] if history else []
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"no internal schema of Hudi: {error}") from error
     moved = []
     for number, name in current.items():

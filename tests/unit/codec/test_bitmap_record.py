@@ -138,3 +138,18 @@ def test_flipped_bits_raise_or_give_another_record() -> None:
             except CorruptFileError:
                 continue
             assert isinstance(found, BitmapRecord)
+
+
+@pytest.mark.parametrize(
+    "change", [("cardinality", "cardinalitx"), ('["null","bytes"]', '["null","string"]'), ("baseFile", "baseFilf")]
+)
+def test_a_schema_whose_fields_are_others_is_damage(change: tuple[str, str]) -> None:
+    """lessons B28."""
+    schema = bitmap_schema_json()
+    at = schema.rindex("HoodieBitmapIndexInfo")
+    other = schema[:at] + schema[at:].replace(*change)
+    assert other != schema
+    (value,) = encode_bitmap_records([BitmapRecord(coverage=b"x")])
+    with pytest.raises(CorruptFileError, match="a bitmap record of") as caught:
+        decode_bitmap_records([value], other, "p")
+    assert caught.value.path == "p"

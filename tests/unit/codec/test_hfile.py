@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -499,3 +500,21 @@ def test_every_truncation_is_damage() -> None:
     for size in range(0, len(data), 13):
         with pytest.raises(CorruptFileError):
             list(HFileReader.from_bytes(data[:size]).scan())
+
+
+def test_very_many_gzip_members_take_no_more_time_than_their_bytes() -> None:
+    """zlib copies what a member leaves over, so 60,000 members of 20 bytes cost 36 GB of copies (lessons B28)."""
+    payload = b"x" * 100
+    stream = zlib.compress(b"", 6, 31) * 60_000 + zlib.compress(payload, 6, 31)
+    header = struct.pack(">8siiqBii", DATA, len(stream), len(payload), -1, 0, 16384, HEADER_SIZE + len(stream))
+    started = time.process_time()
+    assert decode_block(header + stream, DATA, CODEC_GZIP, offset=0) == (payload, HEADER_SIZE + len(stream))
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x1f", zlib.compress(b"", 6, 31)[:-1]])
+def test_members_without_an_end_are_damage(tail: bytes) -> None:
+    stream = (zlib.compress(b"ab", 6, 31) + tail)[: None if tail else -1]
+    header = struct.pack(">8siiqBii", DATA, len(stream), 2, -1, 0, 16384, HEADER_SIZE + len(stream))
+    with pytest.raises(CorruptFileError, match="no end"):
+        decode_block(header + stream, DATA, CODEC_GZIP, offset=0)

@@ -243,3 +243,19 @@ def test_other_damage_stays_an_error() -> None:
     for data in (b"x" * 60, whole + b"\0" * 60, b"x" + whole, whole[:14] + b"\0\0\0\2" + whole[18:]):
         with pytest.raises(CorruptFileError):
             read_block_headers(Fetches(data), len(data), skip_torn=True)
+
+
+def test_so_many_unfinished_blocks_are_damage() -> None:
+    """Each was looked for in 64 KiB of its own, and over a network in a request of its own (lessons B28)."""
+    data = b"#HUDI#" * 200_000
+    fetched: list[int] = []
+
+    def fetch(ranges):
+        fetched.extend(end - start for start, end in ranges)
+        return [data[start:end] for start, end in ranges]
+
+    with pytest.raises(CorruptFileError):
+        read_block_headers(fetch, len(data), "p", skip_torn=True)
+    few = data[: 6 * 50]
+    assert read_block_headers(lambda ranges: [few[a:b] for a, b in ranges], len(few), "p", skip_torn=True) == []
+    assert len(fetched) <= 2 * 1001

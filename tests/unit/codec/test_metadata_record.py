@@ -92,3 +92,55 @@ def test_damaged_values_are_named():
 def test_records_that_do_not_fit_are_refused():
     with pytest.raises(InvalidInputError, match="not a metadata record"):
         encode_metadata_record({"key": "k", "type": "two"})
+
+
+def _changed(field: str, change) -> str:
+    schema = json.loads(avro.metadata_schema_json())
+    change(next(entry for entry in schema["fields"] if entry["name"] == field))
+    return json.dumps(schema)
+
+
+def _rename_size(entry) -> None:
+    entry["type"][1]["values"]["fields"][0]["name"] = "sise"
+
+
+def _texts_for_sizes(entry) -> None:
+    entry["type"][1]["values"]["fields"][0]["type"] = "string"
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("type", lambda entry: entry.update(type="string")),
+        ("filesystemMetadata", _rename_size),
+        ("filesystemMetadata", _texts_for_sizes),
+        ("filesystemMetadata", lambda entry: entry.update(type="string")),
+        ("ColumnStatsMetadata", lambda entry: entry.update(type=["null", "long"])),
+        ("BloomFilterMetadata", lambda entry: entry["type"][1]["fields"][0].update(type="bytes")),
+    ],
+)
+def test_a_schema_whose_fields_are_of_other_types_is_no_metadata_schema(field, change) -> None:
+    """Readers would meet values that they cannot take (lessons B28)."""
+    with pytest.raises(CorruptFileError, match="the schema of a metadata record") as caught:
+        decode_metadata_record(b"", _changed(field, change), path="f")
+    assert caught.value.path == "f"
+
+
+def test_a_schema_without_a_payload_has_none_of_it() -> None:
+    schema = json.loads(avro.metadata_schema_json())
+    schema["fields"] = [entry for entry in schema["fields"] if entry["name"] != "filesystemMetadata"]
+    writer = avro.parse(schema)
+    value = avro.encode_datum(writer, {"key": "", "type": 2})
+    assert decode_metadata_record(value, json.dumps(schema))["filesystemMetadata"] is None
+
+
+def test_a_later_kind_of_bound_is_kept() -> None:
+    schema = json.loads(avro.metadata_schema_json())
+    stats = next(entry for entry in schema["fields"] if entry["name"] == "ColumnStatsMetadata")["type"][1]
+    low = next(entry for entry in stats["fields"] if entry["name"] == "minValue")
+    low["type"].append({"type": "record", "name": "LaterWrapper", "fields": [{"name": "value", "type": "string"}]})
+    bound = (f"{schema['namespace']}.LaterWrapper", {"value": "x"})
+    value = {"key": "", "type": 3, "ColumnStatsMetadata": {"minValue": bound, "isDeleted": False}}
+    writer = avro.parse(schema)
+    record = decode_metadata_record(avro.encode_datum(writer, value), json.dumps(schema))
+    assert record["ColumnStatsMetadata"]["minValue"][1] == {"value": "x"}

@@ -2,7 +2,7 @@
 
 import json
 from datetime import date
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +10,14 @@ import pytest
 
 from lakedex.codec import avro
 from lakedex.codec.metadata_record import decode_metadata_record
-from lakedex.codec.stats_value import stats_supported, timestamp_unit, unwrap_stat, wrap_stat
+from lakedex.codec.stats_value import (
+    rewrap_stat,
+    stats_supported,
+    timestamp_unit,
+    unwrap_stat,
+    value_type,
+    wrap_stat,
+)
 from lakedex.errors import InvalidInputError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -157,3 +164,61 @@ def test_not_supported(kind):
 def test_values_of_other_types_are_refused(value, kind):
     with pytest.raises(InvalidInputError, match="no value of"):
         wrap_stat(value, kind)
+
+
+V2 = [
+    ("boolean", pa.bool_(), False, True),
+    ("int", pa.int32(), -5, 7),
+    ("int", pa.int16(), -5, 7),
+    ("long", pa.int64(), -5000000000, 8589934592),
+    ("double", pa.float64(), -0.5, 3.25),
+    ("string", pa.string(), "a", "北京"),
+    ("bytes", pa.binary(), b"\0\1", b"\xff"),
+    ("date", pa.date32(), 19723, 19724),
+    ("decimal(10,2)", pa.decimal128(10, 2), Decimal("-1.25"), Decimal("123.45")),
+    ("timestamp-micros", pa.timestamp("us", "UTC"), US, 1704153600000000),
+    ("timestamp-millis", pa.timestamp("ms", "UTC"), US // 1000, 1704153600000),
+    ("local-timestamp-micros", pa.timestamp("us"), US, 1704153600000000),
+    ("time-micros", pa.time64("us"), 1000000, 86399999999),
+]
+
+
+@pytest.mark.parametrize("name, kind, low, high", V2, ids=[f"{case[0]} {case[1]}" for case in V2])
+def test_wrapped_like_java_in_v2(name, kind, low, high):
+    """Index version V2, of table version 9: primitive wrappers, and what they mean beside them (R71)."""
+    wanted = stats(f"V2 {name}")
+    assert wrap_stat(low, kind, "V2") == wanted["minValue"]
+    assert wrap_stat(high, kind, "V2") == wanted["maxValue"]
+    assert value_type(kind, "V2") == wanted["valueType"]
+    assert unwrap_stat(wrap_stat(low, kind, "V2"), wanted["valueType"]) == low
+    assert value_type(kind, "V1") is None
+
+
+@pytest.mark.parametrize(
+    "digits", ["1", "-1", "99999999999999999999999999999999999999", "-12345678901234567890123456789"]
+)
+@pytest.mark.parametrize("scale", [0, 10, 38])
+def test_every_decimal_has_its_bounds_in_v2(digits, scale):
+    kind = pa.decimal128(38, scale)
+    number = Decimal(digits).scaleb(-scale, Context(prec=40))
+    assert stats_supported(kind, "V2")
+    wrapped = wrap_stat(number, kind, "V2")
+    assert unwrap_stat(wrapped, value_type(kind, "V2")) == number
+    assert rewrap_stat(number, wrapped, value_type(kind, "V2")) == wrapped
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int32()), pa.uint8(), pa.null(), pa.time64("ns"), pa.timestamp("s")], ids=str
+)
+def test_not_supported_in_v2(kind):
+    assert not stats_supported(kind, "V2")
+    for refused in (lambda: wrap_stat(None, kind, "V2"), lambda: value_type(kind, "V2")):
+        with pytest.raises(InvalidInputError, match="no column statistics"):
+            refused()
+
+
+def test_beyond_a_decimal_of_v2():
+    with pytest.raises(InvalidInputError, match="no value of"):
+        wrap_stat(Decimal("1000.00"), pa.decimal128(5, 2), "V2")
+    assert rewrap_stat("text", ("x.IntWrapper", {"value": 1}), None) is None
+    assert rewrap_stat(1, ("x.ArrayWrapper", {}), None) is None

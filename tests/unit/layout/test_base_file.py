@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,13 +10,15 @@ from samples import all_types
 
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.bloom import decode_bloom
-from lakedex.errors import CorruptFileError
+from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.layout.base_file import (
     BaseFileSettings,
     BaseFileSummary,
     BaseFileWriter,
     iter_base_file,
+    open_parquet,
     read_base_file,
     read_footer,
     read_schema,
@@ -102,7 +105,7 @@ def test_no_rows(tmp_path: Path, sample: pa.Table) -> None:
 
 @pytest.mark.parametrize("kind, entries", [("SIMPLE", None), ("DYNAMIC_V0", 2)])
 def test_bloom_settings(tmp_path: Path, sample: pa.Table, kind: str, entries: int | None) -> None:
-    summary = write(tmp_path / "f", sample, bloom_type=kind, bloom_entries=entries, bloom_fpp=0.01)
+    summary = write(tmp_path / "f", sample, bloom=BloomSizing(type_code=kind, num_entries=entries, fpp=0.01))
     assert summary.bloom_type == kind
     footer = read_footer(STORE, str(tmp_path / "f"))
     assert footer.bloom_type == kind
@@ -177,3 +180,19 @@ def test_given_up_leaves_nothing(tmp_path: Path, sample: pa.Table) -> None:
     writer.write(sample.to_batches()[0])
     writer.abort()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_arrow_does_not_do_and_damaged_keys_name_the_file(tmp_path: Path) -> None:
+    """lessons B28."""
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"hoodie_min_record_key": b"\xff"}), path)
+    with pytest.raises(CorruptFileError, match="record keys in UTF-8") as caught:
+        read_footer(LocalStorage(), str(path))
+    assert caught.value.path == str(path)
+    for error, expected in (
+        (pa.ArrowNotImplementedError("codec"), UnsupportedFeatureError),
+        (pa.ArrowMemoryError("malloc of size 9223372036854775807 failed"), CorruptFileError),
+        (pa.ArrowKeyError("x"), CorruptFileError),
+    ):
+        with pytest.raises(expected, match=re.escape(str(path))), open_parquet(LocalStorage(), str(path)):
+            raise error

@@ -6,6 +6,6 @@ and a trailer of 4096 bytes. ``blocks`` holds the frame that all blocks share, `
 """
 
 from lakedex.codec.hfile.reader import Fetch, HFileReader
-from lakedex.codec.hfile.writer import MAX_BLOCK_SIZE, write_hfile
+from lakedex.codec.hfile.writer import MAX_BLOCK_SIZE, stream_hfile, write_hfile
 
-__all__ = ["MAX_BLOCK_SIZE", "Fetch", "HFileReader", "write_hfile"]
+__all__ = ["MAX_BLOCK_SIZE", "Fetch", "HFileReader", "stream_hfile", "write_hfile"]

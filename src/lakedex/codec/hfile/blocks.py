@@ -58,6 +58,7 @@ MAX_DEFLATE_RATIO = 1032
 _HEADER = struct.Struct(">8siiqBii")
 _GZIP_WBITS = 31
 _RAW_WBITS = -15
+_NEXT_MEMBER_BYTES = 256
 _GZIP_START = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 """Deflate, no flags, no time, unknown system: what Java writes since 16, and the same on every platform."""
 _GZIP_END = struct.Struct("<II")
@@ -101,24 +102,27 @@ def decode_block(
 def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> bytes:
     """Decompress to exactly ``size`` bytes; HBase may write several gzip members after one another."""
     parts: list[bytes] = []
-    left = size
-    rest: bytes | memoryview = packed
-    while True:
-        stream = zlib.decompressobj(_GZIP_WBITS)
+    left, start, step = size, 0, max(len(packed), 1)
+    stream = zlib.decompressobj(_GZIP_WBITS)
+    while start < len(packed) or not parts:
+        piece = packed[start : start + step]
         try:
             # One byte more than is due: it shows a stream that is too long, and lets zlib reach its checksum.
-            part = stream.decompress(rest, left + 1)
+            part = stream.decompress(piece, left + 1)
         except zlib.error as error:
             raise CorruptFileError(path, offset, "a gzip stream", str(error)) from None
         left -= len(part)
+        if left < 0:
+            raise CorruptFileError(path, offset, f"a gzip stream of {size} bytes", "a longer one")
         parts.append(part)
-        if left < 0 or not stream.eof:
-            raise CorruptFileError(
-                path, offset, f"a gzip stream of {size} bytes", "a longer one" if left < 0 else "one that has no end"
-            )
-        rest = stream.unused_data
-        if not rest:
-            break
+        start += len(piece) - len(stream.unused_data)
+        step *= 2
+        is_whole = stream.eof
+        if is_whole and start < len(packed):
+            # zlib copies what it leaves over, so a member is never shown much more than itself.
+            stream, step = zlib.decompressobj(_GZIP_WBITS), _NEXT_MEMBER_BYTES
+    if not is_whole:
+        raise CorruptFileError(path, offset, f"a gzip stream of {size} bytes", "one that has no end")
     if left:
         raise CorruptFileError(path, offset, f"a gzip stream of {size} bytes", f"{size - left} bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)

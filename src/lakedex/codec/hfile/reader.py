@@ -6,6 +6,7 @@ levels, index keys that lie between two blocks, several cells of one key. A look
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -153,6 +154,20 @@ class HFileReader:
             end = len(wanted) if is_last else bisect_left(wanted, first_keys[block + 1], at + 1)
             yield index.entries[block], at, end
             at = end
+
+    def read_costs(self, keys: Sequence[bytes]) -> list[int]:
+        """For each of the sorted, distinct keys its share of the bytes of the blocks that :meth:`get_many` would read.
+
+        Reads the index alone. Bytes are those after decompression, by what the whole file gains by it.
+        """
+        costs = [0] * len(keys)
+        lookups = list(self._lookups(list(keys)))
+        unpacked = (self.trailer.total_uncompressed_bytes or 0) if lookups else 0
+        ratio = max(unpacked / self.size, 1.0)
+        for entry, start, end in lookups:
+            share = math.ceil(entry.size * ratio / (end - start))
+            costs[start:end] = [cost + share for cost in costs[start:end]]
+        return costs
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All cells whose key begins with the prefix, in the order of the file.

@@ -9,7 +9,7 @@ end of a block to be four bytes too early for every 16 KiB of it; up to 64 KiB t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, FILE_INFO, META, ROOT_INDEX, encode_block
@@ -18,7 +18,7 @@ from lakedex.codec.hfile.index import IndexEntry, encode_meta_index, encode_root
 from lakedex.codec.hfile.trailer import Trailer, encode_file_info, encode_trailer
 from lakedex.errors import InvalidInputError
 
-__all__ = ["MAX_BLOCK_SIZE", "Compression", "write_hfile"]
+__all__ = ["MAX_BLOCK_SIZE", "Compression", "stream_hfile", "write_hfile"]
 
 Compression = Literal["gz", "none"]
 
@@ -32,14 +32,14 @@ _CODECS: dict[str, int] = {"gz": CODEC_GZIP, "none": CODEC_NONE}
 
 
 class _DataBlocks:
-    """Collects cells into blocks, and blocks into the bytes of the file."""
+    """Collects cells into blocks, and hands each block on as soon as it is full."""
 
-    __slots__ = ("cells", "codec", "entries", "first", "key_bytes", "last", "limit", "out", "parts", "size", "total")
+    __slots__ = ("cells", "codec", "entries", "first", "key_bytes", "last", "limit", "parts", "size", "total", "write")
 
-    def __init__(self, codec: int, limit: int) -> None:
+    def __init__(self, codec: int, limit: int, write: Callable[[bytes], object]) -> None:
         self.codec = codec
         self.limit = limit
-        self.out: list[bytes] = []
+        self.write = write
         self.size = 0
         self.entries: list[IndexEntry] = []
         self.parts: list[bytes] = []
@@ -79,10 +79,10 @@ class _DataBlocks:
         self.append(block)
 
     def append(self, block: bytes) -> None:
-        self.out.append(block)
         self.size += len(block)
         if self.size > MAX_FILE_SIZE:
             raise InvalidInputError(f"an HFile of more than {MAX_FILE_SIZE} bytes cannot be read by Hudi")
+        self.write(block)
 
 
 def write_hfile(
@@ -107,16 +107,45 @@ def write_hfile(
         InvalidInputError: Keys that are empty, longer than 32767 bytes, not ascending or not unique; an unknown
             compression or block size; a file of 2 GiB or more.
     """
+    out: list[bytes] = []
+    stream_hfile(out.append, items, lambda: (info, meta or {}), compression=compression, block_size=block_size)
+    return b"".join(out)
+
+
+def stream_hfile(
+    write: Callable[[bytes], object],
+    items: Iterable[tuple[bytes, bytes]],
+    describe: Callable[[], tuple[Mapping[str, bytes], Mapping[str, bytes]]],
+    *,
+    compression: Compression = "gz",
+    block_size: int = MAX_BLOCK_SIZE,
+) -> int:
+    """Write an HFile block by block. Memory: one block, and an index entry for each.
+
+    Args:
+        write: Takes the bytes of the file, in order.
+        items: As :func:`write_hfile` takes them.
+        describe: Gives ``info`` and ``meta`` of :func:`write_hfile`; called when all items have been read.
+        compression: As there.
+        block_size: As there.
+
+    Returns:
+        The size of the file.
+
+    Raises:
+        InvalidInputError: As :func:`write_hfile`; bytes may have been written by then.
+    """
     if compression not in _CODECS:
         raise InvalidInputError(f"HFile compression {compression!r} is not one of {', '.join(_CODECS)}")
     if not 1 <= block_size <= MAX_BLOCK_SIZE:
         raise InvalidInputError(f"an HFile block size must be 1 to {MAX_BLOCK_SIZE} bytes, not {block_size}")
     codec = _CODECS[compression]
-    blocks = _DataBlocks(codec, block_size)
+    blocks = _DataBlocks(codec, block_size, write)
     blocks.add_all(items)
+    info, meta = describe()
     last_block = blocks.entries[-1].offset if blocks.entries else 0
     meta_entries: list[IndexEntry] = []
-    for name, value in (meta or {}).items():
+    for name, value in meta.items():
         block = encode_block(META, value, codec)
         meta_entries.append(IndexEntry(name.encode(), blocks.size, len(block)))
         blocks.append(block)
@@ -138,7 +167,7 @@ def write_hfile(
         codec=codec,
     )
     blocks.append(encode_trailer(trailer))
-    return b"".join(blocks.out)
+    return blocks.size
 
 
 def _file_info(given: Mapping[str, bytes], blocks: _DataBlocks) -> dict[str, bytes]:

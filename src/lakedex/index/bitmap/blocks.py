@@ -148,15 +148,22 @@ def decode_block(data: bytes, schema: pa.Schema, path: str) -> pa.Table:
     """
     try:
         with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise CorruptFileError(path, 0, "a coverage block", str(error).splitlines()[0]) from error
-    if not table.schema.equals(schema):
-        raise CorruptFileError(path, 0, f"a coverage block with {', '.join(schema.names)}", str(table.schema.names))
+            # Before any name or row is looked at: damaged ones are not even text.
+            fits = reader.schema.equals(schema)
+            table = reader.read_all() if fits else None
+        if table is not None:
+            table.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise CorruptFileError(path, 0, "a coverage block", _first_line(error)) from error
+    if table is None:
+        raise CorruptFileError(path, 0, f"a coverage block with {', '.join(schema.names)}", "another schema")
     whole = table.combine_chunks()
     lists = [name for name in schema.names if pa.types.is_list(schema.field(name).type)]
     lengths = [pc.list_value_length(whole.column(name)) for name in lists]
     if any(column.null_count for column in whole.columns) or any(not own.equals(lengths[0]) for own in lengths[1:]):
         raise CorruptFileError(path, 0, f"{', '.join(lists)} of the same lengths, and no nulls", "others")
     return whole
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

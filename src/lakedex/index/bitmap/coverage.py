@@ -368,7 +368,9 @@ class Coverage:
             blocks = [decode_block(record.coverage or b"", COLUMN_SCHEMA, path) for record in records]
             places = [int(key.decode().rsplit("$", 1)[1]) for key, _ in cells]
             files = [self._files_of[number][place] for place in places]
-            if any(len(own) != block.num_rows for own, block in zip(files, blocks, strict=True)):
+            if min(places, default=0) < 0 or any(
+                len(own) != block.num_rows for own, block in zip(files, blocks, strict=True)
+            ):
                 raise CorruptFileError(path, 0, f"an entry of {name} for each file", "another number of them")
         except (CorruptFileError, FileNotFoundError, IndexError, ValueError) as error:
             self.unread[run.name] = str(error)
@@ -447,7 +449,7 @@ def run_records(reader: HFileReader, values: Sequence[bytes], path: str) -> list
     schema = reader.info.get("schema")
     if schema is None:
         raise CorruptFileError(path, 0, "a run with the schema of its records", "none")
-    return decode_bitmap_records(values, schema.decode("utf-8"), path)
+    return decode_bitmap_records(values, schema.decode("utf-8", "replace"), path)
 
 
 def read_files_block(reader: HFileReader, path: str) -> list[pa.Table]:

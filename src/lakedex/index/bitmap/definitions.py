@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 
@@ -51,18 +53,20 @@ def read_bitmap_definitions(storage: Storage, base_path: str) -> dict[str, Bitma
         content = storage.read(path)
     except FileNotFoundError:
         return {}
+    what = "JSON with definitions of bitmap indexes"
+    document = decode_json_object(content, what, path)
     try:
-        return {
-            name: BitmapDefinition(
-                name=name,
-                columns=tuple(str(column) for column in entry["sourceFields"]),
-                max_distinct=int(entry["indexOptions"]["maxDistinctValues"]),
-            )
-            for name, entry in json.loads(content)["indexDefinitions"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        found = content[:40].decode("utf-8", "replace")
-        raise CorruptFileError(path, 0, "JSON with definitions of bitmap indexes", found) from error
+        return {name: _definition(name, entry) for name, entry in document["indexDefinitions"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise CorruptFileError(path, 0, what, content[:40].decode("utf-8", "replace")) from error
+
+
+def _definition(name: str, entry: Mapping[str, Any]) -> BitmapDefinition:
+    columns = entry["sourceFields"]
+    if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+        raise TypeError("columns")
+    limit = int(entry["indexOptions"]["maxDistinctValues"])
+    return BitmapDefinition(name=name, columns=tuple(columns), max_distinct=limit)
 
 
 def write_bitmap_definitions(storage: Storage, base_path: str, definitions: Mapping[str, BitmapDefinition]) -> None:

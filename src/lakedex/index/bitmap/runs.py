@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.codec.hfile import write_hfile
+from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.blocks import column_block, encode_block, files_block
 from lakedex.index.bitmap.builder import ColumnBitmaps, FileBitmaps
@@ -159,13 +160,14 @@ def _list_once(storage: Storage, base_path: str) -> RunFolder:
 def _read_manifest(storage: Storage, folder: str, name: str) -> Manifest:
     path = f"{folder}/{name}"
     content = storage.read(path)
-    try:
-        document = json.loads(content)
-        number = int(name.removeprefix("manifest_").removesuffix(".json"))
-        return Manifest(number=number, runs=tuple(document["runs"]), folded=tuple(document["folded"]))
-    except (ValueError, KeyError, TypeError) as error:
-        found = content[:40].decode("utf-8", "replace")
-        raise CorruptFileError(path, 0, "a manifest of bitmap runs", found) from error
+    what = "a manifest of bitmap runs"
+    document = decode_json_object(content, what, path)
+    number = int(name.removeprefix("manifest_").removesuffix(".json"))
+    runs, folded = document.get("runs"), document.get("folded")
+    for names in (runs, folded):
+        if not isinstance(names, list) or not all(isinstance(item, str) and _RUN.fullmatch(item) for item in names):
+            raise CorruptFileError(path, 0, what, content[:40].decode("utf-8", "replace"))
+    return Manifest(number=number, runs=tuple(runs or ()), folded=tuple(folded or ()))
 
 
 def publish_manifest(storage: Storage, base_path: str, manifest: Manifest) -> bool:

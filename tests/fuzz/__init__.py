@@ -1,0 +1,1 @@
+"""Fuzzing of everything that reads bytes: mutated real files, and what must come of them."""

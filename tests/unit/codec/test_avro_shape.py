@@ -1,0 +1,99 @@
+"""Schemas that would cost more than the bytes that are read by them (lessons B28)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lakedex.codec import avro
+from lakedex.codec.avro_columns import Datums, datum_schema, decode_datums
+from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.avro_shape import check_shape
+from lakedex.errors import CorruptFileError, LakedexError
+
+
+def record(name: str, *types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": f"f{i}", "type": kind} for i, kind in enumerate(types)]}
+
+
+NULLS = record("B", "null")
+EMPTY = (
+    *("null", {"type": "null"}, {"type": "fixed", "name": "F", "size": 0}, {"type": "fixed", "name": "F", "size": -1}),
+    *(NULLS, record("B"), record("C", NULLS, "B")),
+)
+
+
+@pytest.mark.parametrize("element", EMPTY, ids=str)
+def test_lists_and_maps_of_values_without_bytes_are_refused(element: Any) -> None:
+    for kind in ({"type": "array", "items": element}, {"type": "map", "values": element}):
+        text = json.dumps(record("A", kind))
+        with pytest.raises(CorruptFileError, match="without bytes"):
+            avro.parse_json(text, "p")
+        with pytest.raises(CorruptFileError) as caught:
+            datum_schema(text, "p")
+        assert caught.value.path == "p"
+
+
+@pytest.mark.parametrize("link", ["A", ["null", "A"], {"type": "array", "items": "A"}, record("B", "A")], ids=str)
+def test_records_that_hold_themselves_are_refused(link: Any) -> None:
+    """fastavro reads them level by level in C, and a long chain ended the process."""
+    with pytest.raises(CorruptFileError, match="holds itself"):
+        avro.parse_json(json.dumps(record("A", link)), "p")
+    with pytest.raises(LakedexError):
+        datum_schema(json.dumps(record("A", link)), "p")
+
+
+def doubled(levels: int, leaf: Any, times: int = 10) -> dict[str, Any]:
+    made = record("R0", leaf)
+    for level in range(1, levels):
+        made = record(f"R{level}", made, *[f"R{level - 1}"] * (times - 1))
+    return made
+
+
+@pytest.mark.parametrize("leaf", ["null", "int"])
+def test_few_words_do_not_mean_millions_of_values(leaf: str) -> None:
+    text = json.dumps(doubled(8, leaf))
+    assert len(text) < 5000
+    with pytest.raises(CorruptFileError, match="stands for more than|take no bytes"):
+        avro.parse_json(text, "p")
+    with pytest.raises(CorruptFileError):
+        avro_to_arrow(json.loads(text), "p")
+    with pytest.raises(CorruptFileError):
+        decode_datums(Datums(b"", np.zeros(0, np.int64), np.zeros(0, np.int64)), text, ["f0"], "p")
+
+
+def test_chains_of_names_are_as_deep_as_they_stand_for() -> None:
+    """Each record is short, but the last one holds the chain of all before it."""
+    known = record("R0", "int")
+    fields = [known, *(record(f"R{level}", f"R{level - 1}") for level in range(1, 2000))]
+    with pytest.raises(CorruptFileError, match="levels"):
+        avro.parse_json(json.dumps(record("top", *fields)), "p")
+
+
+@pytest.mark.parametrize(
+    "name", ["HoodieCommitMetadata", "HoodieCleanMetadata", "HoodieRollbackPlan", "HoodieMetadataRecord"]
+)
+def test_schemas_of_hudi_are_not(name: str) -> None:
+    check_shape(avro.schema(name) if name in avro._packaged() else json.loads(avro.metadata_schema_json()))
+
+
+def test_a_type_may_be_used_by_name() -> None:
+    point = record("P", "double", "double")
+    schema = avro.parse_json(json.dumps(record("A", point, "P", {"type": "array", "items": "P"}, ["null", "P"])))
+    value = {"f0": 1.0, "f1": 2.0}
+    whole = {"f0": value, "f1": value, "f2": [value], "f3": value}
+    assert avro.decode_datum(schema, avro.encode_datum(schema, whole))["f2"] == [value]
+
+
+@pytest.mark.parametrize("number", ["1e999", "9" * 30, "-1", "null"])
+def test_a_decimal_of_no_digits_is_damage(number: str) -> None:
+    text = '{"type":"record","name":"A","fields":[{"name":"d","type":{"type":"bytes","logicalType":"decimal","precision":9,"scale":%s}}]}'
+    for damaged in (text % number, text.replace('"precision":9', f'"precision":{number}') % 2):
+        try:
+            datum_schema(damaged, "p")
+        except LakedexError:
+            continue
+        assert "-1" in damaged
