@@ -1,4 +1,8 @@
-"""Tables that real Hudi wrote, from the test data of apache/hudi-rs (Apache License 2.0), unpacked for a test."""
+"""Tables that real Hudi wrote, unpacked for a test.
+
+They are from the test data of apache/hudi-rs (Apache License 2.0), but for ``java_0_15``: Hudi 0.15.0 made that one for
+these tests, with all of its indexes and two compactions of its metadata table.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ TABLES = Path(__file__).parent / "golden" / "tables"
 VERSION_6 = sorted(path.stem for path in TABLES.glob("v6_*.zip"))
 VERSION_8 = sorted(path.stem for path in TABLES.glob("v8_*.zip"))
 VERSION_9 = sorted(path.stem for path in TABLES.glob("v9_*.zip"))
+INDEXED_6 = "java_0_15"
+ALL = sorted(path.stem for path in TABLES.glob("*.zip"))
 MERGE_ON_READ = sorted(path.stem for path in TABLES.glob("mor_*.zip"))
 
 

@@ -15,6 +15,7 @@ from lakedex import Table
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.layout.base_file import read_base_file
+from lakedex.types import META_COLUMNS
 from table_kit import base_files, own, picture
 
 FOUR = [(1, "Alice", False), (2, "Bob", False), (3, "Carol", True), (4, "Diana", True)]
@@ -39,8 +40,14 @@ def test_tables_of_version_8_are_read(tmp_path: Path, name: str) -> None:
     assert picture(path) == before
 
 
-@pytest.mark.parametrize("name", VERSION_9)
-def test_tables_of_version_9_are_read_but_not_written(tmp_path: Path, name: str) -> None:
+NOT_WRITTEN = {
+    "v9_txns_simple_overwrite": "record index 'record_index'",
+    "v9_timebasedkeygen_epochmillis": "key generator is TIMESTAMP",
+}
+
+
+@pytest.mark.parametrize("name", NOT_WRITTEN)
+def test_tables_of_version_9_are_read_and_refused_by_what_they_have(tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)
     before = picture(path)
     table = Table.open(path)
@@ -48,9 +55,19 @@ def test_tables_of_version_9_are_read_but_not_written(tmp_path: Path, name: str)
     # Hudi itself doubled a key there: the second commit of its test went to a new file group.
     assert len(keys) - len(set(keys)) == (name == "v9_timebasedkeygen_epochmillis")
     assert keys
-    with pytest.raises(UnsupportedFeatureError, match="version is 9"):
+    with pytest.raises(UnsupportedFeatureError, match=NOT_WRITTEN[name]):
         table.delete("true")
     assert picture(path) == before
+
+
+def test_a_table_of_version_9_is_written(tmp_path: Path) -> None:
+    table = Table.open(unpack("v9_txns_nonpart_nometa", tmp_path))
+    before = table.scan().to_arrow()
+    key = before.column("txn_id")[0].as_py()
+    assert table.delete(f"txn_id = '{key}'").deleted == 1
+    assert table.scan().count() == len(before) - 1
+    assert table.upsert(before.drop_columns(list(META_COLUMNS))).inserted == 1
+    assert own(table) == own(before)
 
 
 def test_all_types_of_java(tmp_path: Path) -> None:
@@ -90,7 +107,9 @@ def test_tables_of_java_are_written_on(tmp_path: Path, name: str) -> None:
     new = changed.slice(0, 1).set_column(rows.schema.get_field_index("id"), "id", pa.array([99], pa.int32()))
     result = table.upsert(pa.concat_tables([changed.slice(0, 2), new]))
     assert (result.updated, result.inserted) == (2, 1)
-    assert result.tagging.source == "footers"
+    assert result.tagging.source == "metadata", "made before the write, as a Hudi writer does"
+    report = Table.open(table.path).validate()
+    assert report.ok, str(report)
     expected = pa.concat_tables([changed.slice(0, 2), rows.slice(2), new])
     assert_same_rows(table.scan(columns=table.schema.names).to_arrow(), expected, "id")
     assert table.update({"intField": "intField + 1"}, "id = 99").updated == 1

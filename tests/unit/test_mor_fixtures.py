@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from compare import assert_same_rows
 
-from golden_tables import MERGE_ON_READ, VERSION_6, unpack
+from golden_tables import ALL, MERGE_ON_READ, VERSION_6, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from table_kit import own, picture
+from table_kit import own, picture, set_properties
 
 FOUR = [(1, "Alice", False), (2, "Bob", False), (3, "Carol", True), (4, "Diana", True)]
 SNAPSHOT_AND_READ_OPTIMIZED = {
@@ -28,7 +28,7 @@ SNAPSHOT_AND_READ_OPTIMIZED = {
 
 def test_all_are_there() -> None:
     assert sorted(SNAPSHOT_AND_READ_OPTIMIZED) == MERGE_ON_READ
-    assert len(VERSION_6) == 4
+    assert len(VERSION_6) == 7
 
 
 @pytest.mark.parametrize("name", MERGE_ON_READ)
@@ -87,8 +87,14 @@ def test_time_travel_over_a_compaction(tmp_path: Path) -> None:
     assert [table.scan(as_of=instant).count() for instant in commits] == [8, 8, 7, 7, 6, 6, 6]
 
 
+REFUSED_6 = {
+    "v6_simplekeygen_hivestyle_no_metafields": "no meta columns",
+    "v6_timebasedkeygen_nonhivestyle": "key generator is TIMESTAMP",
+}
+
+
 @pytest.mark.parametrize("name", VERSION_6)
-def test_copy_on_write_of_version_6_is_read_but_not_written(tmp_path: Path, name: str) -> None:
+def test_copy_on_write_of_version_6_is_read_and_written(tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)
     before = picture(path)
     table = Table.open(path)
@@ -96,9 +102,28 @@ def test_copy_on_write_of_version_6_is_read_but_not_written(tmp_path: Path, name
     assert own(table, "id", "name", "isActive") == expected
     assert table.scan().count() == len(expected)
     assert table.scan("id = 4").count() == table.scan("id = 4", skipping=False).count() == (name != "v6_empty")
-    with pytest.raises(UnsupportedFeatureError, match="version is 6.*upgrade it"):
-        table.delete("true")
     assert picture(path) == before
+    if name in REFUSED_6:
+        with pytest.raises(UnsupportedFeatureError, match=REFUSED_6[name]):
+            table.delete("id = 4")
+        assert picture(path) == before
+        return
+    assert table.delete("id = 4").deleted == (name != "v6_empty")
+    assert own(Table.open(path), "id", "name", "isActive") == [row for row in expected if row[0] != 4]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_metadata_table_lists_what_lies_in_storage(tmp_path: Path, name: str) -> None:
+    """R17: the same slices in all partitions, whichever of both is asked."""
+    path = unpack(name, tmp_path)
+    snapshot = Table.open(path)._snapshot()
+    listed, count = snapshot.slices(), Table.open(path).scan().count()
+    assert snapshot.uses_metadata == ("files" in snapshot.config.metadata_partitions)
+    set_properties(path, {"hoodie.table.metadata.partitions": ""})
+    plain = Table.open(path)._snapshot()
+    assert not plain.uses_metadata
+    assert plain.slices() == listed
+    assert Table.open(path).scan().count() == count
 
 
 def test_partitions_of_version_6_are_pruned(tmp_path: Path) -> None:

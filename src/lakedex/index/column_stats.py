@@ -15,41 +15,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.stats_value import stats_supported, unwrap_stat, wrap_stat
-from lakedex.layout.file_slice import BaseFile
+from lakedex.codec.stats_value import (
+    StatsVersion,
+    StatValue,
+    stats_supported,
+    timestamp_unit,
+    unwrap_stat,
+    value_type,
+    wrap_stat,
+)
+from lakedex.index.definitions import source_fields
 from lakedex.layout.string_bounds import is_order_safe, key_bounds, lower_bound, upper_bound
-from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key, column_stats_prefix
+from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key
 from lakedex.metadata.records import Record, stats_record
-from lakedex.metadata.store import MetadataStore
 from lakedex.types import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = [
     "ALWAYS_INDEXED",
     "ColumnStat",
     "ColumnStatsBuilder",
-    "FileBounds",
-    "bound_array",
     "bounds_hold",
-    "bounds_of_files",
+    "covered_columns",
     "indexable_columns",
     "merge_stats",
     "partition_mark",
     "partition_stat_of",
     "stat_of",
     "stat_record",
-    "stats_of_files",
     "stats_records",
+    "storable_stats",
+    "unlisted",
 ]
-
-_WIDE = Context(prec=60)
 
 ALWAYS_INDEXED = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 """Meta columns that every index of column stats has (``HoodieTableMetadataUtil.META_COLS_TO_ALWAYS_INDEX``)."""
@@ -59,7 +61,10 @@ DEFAULT_MAX_COLUMNS = 32
 
 
 def indexable_columns(
-    schema: pa.Schema, chosen: Sequence[str] | None = None, limit: int = DEFAULT_MAX_COLUMNS
+    schema: pa.Schema,
+    chosen: Sequence[str] | None = None,
+    limit: int = DEFAULT_MAX_COLUMNS,
+    version: StatsVersion = "V1",
 ) -> list[str]:
     """``sourceFields`` of the index for a table schema, exactly as Java would choose them.
 
@@ -67,12 +72,39 @@ def indexable_columns(
         schema: the table's own columns, without meta columns.
         chosen: ``hoodie.metadata.index.column.stats.column.list``; None for the first supported ones.
         limit: how many columns of the table at most when none were chosen.
+        version: the index's version, which decides on the types.
     """
     own = [field for field in schema if field.name not in META_COLUMNS]
     if chosen is not None:
         own = [field for field in own if field.name in set(chosen)]
-    supported = [field.name for field in own if stats_supported(field.type)]
+    supported = [field.name for field in own if stats_supported(field.type, version)]
     return [*ALWAYS_INDEXED, *(supported if chosen is not None else supported[:limit])]
+
+
+def covered_columns(document: dict[str, Any], schema: pa.Schema, table_version: int) -> list[str]:
+    """Columns that the index covers: those that its definition lists.
+
+    Hudi 0.15 keeps no definitions and indexes all columns of a table of version 6.
+
+    Args:
+        document: the table's index definitions.
+        schema: the table's own columns.
+        table_version: the table's version.
+    """
+    if table_version >= 8 or COLUMN_STATS.name in document["indexDefinitions"]:
+        return source_fields(document)
+    return indexable_columns(schema, limit=len(schema))
+
+
+def unlisted(schema: pa.Schema, version: StatsVersion) -> frozenset[str]:
+    """Columns that have records but are kept out of ``sourceFields``, so that Java does not prune by them.
+
+    Java 1.1.1 fails on a filter on bytes by stats of V2: it hands Spark a ByteBuffer where that wants an array.
+    """
+    if version == "V1":
+        return frozenset()
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return frozenset(field.name for field in schema if any(test(field.type) for test in tests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +192,10 @@ class ColumnStatsBuilder:
 def _physical(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind):
         return column.cast(pa.int32())
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
         return column.cast(pa.int64())  # In the column's own unit, as Java takes it from the footer.
+    if pa.types.is_time32(kind):
+        return column.cast(pa.int32())
     return column
 
 
@@ -194,29 +228,50 @@ def _widen(name: str, low: Any, high: Any) -> tuple[Any, Any]:
     return low, high
 
 
+def storable_stats(stats: Sequence[ColumnStat], table_version: int) -> list[ColumnStat]:
+    """Those stats that every reader of a table of this version takes rightly.
+
+    No bound says NaN to Java's readers. Later ones have a list of the columns that they may prune by; Hudi 0.15, which
+    has none, keeps a file without a record (``ColumnStatsIndexSupport.transpose``).
+    """
+    return [stat for stat in stats if table_version >= 8 or not stat.has_nan]
+
+
 def stats_records(
-    stats: Sequence[ColumnStat], partition: str, file_name: str, types: Mapping[str, pa.DataType]
+    stats: Sequence[ColumnStat],
+    partition: str,
+    file_name: str,
+    types: Mapping[str, pa.DataType],
+    version: StatsVersion = "V1",
 ) -> list[tuple[str, Record]]:
     """Metadata records of one base file's stats, with their keys."""
     records = []
     for stat in stats:
-        record = stat_record(stat, file_name, types[stat.column])
+        record = stat_record(stat, file_name, types[stat.column], version)
         record["ColumnStatsMetadata"]["isTightBound"] = True
         records.append((column_stats_key(stat.column, partition, file_name), record))
     return records
 
 
-def stat_record(stat: ColumnStat, subject: str, kind: pa.DataType, *, over_partition: bool = False) -> Record:
+def stat_record(
+    stat: ColumnStat,
+    subject: str,
+    kind: pa.DataType,
+    version: StatsVersion = "V1",
+    *,
+    over_partition: bool = False,
+) -> Record:
     """The metadata record of a stat; ``subject`` is a file name, or a partition path when ``over_partition``."""
     return stats_record(
         subject,
         stat.column,
-        minimum=None if stat.minimum is None else wrap_stat(_stored_float(stat.minimum), kind),
-        maximum=None if stat.maximum is None else wrap_stat(_stored_float(stat.maximum), kind),
+        minimum=None if stat.minimum is None else wrap_stat(_stored_float(stat.minimum), kind, version),
+        maximum=None if stat.maximum is None else wrap_stat(_stored_float(stat.maximum), kind, version),
         value_count=stat.value_count,
         null_count=stat.null_count,
         total_size=stat.total_size,
         total_uncompressed_size=stat.total_uncompressed_size,
+        value_type=value_type(kind, version),
         over_partition=over_partition,
     )
 
@@ -237,12 +292,11 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
     """
     payload = record["ColumnStatsMetadata"]
     rows, nulls = payload["valueCount"], payload["nullCount"]
-    if payload["isDeleted"] or rows is None or nulls is None:
+    if payload["isDeleted"] or rows is None or nulls is None or not 0 <= nulls <= rows < 1 << 63:
         return None
     if not payload.get("isTightBound") and not _trusted(payload, kind):
         return None
-    low = unwrap_stat(payload["minValue"], payload.get("valueType"))
-    high = unwrap_stat(payload["maxValue"], payload.get("valueType"))
+    low, high = (_in_unit(payload, name, kind) for name in ("minValue", "maxValue"))
     if pa.types.is_floating(kind) and isinstance(low, int) and isinstance(high, int):
         low, high = float(low), float(high)
     if high == math.inf:
@@ -260,6 +314,21 @@ def stat_of(record: Record, kind: pa.DataType) -> ColumnStat | None:
         total_size=payload["totalSize"] or 0,
         total_uncompressed_size=payload["totalUncompressedSize"] or 0,
     )
+
+
+def _in_unit(payload: Mapping[str, Any], name: str, kind: pa.DataType) -> StatValue | None:
+    """A bound; of a timestamp in the column's own unit, whatever unit the record says that it has."""
+    wrapped = payload[name]
+    value = unwrap_stat(wrapped, payload.get("valueType"))
+    said = timestamp_unit(wrapped, payload.get("valueType"))
+    if said is None or not pa.types.is_timestamp(kind) or not isinstance(value, int):
+        return value
+    ours, theirs = _PER_SECOND[kind.unit], _PER_SECOND[said]
+    # A coarser unit holds the instant that is not before an upper bound and not after a lower one (B07).
+    return -(-value * ours // theirs) if name == "maxValue" else value * ours // theirs
+
+
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def partition_stat_of(record: Record | None, key_record: Record | None, kind: pa.DataType) -> ColumnStat | None:
@@ -301,6 +370,7 @@ _VALUES: tuple[tuple[Callable[[pa.DataType], bool], type | tuple[type, ...]], ..
     (pa.types.is_large_string, str),
     (pa.types.is_binary, bytes),
     (pa.types.is_large_binary, bytes),
+    (pa.types.is_fixed_size_binary, bytes),
     (lambda kind: pa.types.is_integer(kind) or pa.types.is_temporal(kind), int),
 )
 
@@ -308,7 +378,7 @@ _VALUES: tuple[tuple[Callable[[pa.DataType], bool], type | tuple[type, ...]], ..
 def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
     if pa.types.is_floating(kind):
         return bool(payload["nullCount"] == payload["valueCount"] and payload["minValue"] is None)
-    if pa.types.is_timestamp(kind) and kind.unit != "us":
+    if pa.types.is_timestamp(kind) and kind.unit != "us" and payload.get("valueType") is None:
         return False  # The record does not say in which unit its numbers are.
     if pa.types.is_string(kind):
         # A chunk without footer stats counts as all null: nulls may be real or may be values nobody looked at. Java
@@ -316,7 +386,7 @@ def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
         bounds = (unwrap_stat(payload[name], payload.get("valueType")) for name in ("minValue", "maxValue"))
         return bool(payload["nullCount"] == 0) and all(isinstance(b, str) and is_order_safe(b) for b in bounds)
     # ByteBuffer.compareTo takes bytes as signed.
-    return not pa.types.is_binary(kind)
+    return not (pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def bounds_hold(stat: ColumnStat, exact: ColumnStat) -> bool:
@@ -344,68 +414,3 @@ def merge_stats(column: str, stats: Sequence[ColumnStat]) -> ColumnStat:
         total_size=sum(stat.total_size for stat in stats),
         total_uncompressed_size=sum(stat.total_uncompressed_size for stat in stats),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class FileBounds:
-    """What is known of one column, an entry a file; null bounds and counts of -1 are unknown."""
-
-    minimum: pa.Array
-    maximum: pa.Array
-    null_count: npt.NDArray[np.int64]
-    row_count: npt.NDArray[np.int64]
-
-
-def bounds_of_files(
-    store: MetadataStore, files: Sequence[BaseFile], columns: Mapping[str, pa.DataType]
-) -> dict[str, FileBounds]:
-    """Bounds of columns in base files, as arrays in the order of ``files``."""
-    found = stats_of_files(store, [(base.partition, base.name) for base in files], columns)
-    return {
-        name: FileBounds(
-            bound_array([None if stat is None else stat.minimum for stat in stats], columns[name]),
-            bound_array([None if stat is None else stat.maximum for stat in stats], columns[name]),
-            np.array([-1 if stat is None else stat.null_count for stat in stats], np.int64),
-            np.array([-1 if stat is None else stat.value_count for stat in stats], np.int64),
-        )
-        for name, stats in found.items()
-    }
-
-
-def stats_of_files(
-    store: MetadataStore, files: Sequence[tuple[str, str]], columns: Mapping[str, pa.DataType]
-) -> dict[str, list[ColumnStat | None]]:
-    """Per column the stats of each file, None where nothing is known.
-
-    Args:
-        store: the table's metadata.
-        files: partition path and name of base or log files.
-        columns: dotted name of each column, and the type that it has now.
-    """
-    partitions = {partition for partition, _ in files}
-    if len(files) <= 4 * len(partitions):
-        keys = [column_stats_key(name, *file) for name in columns for file in files]
-        records = store.get_many(COLUMN_STATS.name, keys)
-    elif len(partitions) <= 256:
-        prefixes = [column_stats_prefix(name, partition) for name in columns for partition in partitions]
-        records = store.scan(COLUMN_STATS.name, prefixes)
-    else:
-        records = store.scan(COLUMN_STATS.name, [column_stats_prefix(name) for name in columns])
-    found: dict[str, list[ColumnStat | None]] = {}
-    for name, kind in columns.items():
-        own = (records.get(column_stats_key(name, *file)) for file in files)
-        found[name] = [None if record is None else stat_of(record, kind) for record in own]
-    return found
-
-
-def bound_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Bounds, as :class:`ColumnStat` has them, as an array of the column's type."""
-    if pa.types.is_date32(kind):
-        return pa.array(values, pa.int32()).cast(kind)
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    if pa.types.is_decimal(kind):
-        step = Decimal(1).scaleb(-kind.scale)
-        # A value at scale 15 that the column's own scale can hold: nothing is rounded away.
-        return pa.array([None if value is None else value.quantize(step, context=_WIDE) for value in values], kind)
-    return pa.array(values, kind)

@@ -10,7 +10,9 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lakedex.errors import CorruptFileError
+from lakedex.codec.json_object import decode_json_object
+from lakedex.codec.stats_value import StatsVersion, default_stats_version
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "encode_definitions",
     "read_definitions",
     "source_fields",
+    "stats_version",
     "with_column_stats",
     "without_indexes",
 ]
@@ -34,15 +37,16 @@ def read_definitions(storage: Storage, path: str) -> dict[str, Any]:
         content = storage.read(path)
     except FileNotFoundError:
         return {"indexDefinitions": {}}
-    try:
-        document = json.loads(content)
-        if not isinstance(document["indexDefinitions"], dict):
-            raise TypeError
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(
-            path, 0, "JSON with indexDefinitions", content[:40].decode("utf-8", "replace")
-        ) from error
-    return dict(document)
+    what = "JSON with indexDefinitions"
+    document = decode_json_object(content, what, path)
+    entries = document.get("indexDefinitions")
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise CorruptFileError(path, 0, what, content[:40].decode("utf-8", "replace"))
+    for name, entry in entries.items():
+        fields = entry.get("sourceFields")
+        if fields is not None and not (isinstance(fields, list) and all(isinstance(item, str) for item in fields)):
+            raise CorruptFileError(path, 0, f"sourceFields of {name!r} as a list of columns", repr(fields)[:40])
+    return document
 
 
 def source_fields(document: dict[str, Any]) -> list[str]:
@@ -51,7 +55,29 @@ def source_fields(document: dict[str, Any]) -> list[str]:
     return list(entry.get("sourceFields") or [])
 
 
-def with_column_stats(document: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+def stats_version(document: dict[str, Any], table_version: int) -> StatsVersion:
+    """Encoding of column stats and partition stats: that of the definition, which an upgrade of the table leaves alone.
+
+    In Hudi: ``HoodieTableMetadataUtil.existingIndexVersionOrDefault``. Definitions of release 1.0.2 have no version.
+
+    Raises:
+        UnsupportedFeatureError: a version that lakedex does not know.
+    """
+    definitions = document["indexDefinitions"]
+    for name in ("column_stats", "partition_stats"):
+        version = (definitions.get(name) or {}).get("version")
+        if version in ("V1", "V2"):
+            return "V1" if version == "V1" else "V2"
+        if version is not None:
+            raise UnsupportedFeatureError(
+                f"index.json: {name} is of index version {version}, which lakedex does not know; write the table with "
+                "Hudi",
+                feature=f"index version {version}",
+            )
+    return default_stats_version(table_version)
+
+
+def with_column_stats(document: dict[str, Any], columns: Sequence[str], table_version: int) -> dict[str, Any]:
     """The document with ``column_stats`` covering ``columns``."""
     entry = {
         "indexName": "column_stats",
@@ -59,7 +85,7 @@ def with_column_stats(document: dict[str, Any], columns: Sequence[str]) -> dict[
         "indexFunction": "column_stats",
         "sourceFields": list(columns),
         "indexOptions": {},
-        "version": "V1",
+        "version": stats_version(document, table_version),
     }
     return {**document, "indexDefinitions": {**document["indexDefinitions"], "column_stats": entry}}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakedex.codec.stats_value import StatsVersion
 from lakedex.index.column_stats import (
     ColumnStat,
     ColumnStatsBuilder,
@@ -32,13 +33,16 @@ WrittenStats = Mapping[tuple[str, str], Sequence[ColumnStat]]
 
 
 def partition_records(
-    over_partitions: Mapping[str, Sequence[ColumnStat]], indexed: Mapping[str, pa.DataType], instant: str
+    over_partitions: Mapping[str, Sequence[ColumnStat]],
+    indexed: Mapping[str, pa.DataType],
+    instant: str,
+    version: StatsVersion,
 ) -> Keyed:
     """Records of ``partition_stats``, from the stats of each partition path; ``instant`` marks whose they are."""
     return [
         (
             partition_stats_key(stat.column, path),
-            stat_record(partition_mark(stat, instant), path, indexed[stat.column], over_partition=True),
+            stat_record(partition_mark(stat, instant), path, indexed[stat.column], version, over_partition=True),
         )
         for path, found in over_partitions.items()
         for stat in found
@@ -73,6 +77,7 @@ def partition_stats(
     partitions: Iterable[str],
     indexed: Mapping[str, pa.DataType],
     run: Callable[..., list[list[ColumnStat]]],
+    version: StatsVersion,
     written: WrittenStats | None = None,
     gone: frozenset[tuple[str, str]] = frozenset(),
 ) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
@@ -92,7 +97,7 @@ def partition_stats(
         task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
         for base, computed in zip(unknown, run(task, unknown), strict=True):
             stats[(base.partition, base.name)] = {stat.column: stat for stat in computed}
-            healed.extend(stats_records(computed, base.partition, base.name, indexed))
+            healed.extend(stats_records(computed, base.partition, base.name, indexed, version))
     merged: dict[str, list[ColumnStat]] = {}
     for partition in touched:
         own = [columns for (path, _), columns in stats.items() if path == partition]

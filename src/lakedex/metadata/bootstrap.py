@@ -17,53 +17,109 @@ from lakedex.codec.hfile import write_hfile
 from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.codec.properties import encode_properties
+from lakedex.errors import CommitError
 from lakedex.io.storage import Storage
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, LogFileName
-from lakedex.metadata.delta_commit import METADATA_TIMELINE, metadata_commit
-from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, SUPPORTED
-from lakedex.metadata.records import all_partitions_record
+from lakedex.metadata.delta_commit import metadata_commit
+from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, SUPPORTED, files_key
+from lakedex.metadata.records import all_partitions_record, files_record
 from lakedex.metadata.store import metadata_path
 from lakedex.timeline.commit_metadata import WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.table_config import TableConfig
 from lakedex.timeline.table_properties import metadata_table_properties
 from lakedex.timeline.timeline import Timeline
 from lakedex.timeline.transitions import complete, create_inflight, create_requested
 
-__all__ = ["create_file_groups", "create_metadata_table"]
+__all__ = [
+    "FIRST_BUILD_SUFFIX",
+    "Listing",
+    "build_instant",
+    "create_file_groups",
+    "create_metadata_table",
+    "first_instant",
+]
 
 _FIRST_TOKEN = "0-0-0"
 
+FIRST_BUILD_SUFFIX = 10
+"""What version 6 appends to a data instant to name the build of an index
+(``HoodieTableMetadataUtil.PARTITION_INITIALIZATION_TIME_SUFFIX``), counted up from here."""
+
+Listing = Mapping[str, Mapping[str, int]]
+"""Partition path → file name → size in bytes."""
+
 
 def create_metadata_table(
-    storage: Storage, base_path: str, table_name: str, groups: Mapping[str, int], clock: InstantClock
+    storage: Storage,
+    base_path: str,
+    config: TableConfig,
+    groups: Mapping[str, int],
+    clock: InstantClock,
+    *,
+    listing: Listing | None = None,
+    instant: str = "",
 ) -> None:
-    """Make the metadata table of an empty table.
+    """Make the metadata table, where there is none.
 
     Args:
         storage: where it lies.
         base_path: the data table's folder.
-        table_name: the data table's name.
+        config: the data table's settings, which need not be written yet.
         groups: metadata partition → number of file groups; ``files`` first.
         clock: gives completion times.
+        listing: what ``files`` holds from the start.
+        instant: of its first commit; Hudi's for a new table unless given. Names of files that were there before must
+            not come back with other bytes: who has a table open keeps what it read of them.
     """
     root = metadata_path(base_path)
-    storage.create(
-        f"{root}/.hoodie/hoodie.properties", encode_properties(metadata_table_properties(table_name), "metadata table")
-    )
-    storage.make_dirs(f"{root}/{METADATA_TIMELINE}/history")
+    properties = metadata_table_properties(config.name, config.version, timezone=config.timezone)
+    storage.create(f"{root}/.hoodie/hoodie.properties", encode_properties(properties, "metadata table"))
+    storage.make_dirs(f"{root}/{config.archive_folder}")
     for number, (name, count) in enumerate(groups.items()):
-        _create_partition(storage, root, name, count, f"{number:017d}", clock)
+        timeline = Timeline.load(
+            storage, root, config.timeline_path, zone=config.timezone, layout=config.layout_version
+        )
+        own = f"{int(instant) + number:0{len(instant)}d}" if instant else first_instant(number, timeline.layout)
+        _create_partition(timeline, root, name, count, own, clock, listing or {})
 
 
-def _create_partition(storage: Storage, root: str, name: str, count: int, instant: str, clock: InstantClock) -> None:
-    timeline = Timeline.load(storage, root, METADATA_TIMELINE)
+def first_instant(number: int, layout: int) -> str:
+    """Instant of the delta commit that makes a new table's metadata partition ``number``."""
+    # HoodieTableMetadata.SOLO_COMMIT_TIMESTAMP; in layout 1 with the suffix of an index build.
+    return f"{0:014d}{FIRST_BUILD_SUFFIX + number:03d}" if layout == 1 else f"{number:017d}"
+
+
+def build_instant(data_timeline: Timeline, timeline: Timeline) -> str:
+    """A free instant of timeline layout 1 for a delta commit of the metadata table that no action of the table has.
+
+    It is the last completed instant of the table and a suffix (``generateUniqueInstantTime``): by this form Hudi 0.15
+    tells what counts although the data timeline does not have it.
+
+    Raises:
+        CommitError: all suffixes are taken.
+    """
+    completed = data_timeline.completed()
+    stem = completed[-1].requested if completed else f"{0:014d}"
+    for suffix in range(FIRST_BUILD_SUFFIX, 1000):
+        if not timeline.contains(f"{stem}{suffix:03d}"):
+            return f"{stem}{suffix:03d}"
+    raise CommitError(
+        f"{timeline.path}: all instants for index builds upon {stem} are taken; write to the table, then build again"
+    )
+
+
+def _create_partition(
+    timeline: Timeline, root: str, name: str, count: int, instant: str, clock: InstantClock, listing: Listing
+) -> None:
+    storage, version = timeline.storage, 6 if timeline.layout == 1 else 8
     inflight = create_inflight(timeline, create_requested(timeline, instant, "deltacommit"))
     create_file_groups(storage, root, name, count, instant)
     stats: dict[str, tuple[WriteStat, ...]] = {}
     if name == FILES.name:
-        stats[name] = (_first_base_file(storage, root, instant),)
-    body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED"))
-    complete(timeline, inflight, clock.next(), body)
+        stats[name] = (_first_base_file(storage, root, instant, version, listing),)
+    body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED", version), timeline.layout)
+    complete(timeline, inflight, clock.next(instant[:17]), body)
 
 
 def create_file_groups(storage: Storage, root: str, name: str, count: int, instant: str) -> None:
@@ -77,18 +133,22 @@ def create_file_groups(storage: Storage, root: str, name: str, count: int, insta
         storage.create(f"{root}/{name}/{log}", first_block)
 
 
-def _first_base_file(storage: Storage, root: str, instant: str) -> WriteStat:
-    """An HFile that says that there is no partition yet. Java's bloom-filtered reader wants the filter inside."""
-    key = ALL_PARTITIONS.encode()
-    bloom = build_bloom(pa.array([ALL_PARTITIONS]), num_entries=10_000, fpp=1e-9)
+def _first_base_file(storage: Storage, root: str, instant: str, version: int, listing: Listing) -> WriteStat:
+    """An HFile that says which partitions and files there are. Java's bloom-filtered reader wants the filter inside."""
+    records = {files_key(partition): files_record(files) for partition, files in listing.items()}
+    records[ALL_PARTITIONS] = all_partitions_record(list(records))
+    items = sorted(
+        (key.encode(), encode_metadata_record(record, table_version=version)) for key, record in records.items()
+    )
+    bloom = build_bloom(pa.array(list(records)), num_entries=max(10_000, len(records)), fpp=1e-9)
     content = write_hfile(
-        [(key, encode_metadata_record(all_partitions_record([])))],
+        items,
         compression="gz",
         info={
-            "schema": metadata_schema_json().encode(),
+            "schema": metadata_schema_json(version).encode(),
             "bloomFilterTypeCode": bloom.type_code.encode(),
-            "minRecordKey": key,
-            "maxRecordKey": key,
+            "minRecordKey": items[0][0],
+            "maxRecordKey": items[-1][0],
         },
         meta={"bloomFilter": bloom.encode()},
     )
@@ -99,6 +159,6 @@ def _first_base_file(storage: Storage, root: str, instant: str) -> WriteStat:
         path=f"{FILES.name}/{name}",
         partition_path=FILES.name,
         file_size=len(content),
-        num_writes=1,
-        num_inserts=1,
+        num_writes=len(items),
+        num_inserts=len(items),
     )

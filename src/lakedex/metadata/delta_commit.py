@@ -1,7 +1,8 @@
 """Writing the metadata table: one delta commit per data commit (``HoodieBackedTableMetadataWriter``).
 
-Each touched file group gets one log file ``.<fileId>_<instant>.log.<n>_<group>-0-0`` of HFile data blocks. The delta
-commit completes before the data commit of the same instant does; until then readers leave it out.
+Each touched file group gets one log file ``.<fileId>_<instant>.log.<n>_<group>-0-0`` of HFile data blocks; in timeline
+layout 1 the name has the instant that the group's slice begins with, and ``n`` counts on. The delta commit completes
+before the data commit of the same instant does; until then readers leave it out.
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ from lakedex.metadata.records import Record, bloom_record
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.transitions import complete, create_inflight, create_requested
+from lakedex.types import META_COLUMNS
 
-__all__ = ["METADATA_TIMELINE", "Keyed", "LogWritten", "SpilledBloom", "Updates", "write_delta_commit"]
-
-METADATA_TIMELINE = ".hoodie/timeline"
-"""Timeline folder below ``.hoodie/metadata``."""
+__all__ = ["Keyed", "LogWritten", "SpilledBloom", "Updates", "write_delta_commit"]
 
 MAX_BLOCK_BYTES = 128 * 1024 * 1024
 """Records of one log file before packing; more go to the next version of the file."""
@@ -53,7 +52,7 @@ Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
 """Metadata partition → (key, record)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Shard:
     """What one task writes: the records of one file group."""
 
@@ -63,13 +62,15 @@ class _Shard:
     file_id: str
     number: int
     instant: str
+    slice_instant: str
     first_version: int
+    table_version: int
     records: tuple[tuple[str, Record | SpilledBloom], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LogWritten:
-    """One log file of a delta commit."""
+    """One log file of a delta commit; ``slice_instant`` is the instant in its name."""
 
     partition: str
     file_id: str
@@ -77,6 +78,7 @@ class LogWritten:
     version: int
     size: int
     records: int
+    slice_instant: str
 
 
 def write_delta_commit(
@@ -98,6 +100,7 @@ def write_delta_commit(
         next_time: gives the completion time.
         run: an engine's ``run``; one task per file group, where there is much to write.
         first_version: version of the first log file; larger where the instant has made the file groups themselves.
+            In timeline layout 1 versions go on from those that are there.
         operation: Hudi's name of the operation.
     """
     inflight = create_inflight(store.timeline, create_requested(store.timeline, instant, "deltacommit"))
@@ -107,16 +110,26 @@ def write_delta_commit(
     written = [log for part in logs for log in part]
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for log in written:
-        stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log, instant))
-    body = encode_commit_metadata(metadata_commit(stats, operation))
+        stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log))
+    body = encode_commit_metadata(metadata_commit(stats, operation, store.table_version), store.timeline.layout)
     complete(store.timeline, inflight, next_time(), body)
     return written
 
 
-def metadata_commit(stats: Mapping[str, tuple[WriteStat, ...]], operation: str) -> CommitMetadata:
+def metadata_commit(
+    stats: Mapping[str, tuple[WriteStat, ...]], operation: str, table_version: int = 8
+) -> CommitMetadata:
     """Commit metadata of a delta commit on the metadata table."""
-    plain = json.dumps(schema("HoodieMetadataRecord"))
-    return CommitMetadata(operation=operation, write_stats=stats, extra={"schema": plain})
+    return CommitMetadata(operation=operation, write_stats=stats, extra={"schema": _plain_schema(table_version)})
+
+
+def _plain_schema(table_version: int) -> str:
+    """The schema of metadata records without meta fields."""
+    if table_version >= 8:
+        return json.dumps(schema("HoodieMetadataRecord"))
+    stored = json.loads(metadata_schema_json(table_version))
+    own = [field for field in stored["fields"] if field["name"] not in META_COLUMNS]
+    return json.dumps({**stored, "fields": own}, separators=(",", ":"))
 
 
 def _shards(store: MetadataStore, instant: str, updates: Updates, first_version: int) -> Iterator[_Shard]:
@@ -133,8 +146,18 @@ def _shards(store: MetadataStore, instant: str, updates: Updates, first_version:
         for number, group in enumerate(groups):
             own = tuple(record for record, place in zip(records, numbers, strict=True) if place == number)
             if own:
+                by_name = store.timeline.layout == 1
                 yield _Shard(
-                    store.storage, store.base_path, partition, group.file_id, number, instant, first_version, own
+                    storage=store.storage,
+                    base_path=store.base_path,
+                    partition=partition,
+                    file_id=group.file_id,
+                    number=number,
+                    instant=instant,
+                    slice_instant=group.slice_instant if by_name else instant,
+                    first_version=group.next_version if by_name else first_version,
+                    table_version=store.table_version,
+                    records=own,
                 )
 
 
@@ -142,7 +165,7 @@ def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
     for key, record in sorted(shard.records, key=lambda item: item[0].encode()):
         if isinstance(record, SpilledBloom):
             record = bloom_record(record.type_code, record.instant, shard.storage.read(record.path))
-        yield key.encode(), encode_metadata_record(record)
+        yield key.encode(), encode_metadata_record(record, table_version=shard.table_version)
 
 
 def _write_shard(shard: _Shard) -> list[LogWritten]:
@@ -162,21 +185,21 @@ def _write_shard(shard: _Shard) -> list[LogWritten]:
 
 
 def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]) -> LogWritten:
-    schema_json = metadata_schema_json()
+    schema_json = metadata_schema_json(shard.table_version)
     content = write_hfile(items, compression="gz", info={"schema": schema_json.encode()})
     block = encode_log_block("HFILE_DATA", {"INSTANT_TIME": shard.instant, "SCHEMA": schema_json}, content)
-    name = str(LogFileName(shard.file_id, shard.instant, version, f"{shard.number}-0-0"))
+    name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-0"))
     shard.storage.create(f"{metadata_path(shard.base_path)}/{shard.partition}/{name}", block)
-    return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items))
+    return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items), shard.slice_instant)
 
 
-def _write_stat(log: LogWritten, instant: str) -> WriteStat:
+def _write_stat(log: LogWritten) -> WriteStat:
     return WriteStat(
         file_id=log.file_id,
         path=f"{log.partition}/{log.name}",
         partition_path=log.partition,
         file_size=log.size,
-        prev_commit=instant,
+        prev_commit=log.slice_instant,
         num_writes=log.records,
         num_updates=log.records,
         base_file="",

@@ -1,63 +1,96 @@
 """One log file of the metadata table, opened for keyed reads.
 
-A log file of version 8 is written once and never appended to, so what was read of it stays true.
+A log file of version 8 is written once and never appended to, so what was read of it stays true. In version 6 Java may
+append to it where the store can; then it has another size.
 Small files are read whole, in one request; of large ones only headers, the HFile's index and the blocks needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lakedex.codec.delete_block import decode_delete_block
 from lakedex.codec.hfile import HFileReader
-from lakedex.codec.log_block import LogBlock, decode_log_blocks, read_block_headers
+from lakedex.codec.log_block import LogBlock, decode_command_block, decode_log_blocks, read_block_headers
+from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 
-__all__ = ["WHOLE_FILE_BYTES", "MetadataLogFile", "open_hfile"]
+__all__ = ["WHOLE_FILE_BYTES", "Layer", "MetadataBlock", "MetadataLogFile", "open_hfile"]
 
 WHOLE_FILE_BYTES = 1 << 20
 """Files up to this size are read in one request."""
+
+
+Layer = HFileReader | frozenset[bytes]
+"""Records of a data block, or the keys that a delete block removes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBlock:
+    """One block that says something.
+
+    Attributes:
+        instant: the delta commit that wrote it.
+        layer: what it says; None in a command block.
+        takes_back: the instant whose earlier blocks a command block takes back.
+    """
+
+    instant: str
+    layer: Layer | None = None
+    takes_back: str = ""
 
 
 class MetadataLogFile:
     """Blocks of one log file, oldest first.
 
     Attributes:
-        layers: an HFile reader per data block, or the set of keys that a delete block removes.
-        rolled_back: instants whose earlier blocks a command block takes back.
+        blocks: all but delete blocks without keys.
+        size: size of the file when it was opened.
+
+    With ``skip_torn`` blocks that a writer did not finish are left out.
     """
 
-    def __init__(self, storage: Storage, path: str, size: int | None = None) -> None:
+    def __init__(self, storage: Storage, path: str, size: int | None = None, *, skip_torn: bool = False) -> None:
         self._storage = storage
         self._path = path
-        self.layers: list[HFileReader | frozenset[bytes]] = []
-        self.rolled_back: set[str] = set()
-        size = storage.size(path) if size is None else size
-        if size <= WHOLE_FILE_BYTES:
+        self.blocks: list[MetadataBlock] = []
+        self.size = storage.size(path) if size is None else size
+        if self.size <= WHOLE_FILE_BYTES and not skip_torn:
             content = storage.read(path)
             for block in decode_log_blocks(content, path):
                 self._add(block, bytes(block.content))
         else:
-            for block in read_block_headers(self._fetch, size, path):
+            for block in read_block_headers(self._fetch, self.size, path, skip_torn=skip_torn):
                 self._add(block, None)
 
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return self._storage.read_ranges(self._path, ranges)
 
     def _add(self, block: LogBlock, content: bytes | None) -> None:
+        instant = block.header.get("INSTANT_TIME", "")
         if block.block_type == "HFILE_DATA":
             if content is not None:
-                self.layers.append(HFileReader.from_bytes(content, self._path))
+                reader = HFileReader.from_bytes(content, self._path)
             else:
-                self.layers.append(HFileReader(self._shifted(block.content_offset), block.content_length, self._path))
+                reader = HFileReader(self._shifted(block.content_offset), block.content_length, self._path)
+            self.blocks.append(MetadataBlock(instant, reader))
         elif block.block_type == "DELETE":
             if content is None:
                 (content,) = self._fetch([(block.content_offset, block.content_offset + block.content_length)])
-            keys = frozenset(str(record["recordKey"]).encode() for record in decode_delete_block(content, self._path))
+            records = decode_delete_block(content, self._path, block.content_offset)
+            if any(record["recordKey"] is None for record in records):
+                raise CorruptFileError(self._path, block.content_offset, "a key in each deleted record", "none")
+            keys = frozenset(str(record["recordKey"]).encode() for record in records)
             if keys:
-                self.layers.append(keys)
-        elif block.block_type == "COMMAND" and "TARGET_INSTANT_TIME" in block.header:
-            self.rolled_back.add(block.header["TARGET_INSTANT_TIME"])
+                self.blocks.append(MetadataBlock(instant, keys))
+        elif block.block_type == "COMMAND":
+            target = decode_command_block(block, self._path).target_instant
+            self.blocks.append(MetadataBlock(instant, takes_back=target))
+        else:
+            # Left out, its records would be missing in silence.
+            expected = "HFILE_DATA, DELETE or COMMAND in a log file of the metadata table"
+            raise CorruptFileError(self._path, block.offset, expected, block.block_type)
 
     def _shifted(self, start: int) -> _Shifted:
         return _Shifted(self._storage, self._path, start)

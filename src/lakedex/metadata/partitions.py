@@ -16,6 +16,7 @@ Ids are hashes as base64 text of fixed width, so a column's or a partition's rec
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakedex.codec.hashing import column_id, file_id, partition_id
@@ -34,6 +35,7 @@ __all__ = [
     "column_stats_key",
     "column_stats_prefix",
     "files_key",
+    "metadata_partitions_property",
     "partition_stats_key",
 ]
 
@@ -101,3 +103,8 @@ def column_stats_key(column: str, partition: str, file_name: str) -> str:
 def partition_stats_key(column: str, partition: str) -> str:
     """Key of one column's stats over one data partition."""
     return column_id(column) + partition_id(partition)
+
+
+def metadata_partitions_property(*present: Iterable[str]) -> dict[str, str | None]:
+    """The change of ``hoodie.properties`` that lists the metadata partitions of all the groups given."""
+    return {"hoodie.table.metadata.partitions": ",".join(sorted({name for names in present for name in names}))}

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from lakedex.codec.stats_value import rewrap_stat, timestamp_unit, unwrap_stat
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 
 __all__ = [
     "MERGE_RULES",
+    "PAYLOADS",
     "Record",
     "all_partitions_record",
     "bloom_record",
+    "compact_records",
+    "deleted_stats_record",
     "files_record",
     "is_deleted",
     "live_files",
@@ -54,11 +58,15 @@ def stats_record(
     null_count: int,
     total_size: int,
     total_uncompressed_size: int,
+    value_type: Mapping[str, Any] | None = None,
     over_partition: bool = False,
+    deleted: bool = False,
 ) -> Record:
     """One column's stats in one base file, or over one partition (then ``file_name`` is the partition path).
 
-    ``minimum`` and ``maximum`` are typed wrappers (``lakedex.codec.stats_value``), None when all values are null.
+    ``minimum`` and ``maximum`` are typed wrappers (``lakedex.codec.stats_value``), None when all values are null;
+    ``value_type`` says what they wrap, from index version V2 on. ``deleted`` says that the file, or the partition, has
+    none any more.
     """
     payload = {
         "fileName": file_name,
@@ -69,11 +77,27 @@ def stats_record(
         "nullCount": null_count,
         "totalSize": total_size,
         "totalUncompressedSize": total_uncompressed_size,
-        "isDeleted": False,
+        "isDeleted": deleted,
         # Java widens instead of replacing where this is false: a partition's stats are recomputed whole.
         "isTightBound": over_partition,
+        "valueType": None if value_type is None else dict(value_type),
     }
     return {"type": _PARTITION_STATS_TYPE if over_partition else _COLUMN_STATS_TYPE, "ColumnStatsMetadata": payload}
+
+
+def deleted_stats_record(file_name: str, column: str) -> Record:
+    """What is left of one column's stats once the file is gone (``HoodieColumnRangeMetadata.stub``)."""
+    counts = dict.fromkeys(("valueCount", "nullCount", "totalSize", "totalUncompressedSize"), -1)
+    payload = {
+        "fileName": file_name,
+        "columnName": column,
+        "minValue": None,
+        "maxValue": None,
+        **counts,
+        "isDeleted": True,
+        "isTightBound": False,
+    }
+    return {"type": _COLUMN_STATS_TYPE, "ColumnStatsMetadata": payload}
 
 
 def is_deleted(record: Record) -> bool:
@@ -89,10 +113,13 @@ def live_files(record: Record | None) -> dict[str, int]:
 
 
 def _merge_files(older: Record, newer: Record) -> Record:
+    """``HoodieTableMetadataUtil.combineFileSystemMetadata``: a deletion takes the name out, with itself."""
     entries = dict(older.get("filesystemMetadata") or {})
     for name, entry in (newer.get("filesystemMetadata") or {}).items():
         known = entries.get(name)
-        if entry["isDeleted"] or known is None or known["isDeleted"]:
+        if entry["isDeleted"] and known is not None and not known["isDeleted"]:
+            del entries[name]
+        elif entry["isDeleted"] or known is None or known["isDeleted"]:
             entries[name] = entry
         else:
             entries[name] = {"size": max(entry["size"], known["size"]), "isDeleted": False}
@@ -109,18 +136,38 @@ def _merge_stats(older: Record, newer: Record) -> Record:
     if new["isDeleted"] or old["isDeleted"] or new.get("isTightBound"):
         return newer
     merged = dict(new)
-    merged["minValue"] = _extreme(old["minValue"], new["minValue"], min)
-    merged["maxValue"] = _extreme(old["maxValue"], new["maxValue"], max)
+    merged["minValue"] = _extreme(old, new, "minValue", min)
+    merged["maxValue"] = _extreme(old, new, "maxValue", max)
     for count in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize"):
         merged[count] = (old[count] or 0) + (new[count] or 0)
     return {**newer, "ColumnStatsMetadata": merged}
 
 
-def _extreme(old: Any, new: Any, pick: Callable[..., Any]) -> Any:
-    if old is None or new is None:
-        return old if new is None else new
-    return pick((old, new), key=lambda wrapper: wrapper[1]["value"])
+def _extreme(older: Record, newer: Record, name: str, pick: Callable[..., Any]) -> Any:
+    """The lower or upper one of two bounds, in the form of the newer; None, which is unknown, if they do not compare.
 
+    Java compares what the wrappers mean: unscaled decimals, for one, are bytes that do not sort.
+    """
+    old, new = older[name], newer[name]
+    kinds = older.get("valueType"), newer.get("valueType")
+    if old is None or new is None:
+        present, kind = (new, kinds[1]) if old is None else (old, kinds[0])
+        return present if present is None or kind == kinds[1] else None
+    ours, theirs = unwrap_stat(new, kinds[1]), unwrap_stat(old, kinds[0])
+    units = {timestamp_unit(bound, kind) for bound, kind in ((old, kinds[0]), (new, kinds[1]))}
+    try:
+        chosen = pick((theirs, ours))
+    except TypeError:
+        return None
+    return rewrap_stat(chosen, new, kinds[1]) if len(units) == 1 else None
+
+
+PAYLOADS = {
+    BLOOM_FILTERS.name: "BloomFilterMetadata",
+    COLUMN_STATS.name: "ColumnStatsMetadata",
+    PARTITION_STATS.name: "ColumnStatsMetadata",
+}
+"""The field that each record of a partition has. ``files`` may leave its own null."""
 
 MERGE_RULES: dict[str, Callable[[Record, Record], Record]] = {
     FILES.name: _merge_files,
@@ -129,3 +176,29 @@ MERGE_RULES: dict[str, Callable[[Record, Record], Record]] = {
     PARTITION_STATS.name: _merge_stats,
 }
 """Per partition, how the newer record of a key takes in the older one."""
+
+_BY_TYPE: dict[int, Callable[[Record, Record], Record]] = {
+    _ALL_PARTITIONS_TYPE: _merge_files,
+    _FILES_TYPE: _merge_files,
+    _COLUMN_STATS_TYPE: _merge_stats,
+    _PARTITION_STATS_TYPE: _merge_stats,
+    _BLOOM_TYPE: _newest,
+}
+
+
+def compact_records(records: Iterable[Record]) -> Record | None:
+    """What a compaction keeps of the versions of one key, oldest first; None where nothing is left.
+
+    The rule is told by the record's type, so that it also holds for partitions that lakedex does not keep up: Java
+    compacts those of all indexes together. What merging two versions leaves as deleted is dropped; a deletion that
+    met nothing to delete stays, as in Java (``HoodieMetadataPayload.combineAndGetUpdateValue``).
+    """
+    kept: Record | None = None
+    for record in records:
+        if kept is None:
+            kept = record
+            continue
+        kept = _BY_TYPE.get(record["type"], _newest)(kept, record)
+        if record["type"] in _BY_TYPE and is_deleted(kept):
+            kept = None
+    return kept

@@ -1,4 +1,4 @@
-"""What the files of the timeline say: Avro containers of one record each (JSON in instants of layout 1).
+"""What the files of the timeline say: Avro containers of one record each (commits of layout 1: JSON).
 
 In Hudi: HoodieCommitMetadata, HoodieReplaceCommitMetadata, HoodieWriteStat, HoodieRollbackPlan,
 HoodieRollbackMetadata. Fields that lakedex does not use stay in ``raw``.
@@ -6,13 +6,15 @@ HoodieRollbackMetadata. Fields that lakedex does not use stay in ``raw``.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakedex.codec.avro import read_container, write_container
+from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError
+from lakedex.timeline.json_body import encode_json_body, json_write_stat
 
 __all__ = [
     "CommitMetadata",
@@ -20,6 +22,7 @@ __all__ = [
     "RollbackPlan",
     "RollbackRequest",
     "WriteStat",
+    "commit_of_record",
     "decode_body",
     "decode_commit_metadata",
     "decode_rollback_metadata",
@@ -28,6 +31,8 @@ __all__ = [
     "encode_requested_replace",
     "encode_rollback_metadata",
     "encode_rollback_plan",
+    "rollback_of_record",
+    "rollback_record",
 ]
 
 SCHEMA_KEY = "schema"
@@ -74,26 +79,29 @@ class WriteStat:
         def number(name: str) -> int:
             return int(record.get(name) or 0)
 
+        def known(name: str, kind: type) -> Any:
+            return _known(record, name, kind)
+
         times = record.get("runtimeStats") or {}
         logs = record.get("logFiles")
         return cls(
-            file_id=record.get("fileId") or "",
-            path=record.get("path") or "",
-            partition_path=record.get("partitionPath") or "",
+            file_id=known("fileId", str) or "",
+            path=known("path", str) or "",
+            partition_path=known("partitionPath", str) or "",
             file_size=number("fileSizeInBytes") or number("totalWriteBytes"),
-            prev_commit=record.get("prevCommit") or NO_PREVIOUS_COMMIT,
-            prev_base_file=record.get("prevBaseFile"),
+            prev_commit=known("prevCommit", str) or NO_PREVIOUS_COMMIT,
+            prev_base_file=known("prevBaseFile", str),
             num_writes=number("numWrites"),
             num_deletes=number("numDeletes"),
             num_updates=number("numUpdateWrites"),
             num_inserts=number("numInserts"),
             write_errors=number("totalWriteErrors"),
-            base_file=record.get("baseFile"),
-            log_version=record.get("logVersion"),
-            log_offset=record.get("logOffset"),
-            log_files=None if logs is None else tuple(logs),
-            min_event_time=record.get("minEventTime"),
-            max_event_time=record.get("maxEventTime"),
+            base_file=known("baseFile", str),
+            log_version=known("logVersion", int),
+            log_offset=known("logOffset", int),
+            log_files=None if logs is None else _texts(logs, "logFiles"),
+            min_event_time=known("minEventTime", int),
+            max_event_time=known("maxEventTime", int),
             create_ms=int(times.get("totalCreateTime") or 0),
             upsert_ms=int(times.get("totalUpsertTime") or 0),
             raw=record,
@@ -212,11 +220,7 @@ def decode_body(data: bytes, path: str = "") -> dict[str, Any]:
     if not data:
         raise CorruptFileError(path, 0, "the body of a timeline file", "an empty file")
     if data[:1] == b"{":
-        try:
-            record = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise CorruptFileError(path, getattr(error, "pos", 0), "a JSON object", str(error)) from error
-        return dict(record)
+        return decode_json_object(data, "a JSON object", path)
     _, records = read_container(data, path)
     if len(records) != 1:
         raise CorruptFileError(path, 0, "one Avro record", f"{len(records)} records")
@@ -226,13 +230,33 @@ def decode_body(data: bytes, path: str = "") -> dict[str, Any]:
     return record
 
 
-def _map_of(record: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
+def _known(record: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A field, None where it is absent; a value of another kind is a ``TypeError``."""
     value = record.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise CorruptFileError(path, 0, f"a map in '{name}'", type(value).__name__)
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
     return value
+
+
+def _map_of(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _known(record, name, dict) or {}
+
+
+def _texts(values: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{name} is no list of texts")
+    return tuple(values)
+
+
+@contextmanager
+def _fields_of(what: str, path: str) -> Iterator[None]:
+    """Fields of other kinds than their names have are damage: schemas come with the bytes."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ArithmeticError, ValueError) as error:
+        if isinstance(error, CorruptFileError):
+            raise
+        raise CorruptFileError(path, 0, what, f"{type(error).__name__}: {error}") from error
 
 
 def decode_commit_metadata(data: bytes, path: str = "") -> CommitMetadata:
@@ -241,30 +265,44 @@ def decode_commit_metadata(data: bytes, path: str = "") -> CommitMetadata:
     Raises:
         CorruptFileError: As :func:`decode_body`, or a field is not what it must be.
     """
-    record = decode_body(data, path)
-    stats: dict[str, tuple[WriteStat, ...]] = {}
-    try:
-        for partition, entries in _map_of(record, "partitionToWriteStats", path).items():
-            stats[partition] = tuple(WriteStat.from_record(entry) for entry in entries)
+    return commit_of_record(decode_body(data, path), path)
+
+
+def commit_of_record(record: Mapping[str, Any], path: str = "") -> CommitMetadata:
+    """What a record of a completed commit, delta commit or replace commit says.
+
+    Raises:
+        CorruptFileError: A field is not what it must be.
+    """
+    with _fields_of("fields of a commit", path):
+        stats = {
+            partition: tuple(WriteStat.from_record(entry) for entry in entries)
+            for partition, entries in _map_of(record, "partitionToWriteStats").items()
+        }
         replaced = None
         if "partitionToReplaceFileIds" in record:
-            found = _map_of(record, "partitionToReplaceFileIds", path)
-            replaced = {partition: tuple(ids) for partition, ids in found.items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise CorruptFileError(path, 0, "write stats of a commit", str(error)) from error
-    extra = _map_of(record, "extraMetadata", path)
-    return CommitMetadata(
-        operation=record.get("operationType"),
-        write_stats=stats,
-        extra={key: "" if value is None else str(value) for key, value in extra.items()},
-        replaced=replaced,
-        compacted=bool(record.get("compacted")),
-        raw=record,
-    )
+            found = _map_of(record, "partitionToReplaceFileIds")
+            replaced = {partition: _texts(ids, "partitionToReplaceFileIds") for partition, ids in found.items()}
+        extra = _map_of(record, "extraMetadata")
+        return CommitMetadata(
+            operation=_known(record, "operationType", str),
+            write_stats=stats,
+            extra={key: "" if value is None else str(value) for key, value in extra.items()},
+            replaced=replaced,
+            compacted=bool(record.get("compacted")),
+            raw=dict(record),
+        )
 
 
-def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
-    """Encode a commit; with ``replaced`` a replace commit."""
+def encode_commit_metadata(metadata: CommitMetadata, layout: int = 2) -> bytes:
+    """Encode a commit; with ``replaced`` a replace commit.
+
+    Args:
+        metadata: What it did.
+        layout: The timeline's layout: Avro in 2, JSON in 1.
+    """
+    if layout == 1:
+        return encode_json_body(_json_record(metadata))
     record: dict[str, Any] = {
         "partitionToWriteStats": {
             partition: [stat.to_record() for stat in stats] for partition, stats in metadata.write_stats.items()
@@ -280,6 +318,21 @@ def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
     return write_container("HoodieReplaceCommitMetadata", record)
 
 
+def _json_record(metadata: CommitMetadata) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "partitionToWriteStats": {
+            partition: [json_write_stat(stat.to_record()) for stat in stats]
+            for partition, stats in metadata.write_stats.items()
+        },
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra),
+        "operationType": metadata.operation,
+    }
+    if metadata.replaced is not None:
+        record["partitionToReplaceFileIds"] = {key: list(ids) for key, ids in metadata.replaced.items()}
+    return record
+
+
 def encode_requested_replace(operation: str | None = None) -> bytes:
     """Encode the requested body of a replace commit without a clustering plan."""
     record = {"operationType": operation, "clusteringPlan": None, "extraMetadata": None, "version": None}
@@ -289,18 +342,19 @@ def encode_requested_replace(operation: str | None = None) -> bytes:
 def decode_rollback_plan(data: bytes, path: str = "") -> RollbackPlan:
     """Decode the requested body of a rollback."""
     record = decode_body(data, path)
-    target = record.get("instantToRollback") or {}
-    requests = tuple(
-        RollbackRequest(
-            partition_path=entry.get("partitionPath") or "",
-            file_id=entry.get("fileId") or "",
-            files=tuple(entry.get("filesToBeDeleted") or ()),
-            latest_base_instant=entry.get("latestBaseInstant") or "",
+    with _fields_of("fields of a rollback's plan", path):
+        target = _map_of(record, "instantToRollback")
+        requests = tuple(
+            RollbackRequest(
+                partition_path=_known(entry, "partitionPath", str) or "",
+                file_id=_known(entry, "fileId", str) or "",
+                files=_texts(entry.get("filesToBeDeleted") or (), "filesToBeDeleted"),
+                latest_base_instant=_known(entry, "latestBaseInstant", str) or "",
+            )
+            for entry in record.get("RollbackRequests") or ()
         )
-        for entry in record.get("RollbackRequests") or ()
-    )
-    instant, action = target.get("commitTime") or "", target.get("action") or ""
-    return RollbackPlan(instant=instant, action=action, requests=requests, raw=record)
+        instant, action = _known(target, "commitTime", str) or "", _known(target, "action", str) or ""
+        return RollbackPlan(instant=instant, action=action, requests=requests, raw=record)
 
 
 def encode_rollback_plan(plan: RollbackPlan) -> bytes:
@@ -324,25 +378,39 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
 
 def decode_rollback_metadata(data: bytes, path: str = "") -> RollbackMetadata:
     """Decode the completed body of a rollback."""
-    record = decode_body(data, path)
-    targets: Sequence[Mapping[str, Any]] = record.get("instantsRollback") or ()
-    names = record.get("commitsRollback") or [""]
-    partitions = _map_of(record, "partitionMetadata", path)
-    return RollbackMetadata(
-        started=record.get("startRollbackTime") or "",
-        millis=int(record.get("timeTakenInMillis") or 0),
-        instant=targets[0]["commitTime"] if targets else names[0],
-        action=targets[0]["action"] if targets else "",
-        deleted={key: tuple(entry.get("successDeleteFiles") or ()) for key, entry in partitions.items()},
-        failed={key: tuple(entry.get("failedDeleteFiles") or ()) for key, entry in partitions.items()},
-        raw=record,
-    )
+    return rollback_of_record(decode_body(data, path), path)
+
+
+def rollback_of_record(record: Mapping[str, Any], path: str = "") -> RollbackMetadata:
+    """What a record of a completed rollback says."""
+    with _fields_of("fields of a rollback", path):
+        targets = _known(record, "instantsRollback", list) or ()
+        names = _texts(record.get("commitsRollback") or [""], "commitsRollback")
+        partitions = _map_of(record, "partitionMetadata")
+        return RollbackMetadata(
+            started=_known(record, "startRollbackTime", str) or "",
+            millis=int(record.get("timeTakenInMillis") or 0),
+            instant=_known(targets[0], "commitTime", str) or "" if targets else names[0],
+            action=_known(targets[0], "action", str) or "" if targets else "",
+            deleted={key: _files(entry, "successDeleteFiles") for key, entry in partitions.items()},
+            failed={key: _files(entry, "failedDeleteFiles") for key, entry in partitions.items()},
+            raw=record,
+        )
+
+
+def _files(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return _texts(entry.get(name) or (), name)
 
 
 def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
     """Encode the completed body of a rollback."""
+    return write_container("HoodieRollbackMetadata", rollback_record(metadata))
+
+
+def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
+    """The record of a completed rollback, which a restore's body holds too."""
     partitions = sorted(set(metadata.deleted) | set(metadata.failed))
-    record = {
+    return {
         "startRollbackTime": metadata.started,
         "timeTakenInMillis": metadata.millis,
         "totalFilesDeleted": sum(len(files) for files in metadata.deleted.values()),
@@ -360,4 +428,3 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
         "version": 1,
         "instantsRollback": [{"commitTime": metadata.instant, "action": metadata.action}],
     }
-    return write_container("HoodieRollbackMetadata", record)

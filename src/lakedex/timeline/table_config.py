@@ -60,6 +60,22 @@ def _number(raw: Mapping[str, str], key: str, default: int) -> int:
         raise FormatError(f"hoodie.properties: {key} is '{text}', not a number") from None
 
 
+def _path(raw: Mapping[str, str], key: str) -> str:
+    """A path below the table's folder; empty where none is set."""
+    text = raw.get(key, "").strip()
+    if "\0" in text or not text.isprintable():
+        raise FormatError(f"hoodie.properties: {key} is {text!r}, which is no path")
+    return text
+
+
+def _timezone(raw: Mapping[str, str]) -> str:
+    """HoodieTimelineTimeZone."""
+    zone = raw.get("hoodie.table.timeline.timezone", "").strip().upper() or "LOCAL"
+    if zone not in ("UTC", "LOCAL"):
+        raise FormatError(f"hoodie.properties: hoodie.table.timeline.timezone is {zone!r}, not UTC or LOCAL")
+    return zone
+
+
 def _key_generator(raw: Mapping[str, str]) -> str:
     kind = raw.get("hoodie.table.keygenerator.type", "").strip().upper()
     if kind:
@@ -122,6 +138,13 @@ class TableConfig:
         """Whether partition folders hold the columns' own values; other key generators format them."""
         return self.key_generator in ("SIMPLE", "COMPLEX")
 
+    @property
+    def archive_folder(self) -> str:
+        """Where archived instants lie, below the table's folder."""
+        if self.layout_version == 1:
+            return f".hoodie/{self.raw.get('hoodie.archivelog.folder', '').strip() or 'archived'}"
+        return f"{self.timeline_path}/{self.raw.get('hoodie.timeline.history.path', '').strip() or 'history'}"
+
     @classmethod
     def from_properties(cls, raw: Mapping[str, str]) -> TableConfig:
         """Read the properties, defaults as Hudi has them.
@@ -135,7 +158,7 @@ class TableConfig:
         ordering = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")
         layout = raw.get("hoodie.timeline.layout.version", "").strip()
         # Layout 1 has its instants in .hoodie itself, whatever else is set (HoodieTableMetaClient).
-        folder = "" if layout == "1" else "/" + (raw.get("hoodie.timeline.path", "").strip() or "timeline")
+        folder = "" if layout == "1" else "/" + (_path(raw, "hoodie.timeline.path") or "timeline")
         return cls(
             name=name,
             database=raw.get("hoodie.database.name", "").strip(),
@@ -155,7 +178,7 @@ class TableConfig:
             merge_mode=_merge_mode(raw, split_list(ordering)),
             metadata_partitions=frozenset(split_list(raw.get("hoodie.table.metadata.partitions"))),
             metadata_partitions_inflight=frozenset(split_list(raw.get("hoodie.table.metadata.partitions.inflight"))),
-            timezone=raw.get("hoodie.table.timeline.timezone", "").strip().upper() or "LOCAL",
+            timezone=_timezone(raw),
             create_schema=raw.get("hoodie.table.create.schema") or None,
             base_file_format=raw.get("hoodie.table.base.file.format", "").strip().upper() or "PARQUET",
             timeline_path=f".hoodie{folder}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakedex.errors import UnsupportedFeatureError
+from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.timeline.table_config import (
     COMMIT_TIME_STRATEGY,
     EVENT_TIME_STRATEGY,
@@ -12,20 +12,16 @@ from lakedex.timeline.table_config import (
     TableConfig,
 )
 
-__all__ = ["require_readable", "require_writable"]
+__all__ = ["require_readable", "require_version", "require_writable"]
 
 _VERSION_ADVICE: Final = {
-    6: "upgrade it with Hudi 1.0.2 (hudi-cli: upgrade table --toVersion 8). Reading works",
     7: "version 7 is a half-way step of Hudi's upgrade; finish it with Hudi 1.0.2 (hudi-cli: upgrade table "
     "--toVersion 8)",
-    9: "a Hudi 1.1 writer made or upgraded it; downgrade it with Hudi 1.1 (hudi-cli: downgrade table --toVersion 8), "
-    "and have Hudi 1.1 writers set hoodie.write.auto.upgrade=false and hoodie.write.table.version=8 so that it stays. "
-    "Reading works",
 }
 _LAYOUTS: Final = {6: 1, 8: 2, 9: 2}
-"""Timeline layout of each version that is read. Version 9 differs from 8 in what a writer must keep up (index versions,
-payloads), not in what a reader meets; version 6 in its timeline, and in how log files are named."""
-_WRITABLE_VERSIONS: Final = frozenset({8})
+"""Timeline layout of each version that is read. Version 9 differs from 8 in how a table says how rows are merged and
+in how column stats are encoded; version 6 in its timeline, and in how log files are named."""
+_WRITABLE_VERSIONS: Final = frozenset({6, 8, 9})
 _TABLE_TYPES: Final = frozenset({"COPY_ON_WRITE", "MERGE_ON_READ"})
 _MAINTAINED: Final = frozenset({"files", "column_stats", "partition_stats", "bloom_filters"})
 _INDEX_NAMES: Final = {
@@ -37,6 +33,11 @@ _WRITABLE_KEY_GENERATORS: Final = frozenset({"SIMPLE", "COMPLEX", "NON_PARTITION
 _WRITABLE_PAYLOADS: Final = frozenset(
     {PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload", PAYLOAD_PACKAGE + "OverwriteWithLatestAvroPayload"}
 )
+
+
+_LEGACY_PAYLOADS: Final = _WRITABLE_PAYLOADS | {PAYLOAD_PACKAGE + "EventTimeAvroPayload"}
+"""Payloads of before version 9 that the merge mode alone replaces; the others also change single columns or deletes."""
+_MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 
 
 def _refuse(config: TableConfig, what: str, feature: str) -> UnsupportedFeatureError:
@@ -123,6 +124,20 @@ def require_writable(config: TableConfig) -> None:
         _check_index(config, partition)
 
 
+def require_version(config: TableConfig, wanted: int | None) -> None:
+    """Check that a table is of the version that a write names (``hoodie.write.table.version``), if it names one.
+
+    Raises:
+        OptionError: It is not: a write of lakedex never upgrades or downgrades a table.
+    """
+    if wanted is not None and wanted != config.version:
+        raise OptionError(
+            f"table '{config.name}' is of version {config.version}, not {wanted} as hoodie.write.table.version says; "
+            "lakedex writes a table in the version that it has, so leave the option away",
+            option="hoodie.write.table.version",
+        )
+
+
 def _check_rows(config: TableConfig) -> None:
     if _is_true(config, "hoodie.table.cdc.enabled"):
         raise _refuse(
@@ -176,13 +191,32 @@ def _check_merging(config: TableConfig) -> None:
             f"its payload class {payload} is not one that lakedex knows; write it with Hudi",
             f"payload {payload}",
         )
-    strategy = config.raw.get("hoodie.record.merge.strategy.id", "").strip()
-    if strategy and strategy not in (EVENT_TIME_STRATEGY, COMMIT_TIME_STRATEGY):
+    legacy = config.raw.get("hoodie.table.legacy.payload.class", "").strip()
+    partial = config.raw.get("hoodie.table.partial.update.mode", "").strip()
+    extra = next((key for key in sorted(config.raw) if key.startswith(_MERGE_PROPERTY)), "")
+    if partial.upper() not in ("", "NONE"):
         raise _refuse(
             config,
-            f"its merge strategy {strategy} is not one that lakedex knows; write it with Hudi",
-            f"merge strategy {strategy}",
+            f"it merges single columns (hoodie.table.partial.update.mode={partial}) and lakedex whole rows; write it "
+            "with Hudi",
+            f"partial update mode {partial}",
         )
+    if extra or (legacy and legacy not in _LEGACY_PAYLOADS):
+        what = f"{extra}={config.raw[extra]}" if extra else f"hoodie.table.legacy.payload.class={legacy}"
+        raise _refuse(
+            config,
+            f"its rows are merged by rules that lakedex does not know ({what}); write it with Hudi",
+            f"merge rule {extra or legacy}",
+        )
+    # The second is what version 6 calls it.
+    for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
+        strategy = config.raw.get(key, "").strip()
+        if strategy and strategy not in (EVENT_TIME_STRATEGY, COMMIT_TIME_STRATEGY):
+            raise _refuse(
+                config,
+                f"its merge strategy {strategy} is not one that lakedex knows; write it with Hudi",
+                f"merge strategy {strategy}",
+            )
 
 
 def _check_index(config: TableConfig, partition: str) -> None:

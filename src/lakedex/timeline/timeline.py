@@ -2,12 +2,17 @@
 
 All files of one instant stay until it is archived; its state is the highest one present. Archived instants are not
 read: what is earlier than the active timeline was committed (BaseHoodieTimeline.isBeforeTimelineStarts).
+
+A restore undoes commits one after the other, and files between the savepoint and the last commit may have been cleaned:
+what the table holds in the middle was never there. So from the moment that a restore is inflight all commits that it
+undoes count as pending, until it is done.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lakedex.errors import CorruptFileError
@@ -16,24 +21,40 @@ from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     RollbackMetadata,
     RollbackPlan,
+    decode_body,
     decode_commit_metadata,
     decode_rollback_metadata,
     decode_rollback_plan,
 )
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+from lakedex.timeline.service_metadata import (
+    CleanMetadata,
+    CleanPlan,
+    RestoreMetadata,
+    RestorePlan,
+    SavepointMetadata,
+    decode_clean_metadata,
+    decode_clean_plan,
+    decode_restore_metadata,
+    decode_restore_plan,
+    decode_savepoint_metadata,
+)
 
-__all__ = ["TIMELINE_FOLDER", "WRITE_ACTIONS", "Timeline"]
+__all__ = ["TIMELINE_FOLDER", "WRITE_ACTIONS", "Timeline", "is_under_way"]
 
 TIMELINE_FOLDER: Final = ".hoodie/timeline"
 WRITE_ACTIONS: Final = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions whose completion changes what the table holds."""
+
+_BEGINNING: Final = WRITE_ACTIONS | {"compaction", "logcompaction", "clustering"}
+"""Actions that the active timeline can begin with. Others, restores above all, stay while commits after them go."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
     """The instants of a table, as one listing found them. Never changes; :meth:`reload` makes a new one.
 
-    ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first instant
+    ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first write
     that is not savepointed, since savepoints hold old commits back from archival and leave holes after them. ``layout``
     is the timeline layout: 1 of table version 6, 2 of 8 and 9.
     """
@@ -75,16 +96,41 @@ class Timeline:
             # Two completed files of one instant: the earlier completion is the one that others have acted on.
             if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
                 latest[key] = found
-        instants = tuple(sorted(latest.values()))
+        return cls._of(storage, path, zone, layout, tuple(sorted(latest.values())))._without_restored()
+
+    @classmethod
+    def _of(cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...]) -> Timeline:
         completed: dict[str, Instant] = {}
         for instant in instants:
             # A savepoint shares the requested time of the commit that it keeps.
             if instant.is_completed and (instant.action != "savepoint" or instant.requested not in completed):
                 completed[instant.requested] = instant
         kept = {instant.requested for instant in instants if instant.action == "savepoint"}
-        first = next((instant for instant in instants if instant.requested not in kept), None)
+        first = next((i for i in instants if i.action in _BEGINNING and i.requested not in kept), None)
         known_times = frozenset(i.requested for i in instants)
         return cls(storage, path, zone, instants, first, completed, known_times, layout=layout)
+
+    def _without_restored(self) -> Timeline:
+        undone: set[str] = set()
+        for restore in self.pending({"restore"}):
+            if restore.state is State.INFLIGHT:
+                try:
+                    undone |= {requested for requested, _ in self.restore_plan(restore.requested).instants}
+                except FileNotFoundError:
+                    continue  # It was completed, or archived, since the listing.
+        return self.without(undone) if undone else self
+
+    def without(self, undone: Collection[str]) -> Timeline:
+        """The timeline as it will be when these commits are undone: they count as pending. Their files stay named."""
+        instants = tuple(
+            replace(instant, state=State.INFLIGHT, completed=None)
+            if instant.requested in undone and instant.is_completed and instant.action in WRITE_ACTIONS
+            else instant
+            for instant in self.instants
+        )
+        found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants)
+        found._metadata.update(self._metadata)
+        return found
 
     def reload(self) -> Timeline:
         """List again. What was read of instants that are still there is kept."""
@@ -115,7 +161,12 @@ class Timeline:
 
     @property
     def last_time(self) -> str:
-        """The largest requested or completion time of all; new ones must be larger. Empty without instants."""
+        """The largest requested or completion time of all; new ones must be larger. Empty without instants.
+
+        In layout 1 files are ordered by requested times alone, and completion times are those of the store's clock.
+        """
+        if self.layout == 1:
+            return self.instants[-1].requested if self.instants else ""
         return max((max(i.requested, i.completed or "") for i in self.instants), default="")
 
     def contains(self, requested: str, action: str | None = None) -> bool:
@@ -172,6 +223,39 @@ class Timeline:
         """What a completed rollback did."""
         return decode_rollback_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
 
+    def clean_plan(self, requested: str) -> CleanPlan:
+        """What a clean, pending or completed, sets out to do."""
+        name = f"{requested}.clean.requested"
+        return decode_clean_plan(self.read(name), f"{self.path}/{name}")
+
+    def files_being_cleaned(self) -> set[tuple[str, str]]:
+        """(partition, file name) of files that cleans under way delete; listings have them until it is done."""
+        found: set[tuple[str, str]] = set()
+        for instant in self.pending({"clean"}):
+            with contextlib.suppress(FileNotFoundError, CorruptFileError):  # Just finished; or it has no plan yet.
+                files = self.clean_plan(instant.requested).files
+                found.update(
+                    (partition, path.rpartition("/")[2]) for partition, paths in files.items() for path in paths
+                )
+        return found
+
+    def clean_metadata(self, instant: Instant) -> CleanMetadata:
+        """What a completed clean did."""
+        return decode_clean_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def savepoint_metadata(self, instant: Instant) -> SavepointMetadata:
+        """What a completed savepoint keeps."""
+        return decode_savepoint_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def restore_plan(self, requested: str) -> RestorePlan:
+        """What a restore, pending or completed, sets out to do."""
+        name = f"{requested}.restore.requested"
+        return decode_restore_plan(self.read(name), f"{self.path}/{name}")
+
+    def restore_metadata(self, instant: Instant) -> RestoreMetadata:
+        """What a completed restore did."""
+        return decode_restore_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
     def pending_rollback_of(self, requested: str) -> Instant | None:
         """The pending rollback whose plan names the instant, if there is one."""
         for rollback in self.pending({"rollback"}):
@@ -182,6 +266,17 @@ class Timeline:
             if plan.instant == requested:
                 return rollback
         return None
+
+    def is_clustering(self, instant: Instant) -> bool:
+        """Whether a pending action is a clustering, which layout 1 announces as a replace commit with a plan."""
+        if instant.action != "replacecommit":
+            return instant.action == "clustering"
+        name = f"{instant.requested}.replacecommit.requested"
+        try:
+            body = decode_body(self.read(name), f"{self.path}/{name}")
+        except (CorruptFileError, FileNotFoundError):
+            return False  # its writer died while it wrote the plan, or is gone by now
+        return body.get("clusteringPlan") is not None
 
     def replaced_file_groups(self, as_of: str | None = None) -> dict[tuple[str, str], str]:
         """File groups that replace commits hide: (partition, file id) → requested time of the first that does.
@@ -205,3 +300,19 @@ class Timeline:
             if instant.requested == requested and comparable_action(instant.action) == wanted:
                 return instant.state
         return None
+
+
+def is_under_way(storage: Storage, timeline_path: str, requested: str) -> bool:
+    """Whether a write is inflight and not completed, as the store says now; for tasks, which hold no timeline.
+
+    The inflight file alone does not tell: it stays beside the completed one.
+    """
+    inflight = False
+    for info in storage.list(timeline_path):
+        found = parse_instant_name(info.name) if info.name.startswith(requested) else None
+        if found is None or found.requested != requested or comparable_action(found.action) not in WRITE_ACTIONS:
+            continue
+        if found.is_completed:
+            return False
+        inflight = inflight or found.state is State.INFLIGHT
+    return inflight

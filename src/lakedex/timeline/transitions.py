@@ -1,8 +1,10 @@
 """How an instant comes to be: requested, inflight, completed, each a new file that nobody else can create.
 
-Which states an action has, and the names of their files, is the table ``_FILES``. A state needs its predecessor
-(ActiveTimelineV2.transitionPendingState). Completing takes effect in one put-if-absent, and when that call fails in
-a way that says nothing about its effect, :class:`~lakedex.errors.CommitStateUnknownError` says just that.
+Which states an action has, and the names of their files, is the table ``_FILES``. The files of both timeline layouts
+are called alike (InstantFileNameGeneratorV1 and V2), but for the completed one, which has the completion time in its
+name in layout 2 only. A state needs its predecessor (ActiveTimelineV2.transitionPendingState). Completing takes effect
+in one put-if-absent, and when that call fails in a way that says nothing about its effect,
+:class:`~lakedex.errors.CommitStateUnknownError` says just that.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from lakedex.io.storage import Storage
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
 from lakedex.timeline.timeline import Timeline
 
-__all__ = ["complete", "create_inflight", "create_requested", "remove_pending"]
+__all__ = ["complete", "create_inflight", "create_requested", "remove_pending", "revert_completed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,12 @@ _FILES: Final = {
     "rollback": _Files(".rollback.requested", ".rollback.inflight", ".rollback"),
     "restore": _Files(".restore.requested", ".restore.inflight", ".restore"),
     "indexing": _Files(".indexing.requested", ".indexing.inflight", ".indexing"),
+    "savepoint": _Files("", ".savepoint.inflight", ".savepoint"),
 }
-"""Savepoints are not here: they have no requested state, and lakedex makes none."""
+"""A savepoint has no requested state."""
+
+_LAYOUT_2_ONLY: Final = frozenset({"clustering"})
+"""In layout 1 clustering is a replace commit from the start."""
 
 _NO_EFFECT: Final = frozenset(
     {
@@ -60,10 +66,10 @@ _NO_EFFECT: Final = frozenset(
 """Errors by which the operating system says that nothing was created."""
 
 
-def _files_of(action: str) -> _Files:
+def _files_of(timeline: Timeline, action: str) -> _Files:
     files = _FILES.get(action)
-    if files is None:
-        raise CommitError(f"'{action}' is no action that lakedex takes on a timeline")
+    if files is None or (timeline.layout == 1 and action in _LAYOUT_2_ONLY):
+        raise CommitError(f"'{action}' is no action that lakedex takes on a timeline of layout {timeline.layout}")
     return files
 
 
@@ -108,7 +114,10 @@ def create_requested(timeline: Timeline, requested: str, action: str, body: byte
     Raises:
         CommitConflictError: Another writer has the same instant.
     """
-    name = f"{requested}{_files_of(action).requested}"
+    ending = _files_of(timeline, action).requested
+    if not ending:
+        raise CommitError(f"a {action} has no requested state")
+    name = f"{requested}{ending}"
     return _create_pending(timeline, Instant(requested, action, State.REQUESTED, None, name), body)
 
 
@@ -118,9 +127,9 @@ def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> 
     Raises:
         CommitConflictError: Another writer has rolled the requested instant back, or started it as well.
     """
-    files = _files_of(instant.action)
+    files = _files_of(timeline, instant.action)
     name = f"{instant.requested}{files.requested}"
-    if not timeline.storage.exists(f"{timeline.path}/{name}"):
+    if files.requested and not timeline.storage.exists(f"{timeline.path}/{name}"):
         raise _gone(timeline.path, instant.requested, name)
     inflight = Instant(instant.requested, instant.action, State.INFLIGHT, None, f"{instant.requested}{files.inflight}")
     return _create_pending(timeline, inflight, body)
@@ -128,6 +137,8 @@ def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> 
 
 def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes) -> Instant:
     """Complete an inflight action; call it under the table lock, with a fresh time of the clock.
+
+    Layout 1 does not keep that time: there the completed file's age tells when it was.
 
     Once it is called, files of the write may be removed only after one of the first two errors.
 
@@ -137,13 +148,14 @@ def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes)
         CommitStateUnknownError: The call failed and nobody can say whether it took or will take effect.
             Leave all files of the write as they are.
     """
-    requested, files = instant.requested, _files_of(instant.action)
+    requested, files = instant.requested, _files_of(timeline, instant.action)
     if not (completion.isdigit() and completion > requested):
         raise CommitError(f"completion time '{completion}' is not later than the instant {requested}; clock or zone?")
     action = comparable_action(instant.action)
     storage = timeline.storage
     _check_inflight(storage, timeline.path, requested, action, files)
-    done = Instant(requested, action, State.COMPLETED, completion, f"{requested}_{completion}{files.completed}")
+    times = requested if timeline.layout == 1 else f"{requested}_{completion}"
+    done = Instant(requested, action, State.COMPLETED, completion, f"{times}{files.completed}")
     path = f"{timeline.path}/{done.file_name}"
     try:
         storage.create(path, body)
@@ -192,6 +204,26 @@ def _judge_failure(storage: Storage, path: str, requested: str, body: bytes, err
 
 def remove_pending(timeline: Timeline, instant: Instant) -> None:
     """Remove the pending files of a rolled-back instant: inflight first, so that a crash leaves it pending."""
-    files = _files_of(instant.action)
+    files = _files_of(timeline, instant.action)
     timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.inflight}")
-    timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.requested}")
+    if files.requested:
+        timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.requested}")
+
+
+def revert_completed(timeline: Timeline, instant: Instant, requested_body: bytes = b"") -> None:
+    """Make a completed instant pending again: what it did counts no more. Call under the table lock.
+
+    Its pending files are put in place first if they are missing, since an instant that is on the timeline in no state
+    may pass for an archived one.
+    """
+    files = _files_of(timeline, instant.action)
+    pending = {
+        f"{instant.requested}{name}": state
+        for name, state in ((files.requested, State.REQUESTED), (files.inflight, State.INFLIGHT))
+        if name
+    }
+    for name, state in pending.items():
+        if not timeline.storage.exists(f"{timeline.path}/{name}"):
+            body = requested_body if state is State.REQUESTED else b""
+            _create_pending(timeline, Instant(instant.requested, instant.action, state, None, name), body)
+    timeline.storage.delete(f"{timeline.path}/{instant.file_name}")

@@ -1,4 +1,4 @@
-"""``Table.create``: the folder, the settings and the metadata table of a new table of version 8."""
+"""``Table.create``: the folder, the settings and the metadata table of a new table."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro
+from lakedex.codec.stats_value import default_stats_version
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
-from lakedex.index.column_stats import indexable_columns
+from lakedex.index.column_stats import indexable_columns, unlisted
 from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
 from lakedex.metadata.bootstrap import create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.options import WriteOptions, parse_options
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.timeline.instant import InstantClock
-from lakedex.timeline.table_config import create_table_config
+from lakedex.timeline.instant import InstantClock, parse_instant_name
+from lakedex.timeline.table_config import TableConfig, create_table_config
 from lakedex.timeline.table_properties import new_table_properties
 from lakedex.write.schema_change import own_columns, require_columns, stored_schema
 
 __all__ = ["create_table", "is_table"]
+
+DEFAULT_VERSION = 8
+"""The version that every release from 1.0 on, and hudi-rs, reads and writes (``hoodie.write.table.version``)."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 _NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
@@ -60,7 +64,7 @@ def create_table(
     """
     parsed = parse_options(options)
     name = name or _NOT_IN_NAMES.sub("_", handle.base_path.rstrip("/").rsplit("/", 1)[-1])
-    _check(name, record_key, ordering_by, table_type)
+    _check(name, record_key, ordering_by, table_type, parsed.table_version or DEFAULT_VERSION)
     stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
     require_exclusive_create(handle)
     if is_table(handle):
@@ -88,15 +92,8 @@ def _write_table(
     ordering_by: Sequence[str],
     parsed: WriteOptions,
 ) -> None:
-    groups = _metadata_groups(parsed, bool(partition_by))
-    clock = InstantClock("UTC")
-    if COLUMN_STATS.name in groups:
-        columns = indexable_columns(stored, parsed.column_stats_columns, parsed.column_stats_limit)
-        document = with_column_stats({"indexDefinitions": {}}, columns)
-        handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
-    create_metadata_table(handle.storage, handle.base_path, name, groups, clock)
-    for folder in (".temp", ".schema", ".aux", "timeline/history"):
-        handle.storage.make_dirs(f"{handle.base_path}/.hoodie/{folder}")
+    version = parsed.table_version or DEFAULT_VERSION
+    groups = _metadata_groups(parsed, bool(partition_by), version)
     properties = new_table_properties(
         name,
         tuple(record_key),
@@ -107,11 +104,23 @@ def _write_table(
         merge_mode=parsed.merge_mode,
         metadata_partitions=tuple(groups),
         create_schema=json.dumps(arrow_to_avro(stored, name)) if stored.names else None,
+        version=version,
     )
+    config = TableConfig.from_properties(properties)
+    if COLUMN_STATS.name in groups:
+        kind = default_stats_version(version)
+        columns = indexable_columns(stored, parsed.column_stats_columns, parsed.column_stats_limit, kind)
+        columns = [name for name in columns if name not in unlisted(stored, kind)]
+        document = with_column_stats({"indexDefinitions": {}}, columns, version)
+        handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
+    if groups:
+        create_metadata_table(handle.storage, handle.base_path, config, groups, InstantClock("UTC"))
+    for folder in (".hoodie/.temp", ".hoodie/.schema", ".hoodie/.aux", config.archive_folder):
+        handle.storage.make_dirs(f"{handle.base_path}/{folder}")
     create_table_config(handle.storage, handle.base_path, properties)
 
 
-def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], table_type: str) -> None:
+def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], table_type: str, version: int) -> None:
     kind = table_type.lower()
     if kind in ("mor", "merge_on_read"):
         raise UnsupportedFeatureError(
@@ -124,9 +133,10 @@ def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], tab
         raise InvalidInputError(f"table {name}: record_key= names no column; a Hudi table needs one or more")
     if not _NAME.match(name):
         raise InvalidInputError(f"table name {name!r}: use letters, digits, '_', '-' and '.'")
-    if len(ordering_by) > 1:
+    if len(ordering_by) > 1 and version < 9:
         raise UnsupportedFeatureError(
-            f"table {name}: version 8 has one ordering field, not {', '.join(ordering_by)}",
+            f"table {name}: version {version} has one ordering field, not {', '.join(ordering_by)}; create the table "
+            "with hoodie.write.table.version=9",
             feature="several ordering fields",
         )
 
@@ -150,7 +160,8 @@ def _checked_schema(
 def _clear_unfinished(handle: TableHandle) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    if any(not entry.is_dir for entry in storage.list(f"{root}/timeline")):
+    instants = [entry for entry in storage.list(root) if parse_instant_name(entry.name) is not None]
+    if instants or any(not entry.is_dir for entry in storage.list(f"{root}/timeline")):
         raise InvalidInputError(
             f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
         )
@@ -161,13 +172,15 @@ def _clear_unfinished(handle: TableHandle) -> None:
             storage.delete(f"{root}/{entry.name}")
 
 
-def _metadata_groups(options: WriteOptions, partitioned: bool) -> dict[str, int]:
+def _metadata_groups(options: WriteOptions, partitioned: bool, version: int) -> dict[str, int]:
     """Metadata partitions of the new table with their numbers of file groups, in Hudi's order of creation."""
+    if not options.metadata:
+        return {}
     groups = {FILES.name: 1}
     if options.column_stats:
         groups[COLUMN_STATS.name] = options.column_stats_groups
     if options.bloom_filters:
         groups[BLOOM_FILTERS.name] = options.bloom_filters_groups
-    if options.column_stats and partitioned:
+    if options.column_stats and partitioned and version >= 8:
         groups[PARTITION_STATS.name] = options.partition_stats_groups
     return groups

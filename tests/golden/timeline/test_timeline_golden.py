@@ -132,6 +132,22 @@ def test_new_table_has_what_both_releases_write() -> None:
     assert list(ours)[-1] == "hoodie.table.checksum"
 
 
+def test_new_table_of_version_9() -> None:
+    ours = new_table_properties(
+        "t1",
+        ["key"],
+        ["part"],
+        ["ts"],
+        version=9,
+        hive_style=True,
+        url_encode=True,
+        metadata_partitions=["files", "column_stats", "partition_stats", "bloom_filters", "record_index"],
+        timezone="LOCAL",
+    )
+    assert ours == properties("v9_1.1.1_hoodie.properties")
+    assert list(ours)[-1] == "hoodie.table.checksum"
+
+
 def test_metadata_table() -> None:
     ours = metadata_table_properties("t1", 9)
     assert ours.pop("hoodie.table.timeline.timezone") == "UTC"

@@ -63,9 +63,9 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     made = make(tmp_path / "t", rows(("1", "a", 1, 1)))
     encode = transaction.encode_commit_metadata
 
-    def with_ids(metadata: Any) -> bytes:
+    def with_ids(metadata: Any, *layout: int) -> bytes:
         metadata.extra["latest_schema"] = json.dumps(version(id=0, city=1, ts=2, n=3))
-        return encode(metadata)
+        return encode(metadata, *layout)
 
     with monkeypatch.context() as patched:
         patched.setattr(transaction, "encode_commit_metadata", with_ids)

@@ -47,13 +47,14 @@ def test_neither_read_nor_written(changes: dict[str, str], message: str) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"hoodie__table__partial__update__mode": "IGNORE_DEFAULTS"}, r"partial\.update\.mode=IGNORE_DEFAULTS"),
         (
-            {"hoodie__table__version": "9"},
-            r"version is 9; .* writes version 8 only; .*downgrade.*hoodie\.write\.auto\.upgrade=false.*Reading works",
+            {"hoodie__table__legacy__payload__class": "org.apache.hudi.common.model.AWSDmsAvroPayload"},
+            r"legacy\.payload\.class=org.*AWSDms",
         ),
         (
-            {"hoodie__table__version": "6", "hoodie__timeline__layout__version": "1"},
-            r"table version is 6; .* upgrade it with Hudi 1\.0\.2.*Reading works",
+            {"hoodie__record__merge__property__hoodie__payload__delete__field": "op"},
+            r"hoodie\.record\.merge\.property\.hoodie\.payload\.delete\.field=op",
         ),
         ({"hoodie__table__type": "MERGE_ON_READ"}, "merge-on-read.*Reading works"),
         ({"hoodie__table__cdc__enabled": "true"}, "change data capture"),
@@ -62,6 +63,7 @@ def test_neither_read_nor_written(changes: dict[str, str], message: str) -> None
         ({"hoodie__record__merge__mode": "CUSTOM"}, "merge mode is CUSTOM"),
         ({"hoodie__compaction__payload__class": "com.example.Mine"}, r"com\.example\.Mine"),
         ({"hoodie__record__merge__strategy__id": "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, "1897ef5f"),
+        ({"hoodie__compaction__record__merger__strategy": "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, "1897ef5f"),
         ({"hoodie__table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP"),
         ({"hoodie__table__keygenerator__type": "CUSTOM_AVRO"}, "CUSTOM"),
         ({"hoodie__table__keygenerator__type": "USER_PROVIDED"}, "USER_PROVIDED"),
@@ -143,5 +145,8 @@ def test_bad_names_and_modes() -> None:
         new_table_properties("t", ["k"], merge_mode="CUSTOM")
     with pytest.raises(OptionError, match="ordering field"):
         new_table_properties("t", ["k"], merge_mode="EVENT_TIME_ORDERING")
-    with pytest.raises(UnsupportedFeatureError, match="6"):
-        metadata_table_properties("t", 6)
+    for version in (5, 7, 10):
+        with pytest.raises(UnsupportedFeatureError, match=f"version {version}"):
+            metadata_table_properties("t", version)
+        with pytest.raises(UnsupportedFeatureError, match=f"version {version}"):
+            new_table_properties("t", ["k"], version=version)

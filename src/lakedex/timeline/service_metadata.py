@@ -1,0 +1,279 @@
+"""Bodies of the actions that keep a table in order: cleans, savepoints and restores.
+
+Avro containers of one record each, in both timeline layouts. In Hudi: HoodieCleanerPlan, HoodieCleanMetadata,
+HoodieSavepointMetadata, HoodieRestorePlan, HoodieRestoreMetadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakedex.codec.avro import write_container
+from lakedex.errors import CorruptFileError
+from lakedex.timeline.commit_metadata import RollbackMetadata, decode_body, rollback_of_record, rollback_record
+
+__all__ = [
+    "SAVEPOINTED",
+    "CleanMetadata",
+    "CleanPlan",
+    "RestoreMetadata",
+    "RestorePlan",
+    "SavepointMetadata",
+    "decode_clean_metadata",
+    "decode_clean_plan",
+    "decode_restore_metadata",
+    "decode_restore_plan",
+    "decode_savepoint_metadata",
+    "encode_clean_metadata",
+    "encode_clean_plan",
+    "encode_restore_metadata",
+    "encode_restore_plan",
+    "encode_savepoint_metadata",
+]
+
+SAVEPOINTED = "savepointed_timestamps"
+"""Key of a clean's extra metadata: the savepoints that held files back (CleanerUtils.SAVEPOINTED_TIMESTAMPS)."""
+
+Files = Mapping[str, tuple[str, ...]]
+"""Partition path → file names, or absolute paths where it says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPlan:
+    """The requested body of a clean.
+
+    Attributes:
+        policy: ``KEEP_LATEST_COMMITS``, ``KEEP_LATEST_BY_HOURS`` or ``KEEP_LATEST_FILE_VERSIONS``.
+        files: absolute paths to delete by partition.
+        earliest: requested time and action of the earliest commit to retain; None where versions are counted.
+        last_completed: the last commit that was complete when the clean was planned.
+        gone: partitions that have no file any more afterwards.
+        extra: extra metadata, carried over to the completed clean.
+    """
+
+    policy: str
+    files: Files = field(default_factory=dict)
+    earliest: tuple[str, str] | None = None
+    last_completed: str = ""
+    gone: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanMetadata:
+    """The completed body of a clean: what was deleted, as file names, and which partitions are gone."""
+
+    started: str
+    millis: int
+    policy: str
+    files: Files = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    earliest: str = ""
+    last_completed: str = ""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointMetadata:
+    """A savepoint: who made it, when (epoch milliseconds), why, and the names of the files that it keeps."""
+
+    by: str = ""
+    at: int = 0
+    comment: str = ""
+    files: Files = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """The requested body of a restore: the savepoint, and (requested time, action) of what goes, newest first.
+
+    ``savepoint`` is empty in plans of old releases, which do not name it.
+    """
+
+    savepoint: str
+    instants: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreMetadata:
+    """The completed body of a restore; ``rollbacks`` by the instant that each undid."""
+
+    started: str
+    millis: int
+    instants: tuple[tuple[str, str], ...] = ()
+    rollbacks: Mapping[str, tuple[RollbackMetadata, ...]] = field(default_factory=dict)
+
+
+def _body(data: bytes, path: str, *needed: str) -> dict[str, Any]:
+    record = decode_body(data, path)
+    for name in needed:
+        if name not in record:
+            raise CorruptFileError(path, 0, f"a record with '{name}'", ", ".join(sorted(record)[:5]))
+    return record
+
+
+def _texts(values: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in (values or {}).items()}
+
+
+def encode_clean_plan(plan: CleanPlan) -> bytes:
+    """Encode the requested body of a clean (version 2: absolute paths)."""
+    earliest = plan.earliest and {"timestamp": plan.earliest[0], "action": plan.earliest[1], "state": "COMPLETED"}
+    record = {
+        "earliestInstantToRetain": earliest,
+        "lastCompletedCommitTimestamp": plan.last_completed,
+        "policy": plan.policy,
+        "filesToBeDeletedPerPartition": {},
+        "version": 2,
+        "filePathsToBeDeletedPerPartition": {
+            partition: [{"filePath": path, "isBootstrapBaseFile": False} for path in paths]
+            for partition, paths in plan.files.items()
+        },
+        "partitionsToBeDeleted": list(plan.gone),
+        "extraMetadata": dict(plan.extra),
+    }
+    return write_container("HoodieCleanerPlan", record)
+
+
+def decode_clean_plan(data: bytes, path: str = "") -> CleanPlan:
+    """Decode the requested body of a clean. Plans of version 1 give bare file names."""
+    record = _body(data, path, "policy")
+    files = {partition: tuple(names) for partition, names in (record["filesToBeDeletedPerPartition"] or {}).items()}
+    for partition, entries in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+        files[partition] = tuple(str(entry["filePath"]) for entry in entries)
+    earliest = record["earliestInstantToRetain"]
+    return CleanPlan(
+        policy=record["policy"],
+        files=files,
+        earliest=None if earliest is None else (earliest["timestamp"], earliest["action"]),
+        last_completed=record.get("lastCompletedCommitTimestamp") or "",
+        gone=tuple(record.get("partitionsToBeDeleted") or ()),
+        extra=_texts(record.get("extraMetadata")),
+    )
+
+
+def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
+    """Encode the completed body of a clean."""
+    record = {
+        "startCleanTime": metadata.started,
+        "timeTakenInMillis": metadata.millis,
+        "totalFilesDeleted": sum(map(len, metadata.files.values())),
+        "earliestCommitToRetain": metadata.earliest,
+        "lastCompletedCommitTimestamp": metadata.last_completed,
+        "partitionMetadata": {
+            partition: {
+                "partitionPath": partition,
+                "policy": metadata.policy,
+                "deletePathPatterns": list(names),
+                "successDeleteFiles": list(names),
+                "failedDeleteFiles": [],
+                "isPartitionDeleted": partition in metadata.gone,
+            }
+            for partition, names in metadata.files.items()
+        },
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+        "extraMetadata": dict(metadata.extra),
+    }
+    return write_container("HoodieCleanMetadata", record)
+
+
+def decode_clean_metadata(data: bytes, path: str = "") -> CleanMetadata:
+    """Decode the completed body of a clean."""
+    record = _body(data, path, "startCleanTime", "partitionMetadata")
+    partitions = record["partitionMetadata"]
+    return CleanMetadata(
+        started=record["startCleanTime"],
+        millis=int(record["timeTakenInMillis"]),
+        policy=next((entry["policy"] for entry in partitions.values()), ""),
+        files={partition: tuple(entry["deletePathPatterns"]) for partition, entry in partitions.items()},
+        gone=frozenset(partition for partition, entry in partitions.items() if entry.get("isPartitionDeleted")),
+        earliest=(record.get("earliestCommitToRetain") or "").strip(),
+        last_completed=record.get("lastCompletedCommitTimestamp") or "",
+        extra=_texts(record.get("extraMetadata")),
+    )
+
+
+def encode_savepoint_metadata(metadata: SavepointMetadata) -> bytes:
+    """Encode a savepoint."""
+    record = {
+        "savepointedBy": metadata.by,
+        "savepointedAt": metadata.at,
+        "comments": metadata.comment,
+        "partitionMetadata": {
+            partition: {"partitionPath": partition, "savepointDataFile": list(names)}
+            for partition, names in metadata.files.items()
+        },
+        "version": 1,
+    }
+    return write_container("HoodieSavepointMetadata", record)
+
+
+def decode_savepoint_metadata(data: bytes, path: str = "") -> SavepointMetadata:
+    """Decode a savepoint."""
+    record = _body(data, path, "savepointedBy", "partitionMetadata")
+    return SavepointMetadata(
+        by=record["savepointedBy"],
+        at=int(record["savepointedAt"]),
+        comment=record["comments"],
+        files={
+            partition: tuple(entry["savepointDataFile"]) for partition, entry in record["partitionMetadata"].items()
+        },
+    )
+
+
+def _instants(entries: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((entry["commitTime"], entry["action"]) for entry in entries or ())
+
+
+def _instant_records(instants: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+    return [{"commitTime": requested, "action": action} for requested, action in instants]
+
+
+def encode_restore_plan(plan: RestorePlan) -> bytes:
+    """Encode the requested body of a restore (version 2, which names the savepoint)."""
+    record = {
+        "instantsToRollback": _instant_records(plan.instants),
+        "version": 2,
+        "savepointToRestoreTimestamp": plan.savepoint,
+    }
+    return write_container("HoodieRestorePlan", record)
+
+
+def decode_restore_plan(data: bytes, path: str = "") -> RestorePlan:
+    """Decode the requested body of a restore."""
+    record = _body(data, path, "instantsToRollback")
+    return RestorePlan(
+        savepoint=record.get("savepointToRestoreTimestamp") or "", instants=_instants(record["instantsToRollback"])
+    )
+
+
+def encode_restore_metadata(metadata: RestoreMetadata) -> bytes:
+    """Encode the completed body of a restore."""
+    record = {
+        "startRestoreTime": metadata.started,
+        "timeTakenInMillis": metadata.millis,
+        "instantsToRollback": [requested for requested, _ in metadata.instants],
+        "hoodieRestoreMetadata": {
+            requested: [rollback_record(rollback) for rollback in rollbacks]
+            for requested, rollbacks in metadata.rollbacks.items()
+        },
+        "version": 1,
+        "restoreInstantInfo": _instant_records(metadata.instants),
+    }
+    return write_container("HoodieRestoreMetadata", record)
+
+
+def decode_restore_metadata(data: bytes, path: str = "") -> RestoreMetadata:
+    """Decode the completed body of a restore."""
+    record = _body(data, path, "startRestoreTime")
+    rollbacks = record.get("hoodieRestoreMetadata") or {}
+    instants = _instants(record.get("restoreInstantInfo"))
+    return RestoreMetadata(
+        started=record["startRestoreTime"],
+        millis=int(record["timeTakenInMillis"]),
+        instants=instants or tuple((requested, "") for requested in record.get("instantsToRollback") or ()),
+        rollbacks={key: tuple(rollback_of_record(one) for one in found if one) for key, found in rollbacks.items()},
+    )
