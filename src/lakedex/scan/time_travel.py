@@ -59,7 +59,12 @@ def missing_versions(snapshot: Snapshot) -> list[Group]:
     needed = _versions_overwritten(snapshot, snapshot.as_of)
     if not needed:
         return []
-    there = {(item.partition, item.file_id): item.base_instant for item in snapshot.slices()}
+    going = snapshot.timeline.files_being_cleaned()
+    there = {
+        (item.partition, item.file_id): item.base_instant
+        for item in snapshot.slices()
+        if item.base_file is None or (item.partition, item.base_file.name) not in going
+    }
     return sorted(
         group for group, instant in needed.items() if group not in there or instant not in (None, there[group])
     )
@@ -68,7 +73,7 @@ def missing_versions(snapshot: Snapshot) -> list[Group]:
 def _versions_overwritten(snapshot: Snapshot, as_of: str) -> dict[Group, str | None]:
     """Groups of ``as_of`` that later commits changed, with the instant of the version that they found.
 
-    None where that is not known: log files do not say, nor do replace commits.
+    None where that is not known: log files do not say, nor do replace commits whose predecessors are archived.
     """
     exact = snapshot.config.table_type == TableType.COPY_ON_WRITE
     timeline = snapshot.timeline
@@ -91,7 +96,26 @@ def _versions_overwritten(snapshot: Snapshot, as_of: str) -> dict[Group, str | N
             for file_id in file_ids:
                 if (partition, file_id) not in younger:
                     needed.setdefault((partition, file_id), None)
+    if exact:
+        _find_replaced(snapshot, as_of, needed)
     return needed
+
+
+def _find_replaced(snapshot: Snapshot, as_of: str, needed: dict[Group, str | None]) -> None:
+    """Which version a group had that was replaced later: that of the last commit that wrote to it.
+
+    An older one may be there without it, kept by a savepoint.
+    """
+    unknown = {group for group, version in needed.items() if version is None}
+    for instant in reversed(snapshot.timeline.completed(WRITE_ACTIONS)):
+        if not unknown:
+            return
+        if instant.requested > as_of:
+            continue
+        for partition, stats in snapshot.timeline.commit_metadata(instant).write_stats.items():
+            for group in unknown & {(partition, stat.file_id) for stat in stats}:
+                needed[group] = instant.requested
+                unknown.discard(group)
 
 
 def require_versions(snapshot: Snapshot) -> Snapshot:

@@ -11,14 +11,26 @@ from collections.abc import Callable, Sequence
 from lakedex.errors import LakedexError
 from lakedex.metadata.handle import TableHandle
 from lakedex.options import WriteOptions
+from lakedex.services.clean import clean_after_write
+from lakedex.services.upkeep import archive_if_due, clean_metadata_if_due, compact_metadata_if_due
 
 __all__ = ["run_services"]
 
 Service = Callable[[TableHandle, WriteOptions], Sequence[str]]
 """Does what is due, without being asked, and says what it did. Takes the table's lock itself."""
 
-SERVICES: tuple[tuple[str, Service], ...] = ()
-"""In the order in which they run: what is cleaned can be archived, but not before the metadata table is compacted."""
+SERVICES: tuple[tuple[str, Service], ...] = (
+    ("cleaning", clean_after_write),
+    ("cleaning of the metadata table", clean_metadata_if_due),
+    ("compaction of the metadata table", compact_metadata_if_due),
+    ("archival", archive_if_due),
+)
+"""In the order in which they run, which is that of ``HoodieBackedTableMetadataWriter.performTableServices``.
+
+Nothing of the metadata table is cleaned soon after a compaction: where each write makes several delta commits, a
+compaction that came first would put cleaning off for ever. What is cleaned can be archived, but not before the metadata
+table is compacted.
+"""
 
 
 def run_services(handle: TableHandle, options: WriteOptions) -> list[str]:

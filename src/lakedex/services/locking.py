@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from lakedex.errors import LakedexError
-from lakedex.io.locks import TableLock
+from lakedex.io.fsspec_storage import open_storage
+from lakedex.io.locks import Lock, TableLock
+from lakedex.io.storage_lock import StorageLock
 from lakedex.metadata.handle import TableHandle
 from lakedex.options import WriteOptions
 
 __all__ = ["require_exclusive_create", "table_lock"]
 
 
-def table_lock(handle: TableHandle, options: WriteOptions) -> TableLock:
-    """The table's lock, shared with Hudi's ``FileSystemBasedLockProvider``."""
+def table_lock(handle: TableHandle, options: WriteOptions) -> Lock:
+    """The table's lock, shared with Hudi's provider of the same name (``hoodie.write.lock.provider``).
+
+    Whatever ``hoodie.write.concurrency.mode`` says: another process may be writing although nobody meant it to.
+    """
+    if options.lock_provider == "StorageBasedLockProvider":
+        return StorageLock(
+            handle.storage,
+            handle.base_path,
+            timeout_s=options.lock_wait,
+            poll_s=options.lock_poll,
+            validity_s=options.lock_validity,
+            renew_s=options.lock_renewal,
+        )
+    storage, folder = handle.storage, None
+    if options.lock_path is not None:
+        other, folder = open_storage(options.lock_path)
+        storage = storage if other.scheme == storage.scheme else other
     return TableLock(
-        handle.storage,
+        storage,
         handle.base_path,
-        timeout_s=options.lock_timeout,
+        timeout_s=options.lock_wait,
+        poll_s=options.lock_poll,
         expire_minutes=options.lock_expire_minutes,
+        folder=folder,
     )
 
 

@@ -1,34 +1,57 @@
-"""Undoing writes that died: what they left is removed, on the data timeline and in the metadata table.
+"""Undoing writes: what they made is removed, on the data timeline and in the metadata table.
 
-Only expired instants are undone: their writer is dead for sure (its process on this host is gone) or its heartbeat
-stopped long ago. Order matters, since a crash may strike here too: the failed instant stays pending, so that nothing
-of it is read, until everything else is gone; then its own files go, last of all.
+Of themselves only writes that died are undone: their writer is dead for sure (its process on this host is gone) or its
+heartbeat stopped long ago. Order matters, since a crash may strike here too. A completed commit becomes pending first,
+in one step. A pending one stays so, and nothing of it is read, until everything else is gone; then its own files go,
+last of all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from lakedex.errors import CommitConflictError, UnsupportedFeatureError
+from lakedex.errors import CommitConflictError, CorruptFileError, UnsupportedFeatureError
 from lakedex.index.bitmap.runs import remove_runs_of
 from lakedex.io.heartbeat import delete_heartbeat, is_expired
 from lakedex.io.storage import Storage
-from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name, parse_marker_name
+from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.metadata.store import metadata_path
+from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.options import WriteOptions
+from lakedex.services.correction import correct, undone_snapshot, written_since
 from lakedex.timeline.commit_metadata import (
     RollbackMetadata,
     RollbackPlan,
     RollbackRequest,
+    encode_requested_replace,
     encode_rollback_metadata,
     encode_rollback_plan,
 )
-from lakedex.timeline.instant import Instant, InstantClock, State
-from lakedex.timeline.timeline import WRITE_ACTIONS
-from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
+from lakedex.timeline.instant import COMPLETED_ACTION, Instant, InstantClock, State, parse_instant_name
+from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
+from lakedex.timeline.transitions import (
+    complete,
+    create_inflight,
+    create_requested,
+    remove_pending,
+    revert_completed,
+)
 
-__all__ = ["marked_files", "remove_leftovers", "remove_metadata_of", "roll_back", "roll_back_expired", "temp_path"]
+__all__ = [
+    "Patience",
+    "by_partition",
+    "committed_files",
+    "marked_files",
+    "planned_files",
+    "remove_leftovers",
+    "remove_metadata_of",
+    "replace_metadata_timeline",
+    "roll_back",
+    "roll_back_expired",
+    "temp_path",
+]
 
 
 def temp_path(base_path: str, instant: str) -> str:
@@ -36,8 +59,50 @@ def temp_path(base_path: str, instant: str) -> str:
     return f"{base_path}/.hoodie/.temp/{instant}"
 
 
-def roll_back_expired(snapshot: Snapshot, clock: InstantClock, interval_ms: int, misses: int) -> list[str]:
-    """Undo all expired writes. Call under the table lock.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a writer may be silent before it counts as dead: ``misses`` beats of ``interval_ms``.
+
+    ``policy`` is ``hoodie.clean.failed.writes.policy``. EAGER takes a pending action without a heartbeat for dead at
+    once, as Hudi does: a single Java writer has none. Writers that show that they live are left alone in any case. With
+    NEVER no write is undone.
+    """
+
+    interval_ms: int
+    misses: int
+    policy: str | None = None
+
+    @classmethod
+    def of(cls, options: WriteOptions) -> Patience:
+        """As the options of a write have it."""
+        return cls(int(options.heartbeat_interval * 1000), options.heartbeat_misses, options.failed_writes)
+
+    def has_run_out(self, snapshot: Snapshot, instant: Instant) -> bool:
+        """Whether the writer of a pending instant is dead."""
+        try:
+            started = snapshot.storage.modified(f"{snapshot.timeline.path}/{instant.file_name}")
+        except FileNotFoundError:
+            return False  # Its own writer is just going on with it, or giving it up.
+        return self._is_expired(snapshot, instant.requested, None if self.policy == "EAGER" else started)
+
+    def has_stopped(self, snapshot: Snapshot, instant: str) -> bool:
+        """Whether the heartbeat of an instant that nobody should be working on has stopped, or there is none."""
+        return self._is_expired(snapshot, instant, None)
+
+    def _is_expired(self, snapshot: Snapshot, instant: str, started: int | None) -> bool:
+        return is_expired(
+            snapshot.storage,
+            snapshot.base_path,
+            instant,
+            int(time.time() * 1000),
+            started_ms=started,
+            interval_ms=self.interval_ms,
+            misses=self.misses,
+        )
+
+
+def roll_back_expired(snapshot: Snapshot, clock: InstantClock, patience: Patience) -> list[str]:
+    """Undo all expired writes, and go on with rollbacks whose own process died. Call under the table lock.
 
     Returns:
         The instants that were undone.
@@ -46,22 +111,47 @@ def roll_back_expired(snapshot: Snapshot, clock: InstantClock, interval_ms: int,
         UnsupportedFeatureError: a pending action that lakedex cannot undo and must not write beside.
     """
     undone = []
-    for instant in snapshot.timeline.pending():
-        if instant.action in ("clustering", "restore", "indexing", "compaction", "logcompaction"):
+    for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, patience)):
+        # Clustering would bring back the rows of the files that it read, whatever is written to them meanwhile.
+        action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
+        if action in ("clustering", "indexing", "compaction", "logcompaction"):
             raise UnsupportedFeatureError(
-                f"{snapshot.base_path}: {instant.action} {instant.requested} is pending; "
+                f"{snapshot.base_path}: {action} {instant.requested} is pending; "
                 "finish it or roll it back with Hudi before you write",
-                feature=f"pending {instant.action}",
+                feature=f"pending {action}",
             )
-        if instant.action not in ("commit", "deltacommit", "replacecommit"):
+        if instant.action == "savepoint" and patience.has_run_out(snapshot, instant):
+            remove_pending(snapshot.timeline, instant)
+        if instant.action not in WRITE_ACTIONS:
             continue
-        if _expired(snapshot, instant, interval_ms, misses):
+        if patience.policy != "NEVER" and (instant.is_completed or patience.has_run_out(snapshot, instant)):
             roll_back(snapshot, instant, clock)
+            snapshot = replace_metadata_timeline(snapshot)
             undone.append(instant.requested)
     return undone
 
 
-def remove_leftovers(snapshot: Snapshot, interval_ms: int, misses: int) -> None:
+def _half_undone(snapshot: Snapshot, patience: Patience) -> Iterator[Instant]:
+    """What pending rollbacks are about that is not pending itself: completed commits, or instants gone already.
+
+    Java removes the instant before it completes its rollback, so there is one without the other if it dies there.
+    """
+    timeline = snapshot.timeline
+    for rollback in timeline.pending({"rollback"}):
+        try:
+            plan = timeline.rollback_plan(rollback.requested)
+        except (CorruptFileError, FileNotFoundError):
+            continue
+        if not patience.has_run_out(snapshot, replace(rollback, requested=plan.instant)):
+            continue  # Who undoes a completed commit keeps up that commit's heartbeat.
+        completed = [i for i in timeline.completed(WRITE_ACTIONS) if i.requested == plan.instant]
+        yield from completed
+        if plan.action in WRITE_ACTIONS and not timeline.contains(plan.instant):
+            # Without a file of its own: what has to go is in the plan.
+            yield Instant(plan.instant, plan.action, State.COMPLETED, None, "")
+
+
+def remove_leftovers(snapshot: Snapshot, patience: Patience) -> None:
     """Remove what writers that died at their very end left: markers of completed writes, heartbeats of no write.
 
     Call under the table lock. A write that is just tidying up after itself has a living heartbeat and is left alone.
@@ -72,49 +162,40 @@ def remove_leftovers(snapshot: Snapshot, interval_ms: int, misses: int) -> None:
     beats = {entry.name for entry in storage.list(f"{base}/.hoodie/.heartbeat")} - pending
     temps = {entry.name for entry in storage.list(f"{base}/.hoodie/.temp")} & completed
     half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
-    now = int(time.time() * 1000)
     for instant in sorted(beats | temps):
-        if is_expired(storage, base, instant, now, interval_ms=interval_ms, misses=misses):
+        if patience.has_stopped(snapshot, instant):
             if instant in half_built and not timeline.contains(instant):
                 remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
             storage.delete_tree(temp_path(base, instant))
             delete_heartbeat(storage, base, instant)
 
 
-def _expired(snapshot: Snapshot, instant: Instant, interval_ms: int, misses: int) -> bool:
-    path = f"{snapshot.timeline.path}/{instant.file_name}"
-    try:
-        started = snapshot.storage.modified(path)
-    except FileNotFoundError:
-        return False  # Its own writer is just going on with it, or giving it up.
-    return is_expired(
-        snapshot.storage,
-        snapshot.base_path,
-        instant.requested,
-        int(time.time() * 1000),
-        started_ms=started,
-        interval_ms=interval_ms,
-        misses=misses,
-    )
+def roll_back(
+    snapshot: Snapshot, undone: Instant, clock: InstantClock, *, part_of_restore: bool = False
+) -> RollbackMetadata:
+    """Undo one write, pending or completed. Call under the table lock; may be repeated after a crash.
 
-
-def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
-    """Undo one pending write. Call under the table lock; may be repeated after a crash."""
+    A restore puts the metadata table right itself when all of its commits are undone, and keeps their instants pending
+    until then.
+    """
     storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
     started = time.time()
-    files = marked_files(snapshot, failed.requested)
-    rollback = timeline.pending_rollback_of(failed.requested)
+    files = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
+    rollback = timeline.pending_rollback_of(undone.requested)
     if rollback is None:
-        when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.last_time, failed.requested))
-        requests = tuple(_requests(base, failed.requested, files))
-        plan = RollbackPlan(instant=failed.requested, action=failed.action, requests=requests)
+        when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.last_time, undone.requested))
+        requests = tuple(_requests(base, undone.requested, sorted(files)))
+        plan = RollbackPlan(instant=undone.requested, action=undone.action, requests=requests)
         rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))
+    else:
+        files |= planned_files(timeline.rollback_plan(rollback.requested))
     if rollback.state is State.REQUESTED:
         rollback = create_inflight(timeline, rollback)
-    remove_metadata_of(snapshot, failed.requested)
-    remove_runs_of(storage, base, failed.requested)
+    pending = _made_pending(timeline, undone)
+    remove_metadata_of(snapshot, undone.requested)
+    remove_runs_of(storage, base, undone.requested)
     deleted: dict[str, tuple[str, ...]] = {}
-    for partition, name in files:
+    for partition, name in sorted(files):
         path = f"{base}/{join_path(partition, name)}"
         if storage.exists(path):
             storage.delete(path)
@@ -122,16 +203,83 @@ def roll_back(snapshot: Snapshot, failed: Instant, clock: InstantClock) -> None:
     done = RollbackMetadata(
         started=rollback.requested,
         millis=int((time.time() - started) * 1000),
-        instant=failed.requested,
-        action=failed.action,
+        instant=undone.requested,
+        action=undone.action,
         deleted=deleted,
     )
+    if not part_of_restore and written_since(replace_metadata_timeline(snapshot), {undone.requested}):
+        _correct(snapshot, undone.requested, files, rollback.requested, clock)
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(timeline, rollback, completion, encode_rollback_metadata(done))
-    storage.delete_tree(temp_path(base, failed.requested))
-    remove_pending(timeline, failed)
-    # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be starting.
-    delete_heartbeat(storage, base, failed.requested)
+    storage.delete_tree(temp_path(base, undone.requested))
+    if not part_of_restore:
+        remove_pending(timeline, pending)
+        # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
+        # starting.
+        delete_heartbeat(storage, base, undone.requested)
+    return done
+
+
+def _has_completed_file(instant: Instant) -> bool:
+    """Whether the instant is completed, or was until a restore that is under way."""
+    named = parse_instant_name(instant.file_name)
+    return named is not None and named.is_completed
+
+
+def _made_pending(timeline: Timeline, undone: Instant) -> Instant:
+    """A completed commit made pending; its pending files may bear another action's name (clustering)."""
+    action = next(
+        (
+            alias
+            for alias, name in COMPLETED_ACTION.items()
+            if name == undone.action
+            and timeline.storage.exists(f"{timeline.path}/{undone.requested}.{alias}.requested")
+        ),
+        undone.action,
+    )
+    pending = replace(undone, action=action, state=State.INFLIGHT, completed=None)
+    if _has_completed_file(undone):
+        revert_completed(timeline, pending, encode_requested_replace() if action == "replacecommit" else b"")
+    return pending
+
+
+def _correct(
+    snapshot: Snapshot, undone: str, files: Iterable[tuple[str, str]], rollback: str, clock: InstantClock
+) -> None:
+    """Write the correction anew if a rollback that died has written it."""
+    remove_metadata_of(snapshot, rollback)
+    own = replace_metadata_timeline(undone_snapshot(snapshot, {undone}))
+    correct(own, by_partition(files), rollback, clock)
+
+
+def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
+    """The same table with its metadata table as it is now."""
+    old = snapshot.metadata
+    fresh = MetadataStore(
+        old.storage, old.base_path, snapshot.timeline, old.timeline.reload(), old.partitions, old.cache
+    )
+    return replace(snapshot, metadata=fresh, _view=None)
+
+
+def by_partition(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """File names by partition."""
+    found: dict[str, list[str]] = {}
+    for partition, name in sorted(files):
+        found.setdefault(partition, []).append(name)
+    return found
+
+
+def committed_files(timeline: Timeline, instant: Instant) -> set[tuple[str, str]]:
+    """(partition, file name) of all files that a completed commit has written; none for a pending one."""
+    if not _has_completed_file(instant):
+        return set()
+    stats = timeline.commit_metadata(instant).write_stats
+    return {(partition, stat.file_name) for partition, written in stats.items() for stat in written if stat.path}
+
+
+def planned_files(plan: RollbackPlan) -> set[tuple[str, str]]:
+    """(partition, file name) of all files that a rollback sets out to delete."""
+    return {(request.partition_path, path.rpartition("/")[2]) for request in plan.requests for path in request.files}
 
 
 def _requests(base: str, instant: str, files: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
@@ -146,11 +294,13 @@ def _requests(base: str, instant: str, files: Iterable[tuple[str, str]]) -> Iter
         )
 
 
-def marked_files(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:
+def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, str]]:
     """(partition, file name) of all files that a write may have made, from markers of both kinds.
 
-    Without any marker folder (a crash before the first, or a writer without markers) partitions are listed.
+    Without any marker folder (a crash before the first, or a writer without markers) partitions are listed, unless the
+    write is completed: then its commit says what is left of it.
     """
+    instant = undone if isinstance(undone, str) else undone.requested
     storage, root = snapshot.storage, temp_path(snapshot.base_path, instant)
     found: set[tuple[str, str]] = set()
     if storage.exists(root):
@@ -163,6 +313,8 @@ def marked_files(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:
                     if (marker := parse_marker_name(name)) is not None:
                         found.add((partition, marker[0]))
         return sorted(found)
+    if not isinstance(undone, str) and (undone.is_completed or _has_completed_file(undone)):
+        return []
     for partition in snapshot.listing():
         for entry in storage.list(join_path(snapshot.base_path, partition)):
             if (parsed := parse_base_file_name(entry.name)) is not None and parsed.instant == instant:
@@ -183,12 +335,14 @@ def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
 
     Readers leave its blocks out all the while, since the data instant is still pending.
     """
-    storage, root = snapshot.storage, metadata_path(snapshot.base_path)
-    timeline = snapshot.metadata.timeline
-    own = [entry.name for entry in storage.list(timeline.path) if entry.name.startswith((f"{instant}.", f"{instant}_"))]
+    storage, root, store = snapshot.storage, metadata_path(snapshot.base_path), snapshot.metadata
+    timeline = store.timeline
+    named = ((entry.name, parse_instant_name(entry.name)) for entry in storage.list(timeline.path))
+    own = [(name, found) for name, found in named if found is not None and found.requested == instant]
     if not own:
         return
-    if any(name.startswith(f"{instant}_") and not name.endswith(".deltacommit") for name in own):
+    completed = [(name, found.action) for name, found in own if found.is_completed]
+    if any(action != "deltacommit" for _, action in completed):
         raise CommitConflictError(
             f"{root}: instant {instant} is no delta commit there and cannot be undone; run Hudi's rollback",
             ours=None,
@@ -196,14 +350,12 @@ def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
             file_groups=frozenset(),
             retryable=False,
         )
-    for name in sorted(own, key=lambda name: not name.startswith(f"{instant}_")):
-        if name.startswith(f"{instant}_"):
-            storage.delete(f"{timeline.path}/{name}")
+    for name, _ in completed:
+        storage.delete(f"{timeline.path}/{name}")
     for folder in storage.list(root):
         if not folder.is_dir or folder.name == ".hoodie":
             continue
         for entry in storage.list(f"{root}/{folder.name}"):
-            log = parse_log_file_name(entry.name)
-            if log is not None and log.instant == instant:
+            if store.wrote(instant, f"{root}/{folder.name}/{entry.name}", entry.size):
                 storage.delete(f"{root}/{folder.name}/{entry.name}")
     remove_pending(timeline, Instant(instant, "deltacommit", State.INFLIGHT, None, ""))

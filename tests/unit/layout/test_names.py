@@ -64,3 +64,13 @@ def test_join_path() -> None:
     assert join_path("", "a") == "a"
     assert join_path("a", "", "b") == "a/b"
     assert join_path() == ""
+
+
+@pytest.mark.parametrize("tail", ["\n", "\r\n", " "])
+def test_names_end_where_they_end(tail: str) -> None:
+    assert parse_base_file_name("a-0_0-1-2_20250101000000000.parquet" + tail) is None
+    assert parse_log_file_name(".a-0_20250101000000000.log.1_0-1-2" + tail) is None
+
+
+def test_a_version_that_no_file_name_holds_is_none() -> None:
+    assert parse_log_file_name(".a_1.log." + "9" * 5000) is None

@@ -1,0 +1,314 @@
+"""Deleting files of old commits (``CleanPlanActionExecutor``, ``CleanActionExecutor``).
+
+The plan is written first, under the table lock. Then its files are deleted without it, the metadata table learns of it
+under the clean's own instant, and the clean completes. A clean that died is finished by the next one, Hudi's too: every
+step may be done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import Any
+
+from lakedex.arrow_frames import run_threads
+from lakedex.errors import CommitConflictError, CorruptFileError
+from lakedex.index.tombstones import tombstones
+from lakedex.io.heartbeat import Heartbeat, delete_heartbeat
+from lakedex.layout.names import PARTITION_METAFILE, join_path
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
+from lakedex.services.clean_plan import CleanRule, PlannedClean, clean_rule, last_clean, plan_clean
+from lakedex.services.correction import write_metadata
+from lakedex.services.locking import require_exclusive_create, table_lock
+from lakedex.services.rollback import Patience, remove_metadata_of, replace_metadata_timeline
+from lakedex.services.tidying import tidy
+from lakedex.timeline.instant import Instant, InstantClock, State
+from lakedex.timeline.service_metadata import CleanMetadata, CleanPlan, encode_clean_metadata, encode_clean_plan
+from lakedex.timeline.table_support import require_writable
+from lakedex.timeline.timeline import WRITE_ACTIONS
+from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
+from lakedex.types import size_text
+
+__all__ = ["CleanResult", "CleanedPartition", "clean", "clean_after_write", "finish_cleans", "require_no_clean"]
+
+_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedPartition:
+    """What a clean takes from one partition: files, their bytes, and whether the partition is gone with them."""
+
+    files: tuple[str, ...]
+    bytes: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CleanResult:
+    """What a clean did, or would do.
+
+    Attributes:
+        instant: the clean; None when there was nothing to delete, and for a dry run.
+        dry_run: nothing was deleted.
+        policy: Hudi's name of the policy.
+        kept: the policy in words.
+        earliest_retained: the earliest commit whose files were kept; None where versions were counted.
+        partitions: what was taken, by partition path.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    instant: str | None = None
+    dry_run: bool = False
+    policy: str
+    kept: str
+    earliest_retained: str | None = None
+    partitions: Mapping[str, CleanedPartition] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """How many files were deleted."""
+        return sum(len(part.files) for part in self.partitions.values())
+
+    @property
+    def bytes_freed(self) -> int:
+        """Their size."""
+        return sum(part.bytes for part in self.partitions.values())
+
+    def __str__(self) -> str:
+        what = "would delete" if self.dry_run else "deleted"
+        since = f", earliest commit retained {self.earliest_retained}" if self.earliest_retained else ""
+        lines = [
+            f"clean {self.instant or ('(dry run)' if self.dry_run else '(nothing to delete)')}: {what} {self.files:,} "
+            f"files, {size_text(self.bytes_freed)}; {self.kept}{since}; {self.seconds:.2f} s"
+        ]
+        shown = sorted(self.partitions.items(), key=lambda item: -item[1].bytes)
+        for path, part in shown[:10]:
+            gone = ", and the partition" if part.gone else ""
+            lines.append(f"  {path or '(the table)'}: {len(part.files):,} files, {size_text(part.bytes)}{gone}")
+        if len(shown) > 10:
+            lines.append(f"  … {len(shown) - 10:,} more partitions")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return {**asdict(self), "files": self.files, "bytes_freed": self.bytes_freed}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def clean(
+    handle: TableHandle,
+    options: WriteOptions,
+    *,
+    dry_run: bool = False,
+    commits: int | None = None,
+    hours: int | None = None,
+    versions: int | None = None,
+) -> CleanResult:
+    """Delete files of old commits; see :meth:`lakedex.Table.clean`."""
+    started = time.perf_counter()
+    rule = clean_rule(options, commits, hours, versions)
+    if dry_run:
+        snapshot = handle.snapshot()
+        require_writable(snapshot.config)
+        planned = plan_clean(snapshot, rule, _now(), only_changed=False)
+        return _result(rule, planned, None, None, started, dry_run=True)
+    require_exclusive_create(handle)
+    notes = finish_cleans(handle, options)
+    return _clean(handle, options, rule, started, notes, only_changed=False)
+
+
+def clean_after_write(handle: TableHandle, options: WriteOptions) -> list[str]:
+    """Clean after a commit where the options say so (``hoodie.clean.automatic``); what was done, for people."""
+    if not options.clean_after_write:
+        return []
+    started, rule = time.perf_counter(), clean_rule(options)
+    snapshot = handle.snapshot()
+    notes = finish_cleans(handle, options, snapshot)
+    if notes:
+        snapshot = handle.snapshot()
+    if not _is_due(snapshot, options.clean_every) or snapshot.timeline.pending({"clean"}):
+        return notes
+    # Without the lock at first: most of the time there is nothing to do.
+    if plan_clean(snapshot, rule, _now(), only_changed=True) is None:
+        return notes
+    done = _clean(handle, options, rule, started, [], only_changed=True)
+    return [*notes, f"cleaned {done.files:,} old files, {size_text(done.bytes_freed)}"] if done.instant else notes
+
+
+def _is_due(snapshot: Snapshot, every: int) -> bool:
+    """Whether there were enough commits since the last clean (``hoodie.clean.trigger.max.commits``)."""
+    last = last_clean(snapshot.timeline) if every > 1 else None
+    since = "" if last is None else last.last_completed
+    return sum(instant.requested > since for instant in snapshot.timeline.completed(WRITE_ACTIONS)) >= every
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _clean(
+    handle: TableHandle,
+    options: WriteOptions,
+    rule: CleanRule,
+    started: float,
+    notes: list[str],
+    *,
+    only_changed: bool,
+) -> CleanResult:
+    beat: Heartbeat | None = None
+    try:
+        with table_lock(handle, options) as lock:
+            tidied = tidy(handle, options, lock)
+            require_no_clean(tidied.snapshot)
+            planned = plan_clean(tidied.snapshot, rule, _now(), only_changed=only_changed)
+            if planned is None:
+                return _result(rule, None, None, None, started, notes=notes)
+            timeline = tidied.snapshot.timeline
+            when = tidied.clock.next(max(timeline.last_time, tidied.snapshot.metadata.timeline.last_time))
+            # It tells others that this clean is being done; when it stops they finish it.
+            beat = Heartbeat(handle.storage, handle.base_path, when, int(options.heartbeat_interval * 1000))
+            beat.start()
+            lock.check()
+            instant = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
+        done = _carry_out(handle, options, instant, planned.plan)
+    finally:
+        if beat is not None:
+            beat.stop()
+    return _result(rule, planned, when, done, started, notes=notes)
+
+
+def finish_cleans(handle: TableHandle, options: WriteOptions, snapshot: Snapshot | None = None) -> list[str]:
+    """Finish cleans whose process died; what was done, for people. Call without the table lock."""
+    snapshot = handle.snapshot() if snapshot is None else snapshot
+    notes = []
+    for instant in snapshot.timeline.pending({"clean"}):
+        if not Patience.of(options).has_run_out(snapshot, instant):
+            continue
+        require_writable(snapshot.config)
+        try:
+            plan = snapshot.timeline.clean_plan(instant.requested)
+        except FileNotFoundError:
+            continue  # Somebody else finished it.
+        except CorruptFileError:
+            if snapshot.storage.size(f"{snapshot.timeline.path}/{instant.requested}.clean.requested"):
+                raise
+            remove_pending(snapshot.timeline, instant)  # Java died while it wrote the plan.
+            continue
+        _carry_out(handle, options, instant, plan)
+        delete_heartbeat(handle.storage, handle.base_path, instant.requested)
+        notes.append(f"finished the clean {instant.requested}, whose process died")
+    return notes
+
+
+def require_no_clean(snapshot: Snapshot) -> None:
+    """Refuse while a clean is under way: it may be deleting what the caller relies on.
+
+    Raises:
+        CommitConflictError: names the clean.
+    """
+    pending = snapshot.timeline.pending({"clean"})
+    if pending:
+        raise CommitConflictError(
+            f"{snapshot.base_path}: the clean {pending[0].requested} is under way; nothing was changed, try again once "
+            "it is done",
+            ours=None,
+            theirs=pending[0].requested,
+            file_groups=frozenset(),
+            retryable=True,
+        )
+
+
+def _carry_out(handle: TableHandle, options: WriteOptions, instant: Instant, plan: CleanPlan) -> CleanMetadata | None:
+    """Do what a plan says, whether or not somebody did a part of it before; None if somebody completed it."""
+    started = time.time()
+    snapshot = handle.snapshot()
+    if instant.state is State.REQUESTED:
+        instant = create_inflight(snapshot.timeline, instant)
+    names = {path: tuple(name.rpartition("/")[2] for name in files) for path, files in plan.files.items()}
+    paths = [f"{handle.base_path}/{join_path(path, name)}" for path, files in names.items() for name in files]
+    run_threads(handle.storage.delete, paths, _THREADS)
+    with table_lock(handle, options) as lock:
+        now = handle.snapshot()
+        if now.timeline.state_of(instant.requested, "clean") is not State.INFLIGHT:
+            return None
+        gone = _emptied(now, plan)
+        done = CleanMetadata(
+            started=instant.requested,
+            millis=int((time.time() - started) * 1000),
+            policy=plan.policy,
+            files=names,
+            gone=gone,
+            earliest=plan.earliest[0] if plan.earliest is not None else "",
+            last_completed=plan.last_completed,
+            extra=plan.extra,
+        )
+        lock.check()
+        _finish(now, instant, done)
+    return done
+
+
+def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
+    """Partitions of the plan that hold nothing but their metafile, and to which nobody may be writing."""
+    if now.timeline.pending(WRITE_ACTIONS):
+        return frozenset()
+    gone = set()
+    for path in plan.gone:
+        entries = now.storage.list(f"{now.base_path}/{path}") if path in plan.files and path else None
+        if entries is not None and all(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
+            gone.add(path)
+    return frozenset(gone)
+
+
+def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
+    remove_metadata_of(now, instant.requested)  # Of a clean that died after it wrote it.
+    now = replace_metadata_timeline(now)
+    clock = InstantClock(now.config.timezone)
+    updates = tombstones(now, done.files, done.gone, instant.requested)
+    write_metadata(now, instant.requested, updates, clock)
+    for path in done.gone:
+        now.storage.delete_tree(f"{now.base_path}/{path}")
+    floor = max(now.timeline.last_time, now.metadata.timeline.last_time)
+    complete(now.timeline, instant, clock.next(floor), encode_clean_metadata(done))
+
+
+def _result(
+    rule: CleanRule,
+    planned: PlannedClean | None,
+    instant: str | None,
+    done: CleanMetadata | None,
+    started: float,
+    *,
+    dry_run: bool = False,
+    notes: Sequence[str] = (),
+) -> CleanResult:
+    plan = None if planned is None else planned.plan
+    gone = set() if plan is None else set(plan.gone if done is None else done.gone)
+    return CleanResult(
+        instant=instant,
+        dry_run=dry_run,
+        policy=rule.policy,
+        kept=str(rule),
+        earliest_retained=plan.earliest[0] if plan is not None and plan.earliest is not None else None,
+        partitions={
+            path: CleanedPartition(
+                files=tuple(base.name for base in files), bytes=sum(base.size for base in files), gone=path in gone
+            )
+            for path, files in sorted(planned.files.items())
+        }
+        if planned is not None
+        else {},
+        seconds=time.perf_counter() - started,
+        notes=tuple(notes),
+    )

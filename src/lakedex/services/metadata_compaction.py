@@ -1,0 +1,293 @@
+"""Compaction of the metadata table: the log files of its file groups are merged into new base HFiles.
+
+As in ``HoodieBackedTableMetadataWriter.compactIfNecessary`` and ``ScheduleCompactionActionExecutor``: a plan names the
+log files that were complete before the compaction's instant, and that instant lies before every data commit whose
+metadata is complete and which is itself still pending. A base file therefore never holds anything uncommitted, which
+readers rely on: they trust base files whole.
+
+All of it happens under the table's lock, as every write to the metadata table does. A compaction whose writer died is
+pending; readers go on with the old slices, and the next writer, of lakedex or Hudi, carries out its plan. A plan that
+cannot be carried out (unreadable, or its files are gone) is taken away and made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakedex.arrow_frames import run_threads
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.io.locks import Lock
+from lakedex.layout.names import parse_base_file_name, parse_log_file_name
+from lakedex.metadata.compaction import Compacted, GroupCompaction, compact_group
+from lakedex.metadata.delta_commit import metadata_commit
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.store import MetadataFileGroup, metadata_path
+from lakedex.options import WriteOptions
+from lakedex.timeline.commit_metadata import WriteStat, encode_commit_metadata
+from lakedex.timeline.compaction_plan import CompactionOperation, decode_compaction_plan, encode_compaction_plan
+from lakedex.timeline.instant import Instant, InstantClock, State, plus_millis
+from lakedex.timeline.timeline import Timeline
+from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
+
+__all__ = ["CompactionDone", "compact", "compaction_due", "delta_commits_since", "last_compaction", "plan_compaction"]
+
+ENGINE_BYTES = 64 * 1024 * 1024
+"""More than so much to merge goes to the engine's tasks; less is done by threads of this process."""
+
+_MIB = 1024 * 1024
+_NEW_BASE_FILE_MIB = 120
+"""What Hudi's plan expects of a base file that is not there yet (``hoodie.parquet.max.file.size``)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactionDone:
+    """Compactions that were carried out.
+
+    Attributes:
+        instants: those that completed, oldest first.
+        found: those among them that an earlier writer had begun.
+        file_groups: base files written.
+        log_files: log files that went into them.
+        records: records in the new base files.
+        merged: keys of which several versions met.
+        size: bytes of the new base files.
+    """
+
+    instants: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    file_groups: int = 0
+    log_files: int = 0
+    records: int = 0
+    merged: int = 0
+    size: int = 0
+
+
+def last_compaction(timeline: Timeline) -> Instant | None:
+    """The last completed compaction of a metadata timeline: a plain commit, where all writes are delta commits."""
+    return next(reversed(timeline.completed({"commit", "replacecommit"})), None)
+
+
+def delta_commits_since(timeline: Timeline) -> list[Instant]:
+    """Completed delta commits that no compaction holds (``CompactionUtils.getDeltaCommitsSinceLatestCompaction``)."""
+    last = last_compaction(timeline)
+    deltas = timeline.completed({"deltacommit"})
+    if last is None:
+        return list(deltas)
+    by_completion = timeline.layout >= 2
+    return [i for i in deltas if ((i.completed if by_completion else None) or i.requested) > last.requested]
+
+
+def compaction_due(now: Snapshot, options: WriteOptions) -> bool:
+    """Whether there are ``hoodie.metadata.compact.max.delta.commits``, or a compaction that somebody left pending."""
+    if not now.uses_metadata:
+        return False
+    timeline = now.metadata.timeline
+    if timeline.pending({"compaction"}):
+        return True
+    return len(delta_commits_since(timeline)) >= options.metadata_compact_commits
+
+
+def compact(handle: TableHandle, now: Snapshot, clock: InstantClock, lock: Lock, *, anew: bool) -> CompactionDone:
+    """Carry out pending compactions, and with ``anew`` one of all log files. Call under the table lock.
+
+    Raises:
+        CorruptFileError: a file of the metadata table is damaged; nothing was completed then.
+        UnsupportedFeatureError: a log compaction is pending, which only Hudi can finish.
+    """
+    done = CompactionDone()
+    timeline = now.metadata.timeline
+    if pending := timeline.pending({"logcompaction"}):
+        raise UnsupportedFeatureError(
+            f"{metadata_path(now.base_path)}: the log compaction {pending[0].requested} is pending; lakedex does not "
+            "run those. Finish it by a write with Hudi (hoodie.metadata.log.compaction.enable)",
+            feature="pending log compaction",
+        )
+    for instant in timeline.pending({"compaction"}):
+        operations = _planned(now, instant)
+        if operations is None:
+            _remove_files_of(now, instant.requested, keep=())
+            remove_pending(timeline, instant)
+            anew = True
+            continue
+        _carry_out(handle, now, instant, operations, clock, lock, done)
+        done.found.append(instant.requested)
+    if anew:
+        now = handle.snapshot()
+        requested = _next_instant(now, clock)
+        operations = () if requested is None else plan_compaction(now, requested)
+        if requested is not None and operations:
+            body = encode_compaction_plan(operations)
+            instant = create_requested(now.metadata.timeline, requested, "compaction", body)
+            _carry_out(handle, now, instant, operations, clock, lock, done)
+    return done
+
+
+def _next_instant(now: Snapshot, clock: InstantClock) -> str | None:
+    """The instant of a new compaction; None where there can be none yet."""
+    timeline = now.metadata.timeline
+    if timeline.layout < 2:
+        return _next_instant_of_layout_1(now)
+    half_done = [i.requested for i in now.timeline.pending() if timeline.is_completed(i.requested)]
+    if not half_done:
+        return clock.next(max(now.timeline.last_time, timeline.last_time))
+    requested = plus_millis(min(half_done), -1)
+    last = last_compaction(timeline)
+    taken = timeline.contains(requested) or now.timeline.contains(requested)
+    taken = taken or (last is not None and requested <= last.requested)
+    return None if taken else requested
+
+
+def _next_instant_of_layout_1(now: Snapshot) -> str | None:
+    """``HoodieBackedTableMetadataWriterTableVersionSix``: a suffix to the last delta commit, nothing before it pending.
+
+    Log blocks of layout 1 say in their header which commit wrote them, so a plan cannot leave single ones out.
+    """
+    timeline = now.metadata.timeline
+    deltas = timeline.completed({"deltacommit"})
+    if not deltas or any(i.requested <= deltas[-1].requested for i in now.timeline.pending()):
+        return None
+    requested = f"{deltas[-1].requested}001"
+    return None if timeline.contains(requested) else requested
+
+
+def plan_compaction(now: Snapshot, requested: str) -> tuple[CompactionOperation, ...]:
+    """What a compaction of an instant merges: file groups with log files that were complete before it."""
+    store = now.metadata
+    operations = []
+    for folder in store.folders():
+        for group in store.file_groups(folder):
+            logs = [log for log in group.logs if _complete_before(store.timeline, log[0], requested)]
+            if logs:
+                operations.append(_operation(folder, group, logs))
+    return tuple(operations)
+
+
+def _complete_before(timeline: Timeline, path: str, requested: str) -> bool:
+    log = parse_log_file_name(path.rsplit("/", 1)[1])
+    if log is None or timeline.layout < 2:
+        return log is not None
+    completed = timeline.completion_time(log.instant)
+    return completed < requested if completed is not None else log.instant < requested
+
+
+def _operation(folder: str, group: MetadataFileGroup, logs: Sequence[tuple[str, int]]) -> CompactionOperation:
+    base_size = 0 if group.base is None else group.base[1]
+    log_size = sum(size for _, size in logs)
+    read, written = (base_size + log_size) // _MIB, base_size // _MIB if base_size else _NEW_BASE_FILE_MIB
+    base = None if group.base is None else group.base[0].rsplit("/", 1)[1]
+    parsed = parse_base_file_name(base or "")
+    first = parse_log_file_name(logs[0][0].rsplit("/", 1)[1])
+    return CompactionOperation(
+        partition=folder,
+        file_id=group.file_id,
+        base_instant=parsed.instant if parsed is not None else first.instant if first is not None else "",
+        base=base,
+        logs=tuple(path.rsplit("/", 1)[1] for path, _ in logs),
+        metrics={
+            "TOTAL_LOG_FILES": float(len(logs)),
+            "TOTAL_LOG_FILES_SIZE": float(log_size),
+            "TOTAL_IO_READ_MB": float(read),
+            "TOTAL_IO_WRITE_MB": float(written),
+            "TOTAL_IO_MB": float(read + written),
+        },
+    )
+
+
+def _planned(now: Snapshot, instant: Instant) -> tuple[CompactionOperation, ...] | None:
+    """The plan of a pending compaction; None where it cannot be carried out."""
+    timeline = now.metadata.timeline
+    name = f"{instant.requested}.compaction.requested"
+    try:
+        operations = decode_compaction_plan(timeline.read(name), f"{timeline.path}/{name}")
+    except (CorruptFileError, FileNotFoundError):
+        return None
+    try:
+        _tasks(now, instant.requested, operations)
+    except FileNotFoundError:
+        return None
+    return operations
+
+
+def _tasks(now: Snapshot, requested: str, operations: Sequence[CompactionOperation]) -> list[GroupCompaction]:
+    """The operations as tasks.
+
+    Raises:
+        FileNotFoundError: a file of the plan is gone.
+    """
+    root = metadata_path(now.base_path)
+    sizes: dict[str, dict[str, int]] = {}
+    tasks = []
+    for operation in operations:
+        folder = f"{root}/{operation.partition}"
+        if folder not in sizes:
+            sizes[folder] = {entry.name: entry.size for entry in now.storage.list(folder)}
+        known = sizes[folder]
+        missing = [name for name in (*operation.logs, *filter(None, [operation.base])) if name not in known]
+        if missing:
+            raise FileNotFoundError(f"{folder}/{missing[0]}")
+        base = None if operation.base is None else (f"{folder}/{operation.base}", known[operation.base])
+        logs = tuple((f"{folder}/{name}", known[name]) for name in operation.logs)
+        group = MetadataFileGroup(operation.file_id, base, logs)
+        tasks.append(GroupCompaction(now.metadata, folder, group, requested))
+    return tasks
+
+
+def _carry_out(
+    handle: TableHandle,
+    now: Snapshot,
+    instant: Instant,
+    operations: tuple[CompactionOperation, ...],
+    clock: InstantClock,
+    lock: Lock,
+    done: CompactionDone,
+) -> None:
+    timeline = now.metadata.timeline
+    requested = instant.requested
+    tasks = _tasks(now, requested, operations)
+    if instant.state is State.REQUESTED:
+        instant = create_inflight(timeline, instant)
+    else:
+        _remove_files_of(now, requested, keep=())
+    total = sum(size for task in tasks for _, size in (*task.group.logs, *filter(None, [task.group.base])))
+    if total > ENGINE_BYTES:
+        results = handle.engine.run(compact_group, tasks, f"compaction of the metadata table ({requested})")
+    else:
+        results = run_threads(compact_group, tasks, handle.engine.parallelism)
+    # Attempts of tasks that an engine repeated may have written the same file under another name.
+    _remove_files_of(now, requested, keep={result.name for result in results})
+    lock.check()
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    for operation, result in zip(operations, results, strict=True):
+        stats[operation.partition] = (*stats.get(operation.partition, ()), _write_stat(operation, result))
+    body = encode_commit_metadata(replace(metadata_commit(stats, "COMPACT"), compacted=True))
+    complete(timeline, instant, clock.next(max(now.timeline.last_time, timeline.last_time, requested)), body)
+    done.instants.append(requested)
+    done.file_groups += len(results)
+    done.log_files += sum(len(operation.logs) for operation in operations)
+    done.records += sum(result.records for result in results)
+    done.merged += sum(result.merged for result in results)
+    done.size += sum(result.size for result in results)
+
+
+def _write_stat(operation: CompactionOperation, result: Compacted) -> WriteStat:
+    return WriteStat(
+        file_id=operation.file_id,
+        path=f"{operation.partition}/{result.name}",
+        partition_path=operation.partition,
+        file_size=result.size,
+        prev_commit=operation.base_instant,
+        num_writes=result.records,
+        num_updates=result.merged,
+    )
+
+
+def _remove_files_of(now: Snapshot, requested: str, keep: Collection[str]) -> None:
+    """Base files of a compaction that is not completed, except ``keep``."""
+    root = metadata_path(now.base_path)
+    for folder in now.metadata.folders():
+        for entry in now.storage.list(f"{root}/{folder}"):
+            base = parse_base_file_name(entry.name)
+            if base is not None and base.instant == requested and entry.name not in keep:
+                now.storage.delete(f"{root}/{folder}/{entry.name}")

@@ -1,0 +1,194 @@
+"""Compaction and cleaning of the metadata table, and archival: when they are due, and on request.
+
+What is due shows on the timelines, which a look without the lock tells. Only if something is due the lock is taken and
+the table looked at again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
+from lakedex.services.archival import archive_data, archive_metadata, data_to_archive, metadata_to_archive
+from lakedex.services.locking import require_exclusive_create, table_lock
+from lakedex.services.metadata_cleaning import clean_metadata, cleaning_due
+from lakedex.services.metadata_compaction import CompactionDone, compact, compaction_due
+from lakedex.timeline.instant import Instant, InstantClock
+from lakedex.timeline.table_support import require_writable
+from lakedex.types import size_text
+
+__all__ = [
+    "ArchivalResult",
+    "CompactionResult",
+    "archive_if_due",
+    "archive_table",
+    "clean_metadata_if_due",
+    "compact_metadata",
+    "compact_metadata_if_due",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """What ``Table.compact`` did.
+
+    Attributes:
+        instants: compactions of the metadata table that were completed; none where there was nothing to merge.
+        found: those among them that a writer had begun that died.
+        file_groups: base files written.
+        log_files: log files that were merged into them.
+        records: records that the base files hold.
+        bytes_written: their size.
+        seconds: the whole call.
+    """
+
+    instants: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    file_groups: int = 0
+    log_files: int = 0
+    records: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.instants:
+            return f"compact: nothing to merge, {self.seconds:.2f} s"
+        text = (
+            f"compact {', '.join(self.instants)}: {self.log_files:,} log files of the metadata table merged into "
+            f"{self.file_groups:,} base files of {self.records:,} records, {size_text(self.bytes_written)}, "
+            f"{self.seconds:.2f} s"
+        )
+        return f"{text}\n  note: finished {', '.join(self.found)} of a writer that died" if self.found else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivalResult:
+    """What ``Table.archive`` did.
+
+    Attributes:
+        instants: archived instants of the table, ascending.
+        metadata_instants: those of the metadata table.
+        seconds: the whole call.
+    """
+
+    instants: tuple[str, ...] = ()
+    metadata_instants: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.instants and not self.metadata_instants:
+            return f"archive: nothing is due, {self.seconds:.2f} s"
+        span = f" ({self.instants[0]} to {self.instants[-1]})" if self.instants else ""
+        return (
+            f"archive: {len(self.instants):,} instants{span}, and {len(self.metadata_instants):,} of the metadata "
+            f"table, {self.seconds:.2f} s"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- compaction
+
+
+def compact_metadata(handle: TableHandle, options: WriteOptions) -> CompactionResult:
+    """Merge all log files of the metadata table now.
+
+    Raises:
+        UnsupportedFeatureError: a table that lakedex does not write.
+    """
+    started = time.perf_counter()
+    done = _compact(handle, options, on_request=True)
+    return CompactionResult(
+        instants=tuple(done.instants),
+        found=tuple(done.found),
+        file_groups=done.file_groups,
+        log_files=done.log_files,
+        records=done.records,
+        bytes_written=done.size,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def compact_metadata_if_due(handle: TableHandle, options: WriteOptions) -> list[str]:
+    """Compact when ``hoodie.metadata.compact.max.delta.commits`` are there. A note where a dead one was finished."""
+    if not compaction_due(handle.snapshot(), options):
+        return []
+    done = _compact(handle, options, on_request=False)
+    return [f"finished the compaction {instant} of the metadata table, whose writer died" for instant in done.found]
+
+
+def _compact(handle: TableHandle, options: WriteOptions, *, on_request: bool) -> CompactionDone:
+    require_exclusive_create(handle)
+    with table_lock(handle, options) as lock:
+        now = handle.snapshot()
+        require_writable(now.config)
+        if not now.uses_metadata or not (on_request or compaction_due(now, options)):
+            return CompactionDone()
+        clock = InstantClock(now.config.timezone)
+        done = compact(handle, now, clock, lock, anew=False)
+        now = handle.snapshot() if done.instants else now
+        if on_request or compaction_due(now, options):
+            more = compact(handle, now, clock, lock, anew=True)
+            done = _sum(done, more)
+        return done
+
+
+def _sum(first: CompactionDone, second: CompactionDone) -> CompactionDone:
+    return CompactionDone(
+        instants=first.instants + second.instants,
+        found=first.found + second.found,
+        file_groups=first.file_groups + second.file_groups,
+        log_files=first.log_files + second.log_files,
+        records=first.records + second.records,
+        merged=first.merged + second.merged,
+        size=first.size + second.size,
+    )
+
+
+# --------------------------------------------------------------------------------------------- cleaning, archival
+
+
+def clean_metadata_if_due(handle: TableHandle, options: WriteOptions) -> list[str]:
+    """Delete slices of the metadata table that no reader needs any more."""
+    if cleaning_due(handle.snapshot(), options):
+        require_exclusive_create(handle)
+        with table_lock(handle, options) as lock:
+            now = handle.snapshot()
+            require_writable(now.config)
+            if cleaning_due(now, options):
+                clean_metadata(now, options, InstantClock(now.config.timezone), lock)
+    return []
+
+
+def archive_table(handle: TableHandle, options: WriteOptions) -> ArchivalResult:
+    """Archive what is due on both timelines now.
+
+    Raises:
+        UnsupportedFeatureError: a table that lakedex does not write.
+    """
+    started = time.perf_counter()
+    require_exclusive_create(handle)
+    with table_lock(handle, options) as lock:
+        now = handle.snapshot()
+        require_writable(now.config)
+        data = archive_data(now, options, lock)
+        metadata = archive_metadata(handle.snapshot() if data else now, options, lock)
+    return ArchivalResult(
+        instants=_times(data), metadata_instants=_times(metadata), seconds=time.perf_counter() - started
+    )
+
+
+def archive_if_due(handle: TableHandle, options: WriteOptions) -> list[str]:
+    """Archive, unless ``hoodie.archive.automatic`` is off."""
+    if options.archive and _archival_due(handle.snapshot(), options):
+        archive_table(handle, options)
+    return []
+
+
+def _archival_due(now: Snapshot, options: WriteOptions) -> bool:
+    return bool(data_to_archive(now, options) or metadata_to_archive(now, options))
+
+
+def _times(instants: list[Instant]) -> tuple[str, ...]:
+    return tuple(instant.requested for instant in instants)

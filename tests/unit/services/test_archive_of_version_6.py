@@ -1,0 +1,33 @@
+"""What the archive of timeline layout 1 is read for: the history, and batches that commits before it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakedex import Table
+from lakedex.write import batches
+from table_kit import make, rows
+
+OPTIONS = {
+    "hoodie.write.table.version": "6",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "3",
+    "hoodie.keep.max.commits": "4",
+    "hoodie.metadata.compact.max.delta.commits": "2",
+}
+
+
+def test_archived_commits_are_in_the_history_and_say_their_batches(tmp_path: Path) -> None:
+    table = make(tmp_path, options=OPTIONS)
+    done = [str(table.upsert(rows((f"k{n}", "a", n, n)), txn=("loads", n)).instant) for n in range(26)]
+    table.archive()
+    active = table.history().column("commit_time").to_pylist()
+    everything = table.history(archived=True).column("commit_time").to_pylist()
+    assert set(active) < set(everything) == set(done)
+    assert everything == sorted(everything, reverse=True)
+    operations = set(table.history(archived=True).column("operation").to_pylist())
+    assert operations == {"UPSERT"}
+    carried = list(batches._carried(Table.open(tmp_path)._snapshot()))
+    assert carried[0] == {"loads": (25, done[-1])}
+    assert carried[-1] == {"loads": (0, done[0])}
+    assert table.upsert(rows(("k1", "a", 9, 9)), txn=("loads", 25)).instant is None

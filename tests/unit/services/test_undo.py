@@ -1,0 +1,289 @@
+"""Rolling back commits, savepoints, restoring: what goes, what stays, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from faults import Faults, FaultyStorage
+from lakedex import Table
+from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.io.local import LocalStorage
+from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_rollback_plan
+from lakedex.timeline.instant import State
+from lakedex.timeline.service_metadata import RestorePlan, encode_restore_plan
+from service_kit import actions_of, commits_of, files_on_disk, known_files, with_bitmaps
+from table_checks import NEXT, START, check_table, frame, new_table, open_with, read, rows_of
+
+NO_CLEAN = {"hoodie.clean.automatic": "false", "hoodie.parquet.small.file.limit": "0"}
+ONE = {"k0": ("a", 2, 50), "z": ("c", 2, 51)}
+
+
+def started(path: Path) -> Table:
+    return with_bitmaps(new_table(path, START, options=NO_CLEAN))
+
+
+def pend(path: Path, action: str = "commit", old: bool = False, at: str = "20000101000000000") -> str:
+    """A write of another engine that has begun."""
+    for name in (f"{at}.{action}.requested", f"{at}.inflight" if action == "commit" else f"{at}.{action}.inflight"):
+        file = path / ".hoodie/timeline" / name
+        file.touch()
+        if old:
+            os.utime(file, (time.time() - 3600,) * 2)
+    return at
+
+
+def test_rollback(tmp_path: Path) -> None:
+    """Rows, files, statistics and bitmaps of the commit are gone (R49, B27)."""
+    table = started(tmp_path)
+    files = files_on_disk(tmp_path)
+    undone = str(table.upsert(frame(ONE)).instant)
+    result = table.rollback(undone)
+    assert (result.undone, result.latest, result.files_deleted) == (undone, commits_of(table)[-1], 2)
+    assert f"of {undone}: 2 files deleted" in str(result)
+    assert files_on_disk(tmp_path) == known_files(table) == files
+    assert table._snapshot().metadata.partition_paths() == ["city=a", "city=b"]
+    check_table(tmp_path, START)
+    table.upsert(frame(NEXT))
+    check_table(tmp_path, {**START, **NEXT})
+
+
+def test_rollback_of_all_commits(tmp_path: Path) -> None:
+    """Newest first, down to the empty table."""
+    table = started(tmp_path)
+    table.upsert(frame(ONE))
+    table.delete(frame({"z": ONE["z"]}).select(["id", "city"]))
+    table.insert_overwrite(frame({"x": ("a", 4, 1)}), scope="table")
+    states = [{}, START, {**START, **ONE}, {**START, "k0": ONE["k0"]}]
+    while commits := commits_of(table):
+        table.rollback(commits[-1])
+        check_table(tmp_path, states.pop())
+    assert table.schema.names == ["id", "city", "ts", "v"]
+    table.upsert(frame(NEXT))
+    check_table(tmp_path, NEXT)
+
+
+def test_schema_and_definitions_fall_back(tmp_path: Path) -> None:
+    """Java takes a file without a record of a listed column for one of nulls, so an undone column leaves its list."""
+
+    def listed() -> list[str]:
+        return source_fields(read_definitions(LocalStorage(), definitions_path(str(tmp_path))))
+
+    table = started(tmp_path)
+    before = table.schema
+    table.add_columns(pa.schema([("more", pa.int32())]))
+    table.upsert(pa.table({"id": ["k0"], "city": ["a"], "ts": [3], "v": [4], "more": pa.array([7], pa.int32())}))
+    assert "more" in listed()
+    table.rollback(commits_of(table)[-1])
+    assert "more" in listed()
+    table.rollback(commits_of(table)[-1])
+    assert table.schema == before
+    assert "more" not in listed()
+    check_table(tmp_path, START)
+
+
+@pytest.mark.parametrize("kind", ["column_stats", "bloom_filters"])
+def test_files_that_an_index_build_did_not_see(tmp_path: Path, kind: str) -> None:
+    """A file that becomes the newest again has entries of an index that was built meanwhile (B27)."""
+    table = started(tmp_path)
+    undone = str(table.upsert(frame(ONE)).instant)
+    for name in ("partition_stats", kind) if kind == "column_stats" else (kind,):
+        table.drop_index(name, if_exists=True)
+    table.create_index(kind)
+    table.rollback(undone)
+    assert table.index_stats(kind).files_uncovered == 0
+    assert table.validate_index(kind).ok
+    check_table(tmp_path, START, index_builds=True)
+    assert table.upsert(frame(NEXT)).tagging.files_opened <= 1
+
+
+def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
+    table = started(tmp_path)
+    first = commits_of(table)[0]
+    later = table.upsert(frame(ONE)).instant
+    with pytest.raises(InvalidInputError, match=rf"1 commits came after {first} \({later}\)"):
+        table.rollback(first)
+    with pytest.raises(InvalidInputError, match=f"no commit 20010101000000000 .* last one is {later}"):
+        table.rollback("20010101000000000")
+    saved = table.savepoint()
+    with pytest.raises(InvalidInputError, match="savepoint"):
+        table.rollback(saved)
+    table.delete_savepoint(saved)
+    table.upsert(frame({"k0": ("a", 8, 1)}))
+    clean = table.clean(versions=1).instant
+    with pytest.raises(InvalidInputError, match="is no commit"):
+        table.rollback(str(clean))
+    with pytest.raises(InvalidInputError, match="the cleaner took") as caught:
+        table.rollback(commits_of(table)[-1])
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    check_table(tmp_path, {**START, **ONE, "k0": ("a", 8, 1)})
+
+
+def test_pending_writes(tmp_path: Path) -> None:
+    """A living one stands in the way; a dead one can be rolled back by its name (B30)."""
+    table = started(tmp_path)
+    alive = pend(tmp_path)
+    for refused in (lambda: table.rollback(commits_of(table)[-1]), lambda: table.rollback(alive)):
+        with pytest.raises(CommitConflictError):
+            refused()
+    saved = table.savepoint()
+    with pytest.raises(CommitConflictError, match="under way"):
+        table.restore(saved)
+    pend(tmp_path, old=True)
+    assert table.rollback(alive).undone == alive
+    check_table(tmp_path, START)
+
+
+def test_a_write_that_read_what_is_undone_fails(tmp_path: Path) -> None:
+    """Hudi's own rollback takes no notice of a pending write, which must not bring undone rows back."""
+    table = started(tmp_path)
+    undone = str(table.upsert(frame(ONE)).instant)
+    timeline = tmp_path / ".hoodie/timeline"
+
+    def undo() -> None:
+        next(timeline.glob(f"{undone}_*")).unlink()
+        (timeline / f"{undone}.inflight").unlink()
+        (timeline / f"{undone}.commit.requested").unlink()
+
+    with pytest.raises(CommitConflictError, match="was rolled back"):
+        at_commit(tmp_path, undo).upsert(frame(NEXT), options={"hoodie.write.num.retries.on.conflict.failures": "0"})
+
+
+def at_commit(path: Path, hook: Callable[[], None]) -> Table:
+    return open_with(path, FaultyStorage(Faults(1, "after", only=("close_output", ".parquet"), hook=hook)))
+
+
+def test_a_rollback_of_hudis_that_died_at_its_end(tmp_path: Path) -> None:
+    """It removes the instant before it completes: what is left to do is in the plan."""
+    table = started(tmp_path)
+    undone, rollback = "20200101000000000", "20200101000001000"
+    stray = tmp_path / "city=a" / f"{'0' * 8}-0_0-0-0_{undone}.parquet"
+    stray.touch()
+    request = RollbackRequest(partition_path="city=a", file_id="", files=(f"file:{stray}",))
+    plan = encode_rollback_plan(RollbackPlan(instant=undone, action="commit", requests=(request,)))
+    for name, body in ((f"{rollback}.rollback.requested", plan), (f"{rollback}.rollback.inflight", b"")):
+        (tmp_path / ".hoodie/timeline" / name).write_bytes(body)
+        os.utime(tmp_path / ".hoodie/timeline" / name, (time.time() - 3600,) * 2)
+    table.upsert(frame(NEXT))
+    assert not stray.exists()
+    assert [instant.state for instant in actions_of(table, "rollback")] == [State.COMPLETED]
+    check_table(tmp_path, {**START, **NEXT})
+
+
+# ------------------------------------------------------------------------------------------------------- savepoints
+def test_savepoints(tmp_path: Path) -> None:
+    table = started(tmp_path)
+    with pytest.raises(InvalidInputError, match="no savepoint"):
+        table.delete_savepoint("1")
+    first = table.savepoint(comment="good", user="me")
+    table.upsert(frame(ONE))
+    second = table.savepoint()
+    found = table.savepoints().to_pylist()
+    assert [(row["instant"], row["files"], row["partitions"]) for row in found] == [(first, 2, 2), (second, 3, 3)]
+    assert (found[0]["user"], found[0]["comment"]) == ("me", "good")
+    assert found[1]["user"]
+    for instant, why in ((first, "savepoint already"), ("20010101000000000", "no commit")):
+        with pytest.raises(InvalidInputError, match=why):
+            table.savepoint(instant)
+    table.delete_savepoint(first)
+    assert table.savepoints()["instant"].to_pylist() == [second]
+    assert read(tmp_path) == {**START, **ONE}
+
+
+def test_no_savepoint_of_what_was_cleaned(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no commit yet"):
+        new_table(tmp_path / "empty", {}).savepoint()
+    table = started(tmp_path / "t")
+    for number in range(3):
+        table.upsert(frame({"k0": ("a", 5 + number, number)}))
+    first, second, *_ = commits_of(table)
+    table.clean(commits=2)
+    for instant in (first, second):
+        with pytest.raises(InvalidInputError, match="may have been cleaned"):
+            table.savepoint(instant)
+    assert table.savepoint(commits_of(table)[2])
+
+
+# ------------------------------------------------------------------------------------------------------------ restore
+def test_restore(tmp_path: Path) -> None:
+    """Past overwrites, schema changes and cleans; every index is right (R49, B27)."""
+    table = started(tmp_path)
+    table.upsert(frame(ONE))
+    kept = read(tmp_path)
+    saved = table.savepoint()
+    table.add_columns(pa.schema([("more", pa.string())]))
+    nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
+    table.upsert(frame({"k1": ("b", 7, 70), "y": ("d", 7, 71)}), options=nulls)
+    table.insert_overwrite(frame({"x": ("a", 9, 90)}), scope="table", options=nulls)
+    table.clean(versions=1)
+    undone = commits_of(table)[2:]
+    result = table.restore(saved)
+    assert result.undone == tuple(reversed(undone))
+    assert f"to {saved}: 3 commits undone" in str(result)
+    assert commits_of(table)[-1] == saved
+    assert not actions_of(table, "rollback")
+    check_table(tmp_path, kept)
+    assert table.validate_index("column_stats").ok
+    assert table.validate_index("bloom_filters").ok
+    assert table.restore(saved).instant is None
+    table.upsert(frame(NEXT))
+    check_table(tmp_path, {**kept, **NEXT})
+    assert table.restore(saved).files_deleted == 2
+    check_table(tmp_path, kept)
+
+
+def test_what_cannot_be_restored(tmp_path: Path) -> None:
+    table = started(tmp_path)
+    with pytest.raises(InvalidInputError, match="no savepoint .*; it has none"):
+        table.restore(commits_of(table)[0])
+    saved = table.savepoint()
+    table.upsert(frame(ONE))
+    lost = next(tmp_path.glob(f"city=a/*_{saved}.parquet"))
+    lost.rename(tmp_path / "away")
+    with pytest.raises(InvalidInputError, match=f"1 files of its savepoint are gone, among them city=a/{lost.name}"):
+        table.restore(saved)
+    (tmp_path / "away").rename(lost)
+    check_table(tmp_path, {**START, **ONE})
+
+
+def test_a_restore_hides_what_it_undoes(tmp_path: Path) -> None:
+    """From its inflight file on, whoever made it; writers wait for it, or finish it when it died (B27)."""
+    table = started(tmp_path)
+    saved = table.savepoint()
+    undone = [str(table.upsert(frame({"k0": ("a", 7 + n, n)})).instant) for n in range(2)]
+    plan = encode_restore_plan(RestorePlan(savepoint=saved, instants=tuple((i, "commit") for i in reversed(undone))))
+    timeline, when = tmp_path / ".hoodie/timeline", str(int(undone[-1]) + 500)
+    (timeline / f"{when}.restore.requested").write_bytes(plan)
+    assert read(tmp_path)["k0"] == ("a", 8, 1)
+    (timeline / f"{when}.restore.inflight").touch()
+    assert read(tmp_path) == START
+    assert table.history().num_rows == 1
+    with pytest.raises(CommitConflictError, match="restore .* under way"):
+        table.upsert(frame(NEXT))
+    os.utime(timeline / f"{when}.restore.inflight", (time.time() - 3600,) * 2)
+    time.sleep(0.5)
+    table.upsert(frame(NEXT))
+    check_table(tmp_path, {**START, **NEXT})
+    assert [instant.state for instant in actions_of(table, "restore")] == [State.COMPLETED]
+
+
+def test_a_restore_of_hudis_in_the_metadata_table(tmp_path: Path) -> None:
+    table = started(tmp_path)
+    saved = table.savepoint()
+    undone = str(table.upsert(frame(ONE)).instant)
+    when = str(int(undone) + 500)
+    plan = encode_restore_plan(RestorePlan(savepoint=saved, instants=((undone, "commit"),)))
+    for folder in (".hoodie/timeline", ".hoodie/metadata/.hoodie/timeline"):
+        (tmp_path / folder / f"{when}.restore.requested").write_bytes(plan)
+        (tmp_path / folder / f"{when}.restore.inflight").touch()
+        os.utime(tmp_path / folder / f"{when}.restore.inflight", (time.time() - 3600,) * 2)
+    with pytest.raises(UnsupportedFeatureError, match="finish it with Hudi"):
+        table.upsert(frame(NEXT))
+    assert rows_of(Table.open(tmp_path).to_df()) == START
