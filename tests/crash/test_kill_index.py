@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ class Case:
     prepare: Callable[[Path], object]
     run: Callable[[Table], object]
     indexes: set[str]
+    sparse: int = 5
 
 
 def make_all(table: Table) -> None:
@@ -53,6 +55,18 @@ CASES = {
         lambda t: t.drop_index("column_stats", if_exists=True),
         {"bloom_filters"},
     ),
+    "rebuild": Case(
+        lambda path: new_table(path, START),
+        lambda t: t.rebuild_metadata(),
+        {"bloom_filters", "column_stats", "partition_stats"},
+        sparse=16,
+    ),
+    "rebuild of a lost one": Case(
+        lambda path: (new_table(path, START), shutil.rmtree(path / ".hoodie/metadata")),
+        lambda t: t.rebuild_metadata(),
+        {"bloom_filters", "column_stats", "partition_stats"},
+        sparse=16,
+    ),
 }
 
 
@@ -66,12 +80,14 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
     case, template, path = CASES[name], tmp_path / "template", tmp_path / "t"
     case.prepare(template)
     copy = partial(fresh_copy, template, path)
-    for found in deaths(copy, writes(case.run), ("after", "during"), sparse=5):
+    for found in deaths(copy, writes(case.run), ("after", "during"), sparse=case.sparse):
         assert read(found) == START
         table = Table.open(found)
-        assert_whole(table)
+        if name != "rebuild of a lost one":
+            assert_whole(table)
         table.upsert(frame(NEXT))
         check_table(found, {**START, **NEXT}, index_builds=True)
+        assert Table.open(found).validate().ok
         case.run(table)
         assert set(table.indexes().column("name").to_pylist()) == case.indexes
         assert_whole(table)

@@ -6,7 +6,7 @@ files are a few range reads; each key is hashed once and probes them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakedex.codec.bloom import BloomFilter, decode_bloom
 from lakedex.expr import equality_values
 from lakedex.expr.nodes import Predicate
-from lakedex.index.protocol import Rows, Unused, Verdict
+from lakedex.index.protocol import Rows, Verdict, not_there
 from lakedex.layout.value_text import value_text
 from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
 from lakedex.metadata.records import is_deleted
@@ -24,24 +24,48 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 from lakedex.types import RECORD_KEY
 
-__all__ = ["LOAD_BATCH", "BloomFilters", "load_filters"]
+__all__ = ["BATCH_BYTES", "BloomFilters", "iter_filters", "load_filters"]
 
-LOAD_BATCH = 64
-"""Filters decoded at once: one of 60,000 entries is 320 KiB, so a batch is about 20 MiB."""
+BATCH_BYTES = 16 << 20
+"""Blocks of the metadata table that are read, and filters that are decoded, at once (a larger filter alone). Java makes
+filters of 60,000 entries, 430 KiB, whatever a file holds: a batch is some 40 of them."""
 
 
-def load_filters(store: MetadataStore, partition: str, file_names: Sequence[str]) -> Iterator[tuple[str, BloomFilter]]:
-    """Filters of base files of one data partition, those that exist, in batches of bounded size.
+def iter_filters(store: MetadataStore, files: Sequence[tuple[str, str]]) -> Iterator[tuple[int, BloomFilter]]:
+    """Filters of base files given as (data partition, file name), as (place among ``files``, filter).
 
-    The type is taken from each record. A file that is not yielded has no usable filter and stays a candidate.
+    Keys are asked for in the order in which they lie, so a batch is some ranges of one or few shards, and a block is
+    read once (twice where a batch ends inside it). The type is taken from each record. A file that does not come has no
+    usable filter and stays a candidate.
+
+    Memory: ``BATCH_BYTES``.
     """
-    for start in range(0, len(file_names), LOAD_BATCH):
-        names = {bloom_key(partition, name): name for name in file_names[start : start + LOAD_BATCH]}
-        for key, record in store.get_many(BLOOM_FILTERS.name, list(names)).items():
+    places = {bloom_key(partition, name): place for place, (partition, name) in enumerate(files)}
+    for keys in _batches(store, places):
+        for key, record in store.get_many(BLOOM_FILTERS.name, keys).items():
             payload = record.get("BloomFilterMetadata")
             if payload is None or is_deleted(record) or not payload["bloomFilter"]:
                 continue
-            yield names[key], decode_bloom(payload["bloomFilter"], payload["type"], names[key])
+            place = places[key]
+            yield place, decode_bloom(payload["bloomFilter"], payload["type"], files[place][1])
+
+
+def load_filters(store: MetadataStore, partition: str, file_names: Sequence[str]) -> Iterator[tuple[str, BloomFilter]]:
+    """Filters of base files of one data partition by file name; see :func:`iter_filters`."""
+    for place, bloom in iter_filters(store, [(partition, name) for name in file_names]):
+        yield file_names[place], bloom
+
+
+def _batches(store: MetadataStore, keys: Iterable[str]) -> Iterator[list[str]]:
+    ordered = store.in_read_order(BLOOM_FILTERS.name, keys)
+    start = size = 0
+    for place, cost in enumerate(store.read_costs(BLOOM_FILTERS.name, ordered)):
+        if place > start and size + cost > BATCH_BYTES:
+            yield ordered[start:place]
+            start, size = place, 0
+        size += cost
+    if start < len(ordered):
+        yield ordered[start:]
 
 
 _PLAIN_KEYS = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
@@ -67,7 +91,7 @@ class BloomFilters:
         if tied is None:
             return Verdict()
         if not snapshot.metadata.has(self.name):
-            return Verdict(unused=(Unused(index=self.name, reason="no index", detail="not in the table's metadata"),))
+            return Verdict(unused=(not_there(self.name, snapshot.metadata),))
         column, keys = tied
         keep = np.ones(len(rows), bool)
         by_partition: dict[str, dict[str, int]] = {}

@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.codec.metadata_record import decode_metadata_record
 from lakedex.expr import ColumnBounds
-from lakedex.index.column_stats import ColumnStat, bound_array
+from lakedex.index.column_stats import ColumnStat
+from lakedex.index.file_bounds import bound_array
+from lakedex.metadata.cells import decode_cell, record_schema
 from lakedex.metadata.file_view import FileView, MetadataFiles
 from lakedex.metadata.partitions import column_stats_prefix
+from lakedex.metadata.records import PAYLOADS
 from lakedex.metadata.store import MetadataStore
 from lakedex.types import RECORD_KEY
 
@@ -135,11 +137,13 @@ class HeldBounds:
         # A partition's bounds are trusted by the mark of its keys' record.
         prefixes = [column_stats_prefix(name).encode() for name in {RECORD_KEY, *self.columns}]
         for layer in added:
-            schema = layer.info["schema"].decode()
+            schema = record_schema(layer)
             for _, value in layer.scan_prefixes(prefixes):
                 if not value:
                     return None
-                named.add(decode_metadata_record(value, schema)["ColumnStatsMetadata"]["fileName"])
+                named.add(
+                    decode_cell(value, schema, layer, PAYLOADS[self.partition])["ColumnStatsMetadata"]["fileName"]
+                )
         rows = self.row_map(older, newer)
         if named:
             rows[self.rows_named(newer, named)] = NOT_READ

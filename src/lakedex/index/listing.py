@@ -11,7 +11,8 @@ from lakedex.errors import CorruptFileError, IndexNotFoundError, UnsupportedFeat
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.index.bitmap.figures import BitmapIndexStats, bitmap_index_stats, coverage_text
 from lakedex.index.bitmap.held import held_index
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.index.column_stats import covered_columns
+from lakedex.index.definitions import definitions_path, read_definitions
 from lakedex.metadata.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -73,21 +74,24 @@ class IndexStats:
 def list_indexes(snapshot: Snapshot) -> pa.Table:
     """Indexes of a table: name, kind, columns, state, and whether lakedex keeps it up.
 
-    The state is ``complete`` or ``inflight``; of a bitmap index also how many files are covered, or what is damaged.
+    The state is ``complete``, ``inflight``, or ``damaged`` with the reason; of a bitmap index also how many files are
+    covered.
     """
     config = snapshot.config
     document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
     entries = document["indexDefinitions"]
+    damaged = snapshot.lost_metadata
     rows = []
     for name in sorted((config.metadata_partitions | config.metadata_partitions_inflight) - {FILES.name}):
         kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), name)
         if name in (BLOOM_FILTERS.name, "record_index"):
             columns = [RECORD_KEY]
         elif name in (COLUMN_STATS.name, PARTITION_STATS.name):
-            columns = source_fields(document)
+            columns = covered_columns(document, snapshot.schema, config.version)
         else:
             columns = list((entries.get(name) or {}).get("sourceFields") or [])
         state = "complete" if name in config.metadata_partitions else "inflight"
+        state = f"damaged: {lost}" if (lost := damaged.get(name) or damaged.get(FILES.name)) else state
         rows.append({"name": name, "using": kind, "columns": columns, "state": state, "maintained": name in SUPPORTED})
     return pa.Table.from_pylist([*rows, *_bitmap_rows(snapshot)], _INDEXES)
 
@@ -121,13 +125,19 @@ def require_index(snapshot: Snapshot, name: str) -> None:
         IndexNotFoundError: the table does not have it.
         UnsupportedFeatureError: an index whose records lakedex does not read.
     """
-    if name == FILES.name or not snapshot.metadata.has(name):
+    if name == FILES.name or name not in snapshot.metadata.partitions:
         bitmaps = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
         present = ", ".join(sorted({*snapshot.config.metadata_partitions, *bitmaps} - {FILES.name})) or "none"
         raise IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}; it has {present}", index=name)
     if name not in SUPPORTED:
         raise UnsupportedFeatureError(
             f"{snapshot.base_path}: lakedex does not read the index {name!r}", feature=f"index {name}"
+        )
+    wrong = snapshot.metadata.why_lost(FILES.name) or snapshot.metadata.why_lost(name)
+    if wrong:
+        raise IndexNotFoundError(
+            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; rebuild_metadata() makes it anew",
+            index=name,
         )
 
 
@@ -162,7 +172,8 @@ def _wanted_keys(snapshot: Snapshot, name: str) -> list[list[str]]:
     files = snapshot.base_files()
     if name == BLOOM_FILTERS.name:
         return [[bloom_key(base.partition, base.name)] for base in files]
-    columns = source_fields(read_definitions(snapshot.storage, definitions_path(snapshot.base_path)))
+    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    columns = covered_columns(document, snapshot.schema, snapshot.config.version)
     if name == COLUMN_STATS.name:
         return [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
     return [

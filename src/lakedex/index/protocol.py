@@ -16,9 +16,21 @@ import numpy.typing as npt
 from lakedex.expr import is_judged, terms_used
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.index.bitmap.selection import RowSelection
+from lakedex.metadata.partitions import FILES
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.store import MetadataStore
 
-__all__ = ["Mask", "PruningIndex", "Rows", "Unused", "Verdict", "terms_on", "unjudged"]
+__all__ = [
+    "Mask",
+    "PruningIndex",
+    "Rows",
+    "Unused",
+    "Verdict",
+    "damaged",
+    "not_there",
+    "terms_on",
+    "unjudged",
+]
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -74,6 +86,19 @@ class PruningIndex(Protocol):
 
     def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
         """Judge the slices in ``rows`` of the snapshot's view."""
+
+
+def not_there(index: str, store: MetadataStore) -> Unused:
+    """Why an index of the metadata table has no part: it is not there, or not whole."""
+    wrong = store.why_lost(FILES.name) or store.why_lost(index)
+    if wrong:
+        return damaged(index, wrong)
+    return Unused(index=index, reason="no index", detail="not in the table's metadata")
+
+
+def damaged(index: str, wrong: str) -> Unused:
+    """An index, or the listing of files, that cannot be used."""
+    return Unused(index=index, reason="damaged", detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
 
 
 def terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[str, ...]:

@@ -12,17 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakedex.codec.stats_value import stats_supported
+from lakedex.codec.stats_value import default_stats_version, stats_supported
 from lakedex.expr import ColumnBounds, columns_of, prune
 from lakedex.expr.nodes import Predicate
-from lakedex.index.column_stats import ColumnStat, merge_stats, partition_stat_of, stats_of_files
+from lakedex.index.absent_columns import nulls_of_absent_columns
+from lakedex.index.column_stats import ColumnStat, merge_stats, partition_stat_of
+from lakedex.index.file_bounds import stats_of_files
 from lakedex.index.held_bounds import HeldBounds, Load
-from lakedex.index.protocol import Rows, Unused, Verdict, terms_on
-from lakedex.layout.file_slice import FileSlice
+from lakedex.index.protocol import Rows, Unused, Verdict, not_there, terms_on
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.partitions import COLUMN_STATS, PARTITION_STATS, column_stats_prefix, partition_stats_key
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.timeline.instant import Instant
+from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
 from lakedex.types import RECORD_KEY
 
 __all__ = ["ColumnStats", "PartitionStats", "slice_bounds"]
@@ -42,7 +46,7 @@ class ColumnStats:
 
     def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
         """Judge slices by the bounds of the columns that the predicate speaks of."""
-        columns, unused = _askable(self.name, snapshot.metadata, predicate)
+        columns, unused = _askable(self.name, snapshot, predicate)
         if not columns:
             return Verdict(unused=unused)
         found = slice_bounds(snapshot, columns, rows) or {}
@@ -57,12 +61,13 @@ def slice_bounds(snapshot: Snapshot, columns: Mapping[str, pa.DataType], rows: R
         columns: dotted names, and the types that they have now.
         rows: rows of the snapshot's view.
     """
-    if not snapshot.metadata.has(COLUMN_STATS.name) or not all(map(stats_supported, columns.values())):
+    version = default_stats_version(snapshot.config.version)
+    if not snapshot.metadata.has(COLUMN_STATS.name) or not all(stats_supported(k, version) for k in columns.values()):
         return None
     view = snapshot.view()
     with view.lock:
         held = _held(view, snapshot.metadata, COLUMN_STATS.name, len(view.table), _slice_rows, _slices_named)
-        return held.bounds(columns, rows, _SliceStats(snapshot.metadata, view))
+        return held.bounds(columns, rows, _SliceStats(snapshot, view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class PartitionStats:
         view = snapshot.view()
         partition_of = view.table.partition_of[rows]
         asked, place = np.unique(partition_of, return_inverse=True)
-        columns, unused = _askable(self.name, snapshot.metadata, predicate)
+        columns, unused = _askable(self.name, snapshot, predicate)
         columns = {name: kind for name, kind in columns.items() if name not in snapshot.config.partition_fields}
         if not columns or len(asked) < 2:
             return Verdict()
@@ -93,8 +98,11 @@ class PartitionStats:
             held = _held(view, snapshot.metadata, self.name, count, _partition_rows, _partitions_named)
             found = held.bounds(columns, asked, _partition_load(snapshot.metadata, view.table.partitions))
         verdict = _verdict(self.name, predicate, asked, found, unused, "partitions")
+        keep, doubtful = verdict.keep, _overtaken(snapshot.timeline)
+        if keep is not None and doubtful:
+            keep = keep | np.array([view.table.partitions[number] in doubtful for number in asked])
         return Verdict(
-            keep=None if verdict.keep is None else verdict.keep[place],
+            keep=None if keep is None else keep[place],
             terms=verdict.terms,
             note=verdict.note,
             # Types that are not indexed are told once, by column_stats.
@@ -102,19 +110,47 @@ class PartitionStats:
         )
 
 
-def _askable(
-    index: str, store: MetadataStore, predicate: Predicate
-) -> tuple[dict[str, pa.DataType], tuple[Unused, ...]]:
+def _overtaken(timeline: Timeline) -> frozenset[str]:
+    """Partitions to which a commit came after one with a later instant, whose stats have the last word.
+
+    The metadata table's log files are merged in the order of their instants. A write of lakedex gives way there; one of
+    Java's goes on, and the stats of the later instant do not know its files.
+    """
+    doubtful: set[str] = set()
+    later: list[Instant] = []
+    first = ""
+    for instant in reversed(timeline.completed(WRITE_ACTIONS)):
+        done = _completion(instant)
+        if first and first < done:
+            before = [other for other in later if _completion(other) < done]
+            written = set[str]().union(*(_partitions_of(timeline, other) for other in before))
+            doubtful |= _partitions_of(timeline, instant) & written
+        later.append(instant)
+        first = min(first or done, done)
+    return frozenset(doubtful)
+
+
+def _completion(instant: Instant) -> str:
+    return instant.completed or instant.requested
+
+
+def _partitions_of(timeline: Timeline, instant: Instant) -> set[str]:
+    return {partition for partition, _ in timeline.commit_metadata(instant).touched_file_groups()}
+
+
+def _askable(index: str, snapshot: Snapshot, predicate: Predicate) -> tuple[dict[str, pa.DataType], tuple[Unused, ...]]:
     """Columns of the predicate that stats may know, and why not the others."""
     asked = columns_of(predicate)
     if not asked:
         return {}, ()
-    if not store.has(index):
-        return {}, (Unused(index=index, reason="no index", detail="not in the table's metadata"),)
+    if not snapshot.metadata.has(index):
+        return {}, (not_there(index, snapshot.metadata),)
     columns: dict[str, pa.DataType] = {}
     unused = []
+    # The definition may be older, with fewer types: then there is no record to find.
+    version = default_stats_version(snapshot.config.version)
     for column in asked:
-        if stats_supported(column.type):
+        if stats_supported(column.type, version):
             columns[column.name] = column.type
         else:
             detail = f"type {column.type} is not indexed"
@@ -161,14 +197,16 @@ def _held(view: FileView, store: MetadataStore, name: str, count: int, row_map: 
 class _SliceStats:
     """Reads stats of file slices."""
 
-    store: MetadataStore
+    snapshot: Snapshot
     view: FileView
 
     def __call__(self, rows: Rows, columns: Mapping[str, pa.DataType]) -> dict[str, Sequence[ColumnStat | None]]:
         slices = self.view.table.take(rows)
         files = [_files(item) for item in slices]
         flat = [file for own in files for file in own]
-        found = stats_of_files(self.store, flat, columns)
+        found = stats_of_files(self.snapshot.metadata, flat, columns)
+        bases = [base for item in slices for base in (*_bases(item), *(None for _ in item.log_files))]
+        found = nulls_of_absent_columns(self.snapshot, bases, found)
         if len(flat) == len(slices):
             return dict(found)
         ends = np.cumsum([len(own) for own in files]).tolist()
@@ -177,6 +215,10 @@ class _SliceStats:
             name: [_over(name, stats[start:end]) for start, end in zip(starts, ends, strict=True)]
             for name, stats in found.items()
         }
+
+
+def _bases(item: FileSlice) -> tuple[BaseFile, ...]:
+    return () if item.base_file is None else (item.base_file,)
 
 
 def _files(item: FileSlice) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ class Difference:
             ``missed keys``, ``damaged bytes``.
         count: how many values, or keys.
         detail: some of them, or what was expected and found.
+        stored, found: the same apart, where both can be said: what the entry has, and what the file has.
     """
 
     partition: str
@@ -34,6 +35,8 @@ class Difference:
     kind: str
     count: int
     detail: str
+    stored: str = ""
+    found: str = ""
 
     def __str__(self) -> str:
         subject = f"{self.partition}/{self.file}".strip("/")

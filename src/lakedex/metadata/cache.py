@@ -9,6 +9,7 @@ from lakedex.codec.hfile import HFileReader
 from lakedex.io.storage import Storage
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.log_file import MetadataLogFile, open_hfile
+from lakedex.timeline.instant import Instant
 from lakedex.timeline.timeline import Timeline
 
 __all__ = ["KEPT_VIEWS", "MetadataCache"]
@@ -28,6 +29,7 @@ class MetadataCache:
 
     Attributes:
         held: what layers above keep of files that never change, by name. Take :attr:`lock` to look one up.
+        whole: metadata partition → instants of the metadata timeline, and what was wrong with the partition then.
     """
 
     def __init__(self, limit: int = 4096) -> None:
@@ -36,6 +38,7 @@ class MetadataCache:
         self._views: dict[Moment, FileView] = {}
         self._timelines: dict[str, Timeline] = {}
         self.held: dict[str, Any] = {}
+        self.whole: dict[str, tuple[tuple[Instant, ...], str]] = {}
         self.lock = threading.RLock()
 
     def view(self, moment: Moment) -> FileView | None:
@@ -68,11 +71,11 @@ class MetadataCache:
             self._keep(path, found)
         return found
 
-    def log(self, storage: Storage, path: str, size: int) -> MetadataLogFile:
-        """A log file, opened once."""
+    def log(self, storage: Storage, path: str, size: int, *, skip_torn: bool = False) -> MetadataLogFile:
+        """A log file, opened once for each size that it is found with."""
         found = self._open.get(path)
-        if not isinstance(found, MetadataLogFile):
-            found = MetadataLogFile(storage, path, size)
+        if not isinstance(found, MetadataLogFile) or found.size != size:
+            found = MetadataLogFile(storage, path, size, skip_torn=skip_torn)
             self._keep(path, found)
         return found
 

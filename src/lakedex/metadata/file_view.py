@@ -18,8 +18,8 @@ from lakedex.timeline.table_config import TableConfig
 
 __all__ = ["Derived", "FileView", "MetadataFiles", "StateToken", "group_slices"]
 
-MetadataFiles = Mapping[str, tuple[str, frozenset[tuple[str, int]]]]
-"""Files of a metadata partition: file id → (path of the base file, its log files with sizes)."""
+MetadataFiles = Mapping[str, tuple[str, frozenset[tuple[str, int, int]]]]
+"""Files of a metadata partition: file id → (path of the base file, its log files with sizes and blocks that count)."""
 
 
 class StateToken(NamedTuple):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.hfile import HFileReader
+from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.archived_timeline import archived_completion_times
@@ -16,8 +17,9 @@ from lakedex.layout.base_file import read_schema
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.cells import key_text
 from lakedex.metadata.file_view import FileView, StateToken, group_slices
-from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, NON_PARTITIONED
+from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.timeline.internal_schema import LATEST_SCHEMA, moved_names
 from lakedex.timeline.table_config import TableConfig, read_table_config
@@ -70,9 +72,7 @@ class Snapshot:
         config = read_table_config(storage, base_path)
         cache = cache or MetadataCache()
         data, own = _timelines(storage, base_path, config, cache)
-        # Version 6 counts its metadata's log blocks by other rules: storage is listed instead, and no index is used.
-        usable = frozenset[str]() if config.version < 8 else config.metadata_partitions
-        store = MetadataStore(storage, base_path, data, own, usable, cache)
+        store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
         return cls(storage, base_path, config, data, store, as_of, read_optimized=read_optimized)
 
     @property
@@ -100,19 +100,28 @@ class Snapshot:
     @property
     def history_path(self) -> str:
         """Folder of the archived timeline of layout 2 (``hoodie.timeline.history.path``)."""
-        folder = self.config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
-        return f"{self.base_path}/{self.config.timeline_path}/{folder}"
+        return f"{self.base_path}/{self.config.archive_folder}"
 
     @property
     def uses_metadata(self) -> bool:
         """Whether files are listed from the metadata table."""
         return self.metadata.has(FILES.name)
 
+    @property
+    def lost_metadata(self) -> dict[str, str]:
+        """Metadata partitions that the table lists and that cannot be used, with what is wrong with each."""
+        found = ((name, self.metadata.why_lost(name)) for name in sorted(self.metadata.partitions & SUPPORTED.keys()))
+        return {name: wrong for name, wrong in found if wrong}
+
     def listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
-        """Partition path → file name → size, from the metadata table if it is complete, else from storage."""
+        """Partition path → file name → size, from the metadata table if it is complete and whole, else from storage."""
+        wanted = None if partitions is None else list(partitions)
         if self.uses_metadata:
-            return self.metadata.file_listing(partitions)
-        paths = self._walk("") if partitions is None else list(partitions)
+            try:
+                return self.metadata.file_listing(wanted)
+            except (CorruptFileError, FileNotFoundError) as error:
+                self.metadata.give_up(FILES.name, str(error))
+        paths = self._walk("") if wanted is None else wanted
         return {
             path: {
                 entry.name: entry.size
@@ -121,6 +130,14 @@ class Snapshot:
             }
             for path in paths
         }
+
+    def read_partitions(self) -> None:
+        """Read from ``files`` which partitions there are, to know whether it can be read."""
+        if self.uses_metadata:
+            try:
+                self.metadata.partition_paths()
+            except (CorruptFileError, FileNotFoundError) as error:
+                self.metadata.give_up(FILES.name, str(error))
 
     def _walk(self, path: str) -> list[str]:
         """Folders with a partition metafile (``FSUtils.getAllFoldersWithPartitionMetaFile``)."""
@@ -160,9 +177,10 @@ class Snapshot:
         return StateToken(self.config, self.timeline.instants, self.metadata.timeline.instants)
 
     def _anew(self, token: StateToken) -> FileView:
+        slices = self._find_slices(None)  # First: it may find that the metadata table cannot be read.
         listed_from = self.metadata.files_of(FILES.name) if self.uses_metadata else None
         replaced = self.timeline.replaced_file_groups(self.as_of)
-        return FileView.of(token, self._find_slices(None), listed_from, replaced)
+        return FileView.of(token, slices, listed_from, replaced)
 
     def _advanced(self, older: FileView, token: StateToken) -> FileView | None:
         """The view of this state from that of an earlier one; None where it has to be made anew.
@@ -174,11 +192,17 @@ class Snapshot:
             return None
         if older.token.config != self.config or older.token.instants[:1] != self.timeline.instants[:1]:
             return None
-        added = self.metadata.added_since(FILES.name, older.listed_from)
-        if added is None:
+        try:
+            added = self.metadata.added_since(FILES.name, older.listed_from)
+            if added is None:
+                return None
+            return self._advanced_by(older, token, added)
+        except (CorruptFileError, FileNotFoundError):
             return None
+
+    def _advanced_by(self, older: FileView, token: StateToken, added: Iterable[HFileReader]) -> FileView:
         replaced = self.timeline.replaced_file_groups()
-        keys = {key.decode() for layer in added for key, _ in layer.scan()} - {ALL_PARTITIONS}
+        keys = {key_text(key, layer) for layer in added for key, _ in layer.scan()} - {ALL_PARTITIONS}
         changed = {"" if key == NON_PARTITIONED else key for key in keys}
         changed |= {path for path, _ in replaced.keys() ^ older.replaced.keys()}
         found: dict[str, Sequence[FileSlice]] = dict.fromkeys(changed, ())
@@ -277,11 +301,9 @@ class Snapshot:
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
-        try:
-            parsed = json.loads(text)
-        except ValueError as error:
-            raise CorruptFileError(f"{self.base_path}/.hoodie/{source}", 0, "an Avro schema", text[:40]) from error
-        return pa.schema([column for column in avro_to_arrow(parsed) if column.name not in META_COLUMNS])
+        path = f"{self.base_path}/.hoodie/{source}"
+        stored = avro_to_arrow(decode_json_object(text, "an Avro schema", path), path)
+        return pa.schema([column for column in stored if column.name not in META_COLUMNS])
 
 
 def _timelines(
@@ -290,8 +312,9 @@ def _timelines(
     """Both timelines, as of one moment.
 
     The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there
-    counts on neither. A commit that began and completed its metadata between the two listings is on the second only;
-    then both are read again, until such an instant turns out to be the metadata table's own (a compaction).
+    counts on neither. Two things may have happened between the listings, after which both are read again: a commit
+    began and completed its metadata (it is on the second only), or one that was pending completed and was compacted
+    (a base file is trusted whole). That goes on until such an instant turns out to be the metadata table's own.
     """
     seen: set[str] = set()
     while True:
@@ -300,7 +323,12 @@ def _timelines(
             storage, metadata_path(base_path), config.timeline_path, config.timezone, config.layout_version
         )
         last = data.last_time
-        ahead = {i.requested for i in own.completed() if i.requested > last and not data.contains(i.requested)}
+        deltas = own.completed({"deltacommit"})
+        # Version 6 calls the metadata table's own instants by a data instant and a suffix.
+        ahead = {i.requested for i in deltas if i.requested[:17] > last and not data.contains(i.requested)}
+        compacted = max((i.requested for i in own.completed({"commit"})), default="")
+        pending = {i.requested for i in data.pending()}
+        ahead |= {i.requested for i in deltas if i.requested in pending and (i.completed or i.requested) < compacted}
         if ahead <= seen:
             return data, own
         seen |= ahead

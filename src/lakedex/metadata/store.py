@@ -1,44 +1,40 @@
 """Reading the metadata table: base HFiles and valid log files of each file group, merged by key.
 
-Which files count (``HoodieTableMetadataUtil.getValidInstantTimestamps``, version 8): those of instants that are
-completed on the metadata timeline, or archived there, and not pending on the data timeline. A data commit completes
-the metadata first, so a metadata commit whose data instant is still pending is not there yet.
+What counts (``HoodieTableMetadataUtil.getValidInstantTimestamps``): what instants wrote that are completed on the
+metadata timeline, or archived there, and not pending on the data timeline. A data commit completes the metadata first,
+so a metadata commit whose data instant is still pending is not there yet. In timeline layout 2 that is asked of files,
+in layout 1 of each block of a log file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lakedex.codec.hashing import file_group_index
+from lakedex.codec.hashing import file_group_index_many
 from lakedex.codec.hfile import HFileReader
-from lakedex.codec.metadata_record import decode_metadata_record
-from lakedex.io.storage import Storage
-from lakedex.layout.names import parse_base_file_name, parse_log_file_name
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import FileInfo, Storage
+from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
 from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.cells import decode_cell, key_text, record_schema
+from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name
 from lakedex.metadata.file_view import MetadataFiles
+from lakedex.metadata.log_file import Layer, MetadataBlock, MetadataLogFile
 from lakedex.metadata.partitions import ALL_PARTITIONS, FILES
-from lakedex.metadata.records import MERGE_RULES, Record, live_files
+from lakedex.metadata.records import MERGE_RULES, PAYLOADS, Record, live_files
+from lakedex.metadata.wholeness import missing_file
+from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.timeline import Timeline
 
-__all__ = ["MetadataFileGroup", "MetadataStore", "metadata_path"]
-
-Layer = HFileReader | frozenset[bytes]
+__all__ = ["Layer", "MetadataFileGroup", "MetadataStore", "metadata_path"]
 
 
 def metadata_path(base_path: str) -> str:
     """Folder of a table's metadata table."""
     return f"{base_path}/.hoodie/metadata"
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataFileGroup:
-    """The newest slice of a metadata file group: ``(path, size)`` of its files, logs oldest first."""
-
-    file_id: str
-    base: tuple[str, int] | None
-    logs: tuple[tuple[str, int], ...]
 
 
 @dataclass(slots=True)
@@ -56,14 +52,73 @@ class MetadataStore:
     partitions: frozenset[str]
     cache: MetadataCache = field(default_factory=MetadataCache)
     _groups: dict[str, list[MetadataFileGroup]] = field(default_factory=dict)
+    _entries: dict[str, list[FileInfo]] = field(default_factory=dict)
     _pending: frozenset[str] = field(init=False)
+    _planned: dict[tuple[str, str], str] | None = field(default=None)
 
     def __post_init__(self) -> None:
-        self._pending = frozenset(instant.requested for instant in self.data_timeline.pending())
+        # A savepoint that is being made has the requested time of a commit that is complete.
+        pending = (instant.requested for instant in self.data_timeline.pending())
+        self._pending = frozenset(requested for requested in pending if not self.data_timeline.is_completed(requested))
+
+    @property
+    def table_version(self) -> int:
+        """Version by which records are written: 6 in timeline layout 1, else 8."""
+        return 6 if self.timeline.layout == 1 else 8
 
     def has(self, partition: str) -> bool:
-        """Whether the partition is there and complete. Without ``files`` none is (``isMetadataTableAvailable``)."""
-        return partition in self.partitions and FILES.name in self.partitions
+        """Whether the partition can be used: listed as complete, and whole.
+
+        Without ``files`` none can (``isMetadataTableAvailable``).
+        """
+        return {partition, FILES.name} <= self.partitions and not (
+            self.why_lost(FILES.name) or self.why_lost(partition)
+        )
+
+    def why_lost(self, partition: str) -> str:
+        """What is wrong with the files of a metadata partition; empty if nothing is, or if it is not listed.
+
+        Looked up once for each state of the metadata timeline (:mod:`lakedex.metadata.wholeness`).
+        """
+        if partition not in self.partitions:
+            return ""
+        instants = self.timeline.instants
+        known = self.cache.whole.get(partition)
+        if known is None or known[0] != instants:
+            present = {entry.name: entry.size for entry in self._folder(partition)}
+            wrong = missing_file(partition, present, self.timeline, lambda: self._begun(partition))
+            known = (instants, wrong)
+            self.cache.whole[partition] = known
+        return known[1]
+
+    def give_up(self, partition: str, reason: str) -> None:
+        """Use the partition no more in this state: reading it failed."""
+        self.cache.whole[partition] = (self.timeline.instants, reason)
+
+    def _folder(self, partition: str) -> list[FileInfo]:
+        """Base and log files of a metadata partition, listed once."""
+        if partition not in self._entries:
+            entries = self.storage.list(f"{metadata_path(self.base_path)}/{partition}")
+            kept = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
+            self._entries[partition] = kept
+        return self._entries[partition]
+
+    def _begun(self, partition: str) -> str:
+        """The first commit that wrote to the folder as it is now; ``files`` is never made anew alone."""
+        if partition == FILES.name:
+            return ""
+        try:
+            text = self.storage.read(f"{metadata_path(self.base_path)}/{partition}/{PARTITION_METAFILE}")
+        except FileNotFoundError:
+            return ""
+        found = re.search(rb"^commitTime=(\d+)", text, re.MULTILINE)
+        return found[1].decode() if found else ""
+
+    def folders(self) -> list[str]:
+        """All metadata partitions that are on disk, complete or not: what Java takes for one has a metafile."""
+        root = metadata_path(self.base_path)
+        names = [entry.name for entry in self.storage.list(root) if entry.is_dir and entry.name != ".hoodie"]
+        return [name for name in names if self.storage.exists(f"{root}/{name}/{PARTITION_METAFILE}")]
 
     def file_groups(self, partition: str) -> list[MetadataFileGroup]:
         """File groups of a metadata partition, by file id: the order that the key hash counts in."""
@@ -74,9 +129,16 @@ class MetadataStore:
     def files_of(self, partition: str) -> MetadataFiles:
         """Files that records of a metadata partition are read from now."""
         return {
-            group.file_id: ("" if group.base is None else group.base[0], frozenset(group.logs))
+            group.file_id: ("" if group.base is None else group.base[0], frozenset(self._logs_of(group)))
             for group in self.file_groups(partition)
         }
+
+    def _logs_of(self, group: MetadataFileGroup) -> Iterable[tuple[str, int, int]]:
+        for path, size in group.logs:
+            # In layout 1 a log file may be there before its blocks count.
+            blocks = len(self._blocks(path, size)) if self.timeline.layout == 1 else 1
+            if blocks:
+                yield path, size, blocks
 
     def added_since(self, partition: str, before: MetadataFiles) -> list[HFileReader] | None:
         """What was written to a metadata partition after its files were ``before``.
@@ -93,62 +155,90 @@ class MetadataStore:
             old_base, old_logs = before[file_id]
             if base != old_base or not old_logs <= logs:
                 return None
-            for path, size in sorted(logs - old_logs):
-                opened = self.cache.log(self.storage, path, size) if size else None
-                layers = [] if opened is None else opened.layers
-                if (opened is not None and opened.rolled_back) or any(isinstance(x, frozenset) for x in layers):
+            for path, size, _ in sorted(logs - old_logs):
+                layers = [block.layer for block in self._blocks(path, size)]
+                readers = [layer for layer in layers if isinstance(layer, HFileReader)]
+                if len(readers) != len(layers):
                     return None
-                added += [layer for layer in layers if isinstance(layer, HFileReader)]
+                added += readers
         return added
 
-    def _is_valid(self, instant: str) -> bool:
+    def is_valid(self, instant: str) -> bool:
+        """Whether what an instant wrote into the metadata table counts."""
         return instant not in self._pending and self.timeline.is_committed(instant)
 
     def _find_groups(self, partition: str) -> list[MetadataFileGroup]:
         folder = f"{metadata_path(self.base_path)}/{partition}"
-        bases: dict[str, tuple[str, str, int]] = {}
-        logs: dict[str, list[tuple[tuple[str, int, str, bool], str, int]]] = {}
-        file_ids: set[str] = set()
-        for entry in self.storage.list(folder):
-            if (base := parse_base_file_name(entry.name)) is not None:
-                file_ids.add(base.file_id)
-                known = bases.get(base.file_id)
-                if self._is_valid(base.instant) and (known is None or base.instant > known[0]):
-                    bases[base.file_id] = (base.instant, entry.name, entry.size)
-            elif (log := parse_log_file_name(entry.name)) is not None:
-                file_ids.add(log.file_id)
-                if self._is_valid(log.instant):
-                    logs.setdefault(log.file_id, []).append((log.order, entry.name, entry.size))
-        groups = []
-        for file_id in sorted(file_ids):
-            instant, name, size = bases.get(file_id, ("", "", 0))
-            later = sorted(item for item in logs.get(file_id, []) if self._is_after(item[0][0], instant))
-            groups.append(
-                MetadataFileGroup(
-                    file_id,
-                    (f"{folder}/{name}", size) if name else None,
-                    tuple((f"{folder}/{log_name}", log_size) for _, log_name, log_size in later),
-                )
-            )
-        return groups
+        entries = self._folder(partition)
+        if self.timeline.layout == 1:
+            planned = partial(self._compacting, partition)
+            return groups_by_name(folder, entries, self.is_valid, self.timeline, planned)
+        return groups_by_completion(folder, entries, self.is_valid, self.timeline)
 
-    def _is_after(self, log_instant: str, base_instant: str) -> bool:
-        """Version 8: a log file belongs to the slice with the largest base instant not after its completion time."""
-        return (self.timeline.completion_time(log_instant) or log_instant) >= base_instant
+    def _compacting(self, partition: str, file_id: str) -> str:
+        """The pending compaction that has a file group in its plan: what is written meanwhile goes on top of it."""
+        if self._planned is None:
+            self._planned = {}
+            for instant in self.timeline.pending({"compaction"}):
+                name = f"{instant.requested}.compaction.requested"
+                plan = decode_body(self.timeline.read(name), f"{self.timeline.path}/{name}")
+                for entry in plan.get("operations") or ():
+                    self._planned[str(entry["partitionPath"]), str(entry["fileId"])] = instant.requested
+        return self._planned.get((partition, file_id), "")
 
-    def _layers(self, group: MetadataFileGroup) -> list[Layer]:
-        """Sources of a file group, oldest first."""
+    def log_file(self, path: str, size: int) -> MetadataLogFile:
+        """A log file, opened.
+
+        In layout 1 a file that a dead writer did not finish lies beside those that count, so an unfinished block at its
+        end is left out; unless a delta commit that counts says that it wrote the file.
+
+        Raises:
+            CorruptFileError: it is damaged.
+        """
+        try:
+            return self.cache.log(self.storage, path, size)
+        except CorruptFileError:
+            if self.timeline.layout != 1 or self._is_named(path):
+                raise
+            return self.cache.log(self.storage, path, size, skip_torn=True)
+
+    def wrote(self, instant: str, path: str, size: int) -> bool:
+        """Whether a file is a log file that this delta commit wrote, and nobody else wrote into."""
+        name = parse_log_file_name(path.rpartition("/")[2])
+        if name is None:
+            return False
+        if name.instant == instant:
+            return True
+        if self.timeline.layout != 1 or size == 0:
+            return False
+        return {block.instant for block in self.log_file(path, size).blocks} == {instant}
+
+    def _is_named(self, path: str) -> bool:
+        relative = path.removeprefix(f"{metadata_path(self.base_path)}/")
+        commits = (i for i in self.timeline.completed({"deltacommit"}) if self.is_valid(i.requested))
+        return any(stat.path == relative for i in commits for stat in self.timeline.commit_metadata(i).all_stats())
+
+    def _blocks(self, path: str, size: int) -> list[MetadataBlock]:
+        """Blocks of a log file that count, command blocks among them."""
+        if size == 0:  # A stray empty log: its writer died before the first byte.
+            return []
+        blocks = self.log_file(path, size).blocks
+        if self.timeline.layout != 1:
+            return blocks
+        return [block for block in blocks if block.takes_back or self.is_valid(block.instant)]
+
+    def layers(self, group: MetadataFileGroup) -> list[Layer]:
+        """Sources of a file group's records, oldest first: HFiles, and sets of keys that are deleted there."""
         layers: list[tuple[str, Layer]] = []
         if group.base is not None:
             layers.append(("", self.cache.hfile(self.storage, *group.base)))
         for path, size in group.logs:
-            if size == 0:  # A stray empty log: its writer died before the first byte.
-                continue
-            opened = self.cache.log(self.storage, path, size)
-            if opened.rolled_back:
-                layers = [layer for layer in layers if layer[0] not in opened.rolled_back]
             name = parse_log_file_name(path.rsplit("/", 1)[1])
-            layers.extend((name.instant if name else "", layer) for layer in opened.layers)
+            for block in self._blocks(path, size):
+                if block.layer is None:
+                    layers = [layer for layer in layers if layer[0] != block.takes_back]
+                else:
+                    layers.append((block.instant or (name.instant if name else ""), block.layer))
         return [layer for _, layer in layers]
 
     def get_many(self, partition: str, keys: Sequence[str]) -> dict[str, Record]:
@@ -156,14 +246,36 @@ class MetadataStore:
         groups = self.file_groups(partition)
         if not groups or not keys:
             return {}
-        by_group: dict[int, list[bytes]] = {}
-        for key in sorted(set(keys)):
-            by_group.setdefault(file_group_index(key, len(groups)), []).append(key.encode())
         found: dict[str, Record] = {}
-        for index, wanted in by_group.items():
-            wanted.sort()
+        for index, wanted in self._by_group(partition, keys):
             self._merge(partition, groups[index], found, partial(_get_items, wanted), wanted)
         return found
+
+    def in_read_order(self, partition: str, keys: Iterable[str]) -> list[str]:
+        """Distinct keys as they lie: file group by file group, there in byte order."""
+        return [key.decode() for _, wanted in self._by_group(partition, keys) for key in wanted]
+
+    def read_costs(self, partition: str, keys: Sequence[str]) -> list[int]:
+        """For each of the keys, in read order, its share of what :meth:`get_many` would unpack; reads no data."""
+        groups = self.file_groups(partition)
+        costs: list[int] = []
+        for index, wanted in self._by_group(partition, keys):
+            own = [0] * len(wanted)
+            for layer in self.layers(groups[index]) if groups else ():
+                if isinstance(layer, HFileReader):
+                    own = [cost + more for cost, more in zip(own, layer.read_costs(wanted), strict=True)]
+            costs += own
+        return costs
+
+    def _by_group(self, partition: str, keys: Iterable[str]) -> list[tuple[int, list[bytes]]]:
+        """Distinct keys by the file group that they belong to, in byte order."""
+        distinct, groups = list(set(keys)), len(self.file_groups(partition))
+        if not distinct:
+            return []
+        wanted: dict[int, list[bytes]] = {}
+        for index, key in zip(file_group_index_many(distinct, max(groups, 1)).tolist(), distinct, strict=True):
+            wanted.setdefault(index, []).append(key.encode())
+        return [(index, sorted(wanted[index])) for index in sorted(wanted)]
 
     def scan(self, partition: str, prefixes: Sequence[str] = ("",)) -> dict[str, Record]:
         """Merged records of all keys that begin with one of ``prefixes``. A prefix may live in every file group."""
@@ -182,25 +294,31 @@ class MetadataStore:
         wanted: Sequence[bytes] | None,
     ) -> None:
         merge = MERGE_RULES[partition]
-        for layer in self._layers(group):
+        for layer in self.layers(group):
             if isinstance(layer, frozenset):
                 for gone in layer if wanted is None else layer.intersection(wanted):
                     found.pop(gone.decode(), None)
                 continue
-            schema_json = layer.info["schema"].decode()
+            schema_json = record_schema(layer)
             for raw_key, value in read(layer):
-                key = raw_key.decode()
+                key = key_text(raw_key, layer)
                 if not value:
                     found.pop(key, None)
                     continue
-                record = decode_metadata_record(value, schema_json)
+                record = decode_cell(value, schema_json, layer, PAYLOADS.get(partition))
                 older = found.get(key)
                 found[key] = record if older is None else merge(older, record)
 
     def partition_paths(self) -> list[str]:
         """Data partitions, from ``__all_partitions__``."""
         record = self.get_many(FILES.name, [ALL_PARTITIONS]).get(ALL_PARTITIONS)
-        return sorted("" if name == "." else name for name in live_files(record))
+        names = live_files(record)
+        for name in names:
+            # Paths of files are made of these: one that is none must not lead out of the table.
+            if "\0" in name or name.startswith("/") or ".." in name.split("/"):
+                folder = f"{metadata_path(self.base_path)}/{FILES.name}"
+                raise CorruptFileError(folder, 0, "paths of partitions below the table's folder", repr(name[:80]))
+        return sorted("" if name == "." else name for name in names)
 
     def file_listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
         """Partition path → file name → size in bytes, of the partitions given or of all."""

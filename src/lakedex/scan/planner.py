@@ -12,15 +12,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from lakedex.errors import CorruptFileError
 from lakedex.expr import terms_of, to_text
 from lakedex.expr.nodes import Predicate
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.index.bloom_filters import BloomFilters
 from lakedex.index.partition_values import PartitionValues
-from lakedex.index.protocol import PruningIndex, Rows, Unused, unjudged
+from lakedex.index.protocol import PruningIndex, Rows, Unused, damaged, unjudged
 from lakedex.index.stats_pruning import ColumnStats, PartitionStats
 from lakedex.layout.slice_table import SliceTable
+from lakedex.metadata.partitions import FILES
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import PruneStage, ScanPlan
 from lakedex.types import META_COLUMNS
@@ -69,6 +71,8 @@ def plan_scan(
     stages: list[PruneStage] = []
     unused: list[Unused] = []
     selections: dict[int, RowSelection] = {}
+    if wrong := snapshot.metadata.why_lost(FILES.name):
+        unused.append(damaged(FILES.name, f"storage was listed instead, {wrong}"))
     if predicate is not None and not skipping:
         unused.append(Unused(index="all indexes", reason="switched off", detail="skipping is off"))
     elif predicate is not None:
@@ -120,7 +124,11 @@ def _ask(
     """One index's turn: its stage (None when it had no part) and the rows left."""
     counted, started = snapshot.storage.counted, time.perf_counter()
     before = counted.copy()
-    verdict = index.prune(snapshot, predicate, rows)
+    try:
+        verdict = index.prune(snapshot, predicate, rows)
+    except (CorruptFileError, FileNotFoundError) as error:
+        unused.append(damaged(index.name, str(error)))
+        return None, rows
     unused += verdict.unused
     selections.update(verdict.selections)
     if verdict.keep is None:

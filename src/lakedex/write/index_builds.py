@@ -22,89 +22,63 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.codec.bloom import BloomBuilder
-from lakedex.codec.stats_value import stats_supported
+from lakedex.codec.stats_value import StatsVersion, stats_supported
 from lakedex.errors import CommitConflictError, IndexExistsError, InvalidInputError, UnsupportedFeatureError
-from lakedex.index.column_stats import ColumnStat, indexable_columns, merge_stats, stats_records
+from lakedex.index.column_stats import (
+    ColumnStat,
+    covered_columns,
+    indexable_columns,
+    merge_stats,
+    stats_records,
+    storable_stats,
+    unlisted,
+)
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
     read_definitions,
-    source_fields,
+    stats_version,
     with_column_stats,
 )
 from lakedex.index.partition_stats import StatsOfFile, partition_records, partition_stats
-from lakedex.io.heartbeat import Heartbeat, is_ours
-from lakedex.io.locks import TableLock
-from lakedex.io.storage import Storage
-from lakedex.layout.base_file import iter_base_file, read_footer
+from lakedex.io.heartbeat import Heartbeat
+from lakedex.io.locks import Lock
 from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.bootstrap import create_file_groups
-from lakedex.metadata.delta_commit import Keyed, LogWritten, SpilledBloom, write_delta_commit
+from lakedex.metadata.bootstrap import build_instant, create_file_groups
+from lakedex.metadata.delta_commit import Keyed, LogWritten, write_delta_commit
 from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, bloom_key
-from lakedex.metadata.records import bloom_record
+from lakedex.metadata.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    metadata_partitions_property,
+)
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.services.rollback import remove_leftovers, roll_back_expired, temp_path
+from lakedex.services.rollback import temp_path
 from lakedex.timeline.instant import InstantClock
-from lakedex.timeline.table_config import recover_table_config, update_table_config
-from lakedex.timeline.table_support import require_writable
-from lakedex.timeline.timeline import WRITE_ACTIONS
+from lakedex.timeline.table_config import update_table_config
 from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.write.bloom_builds import BloomOfFile
+from lakedex.write.index_entries import bloom_records
+from lakedex.write.metadata_files import make_metadata_table, require_quiet
 from lakedex.write.result import IndexResult
+from lakedex.write.tidying import INFLIGHT_PARTITIONS, last_time, tidied
 
-__all__ = ["Progress", "create_index", "metadata_partitions_property", "renew_entries", "tidied"]
+__all__ = ["Progress", "create_index", "renew_entries", "tidied"]
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and the number of all."""
 
-INLINE_BLOOM_BYTES = 4 * 1024
 FILES_PER_COMMIT = 4096
 """Files whose records go into one delta commit of the metadata table: what the driver holds of them at a time."""
 
 DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 DEFAULT_DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
-METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 BUILT = (COLUMN_STATS.name, BLOOM_FILTERS.name, PARTITION_STATS.name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BloomOfFile:
-    """Task: a base file's filter, from its footer or else from its keys; with ``anew`` from its keys only."""
-
-    storage: Storage
-    base_path: str
-    folder: str
-    options: WriteOptions
-    anew: bool = False
-
-    def __call__(self, base: BaseFile) -> tuple[str, bytes | None, str | None]:
-        """Type of the filter, and its text or where that lies."""
-        path = f"{self.base_path}/{base.relative_path}"
-        footer = read_footer(self.storage, path)
-        kind, text = footer.bloom_type, footer.bloom
-        if text is None or self.anew:
-            kind, text = self.options.bloom_type, self._built(path, footer.rows)
-        if len(text) <= INLINE_BLOOM_BYTES:
-            return kind, text, None
-        spill = f"{self.folder}/{base.name}.bloom"
-        self.storage.write(spill, text)
-        return kind, None, spill
-
-    def _built(self, path: str, rows: int) -> bytes:
-        entries = self.options.bloom_entries or max(rows, 1)
-        builder = BloomBuilder(
-            num_entries=entries,
-            fpp=self.options.bloom_fpp,
-            type_code=self.options.bloom_type,
-            max_entries=max(self.options.bloom_max_entries, entries),
-        )
-        for batch in iter_base_file(self.storage, path, [RECORD_KEY]):
-            builder.add(batch.column(0))
-        return builder.finish().encode()
 
 
 def create_index(
@@ -121,9 +95,11 @@ def create_index(
     started = time.perf_counter()
     kind = _kind(name, using)
     require_exclusive_create(handle)
+    if not handle.snapshot().uses_metadata:
+        make_metadata_table(handle, options, only_if_lost=True)
     with table_lock(handle, options) as lock:
         now, clock = tidied(handle, options, lock)
-        build = _Build(handle, options, kind, columns, clock, progress, clock.next(_last_time(now)))
+        build = _Build(handle, options, kind, columns, clock, progress, clock.next(last_time(now)))
         time.sleep(0.002)  # The build's name is on no timeline: the next writer must not get the same.
     if not build.plan(now):
         if not if_not_exists:
@@ -158,7 +134,7 @@ def renew_entries(handle: TableHandle, options: WriteOptions, kind: str, files: 
     require_exclusive_create(handle)
     with table_lock(handle, options) as lock:
         now, clock = tidied(handle, options, lock)
-        build = _Build(handle, options, kind, None, clock, None, clock.next(_last_time(now)), anew=True)
+        build = _Build(handle, options, kind, None, clock, None, clock.next(last_time(now)), anew=True)
         build.renew(lock, now, [base for base in now.base_files() if (base.partition, base.name) in files])
     return len(build.stats) + len(build.blooms)
 
@@ -175,33 +151,6 @@ def _kind(name: str, using: str | None) -> str:
             f"a table has one index of the kind {wanted} and Hudi calls it {wanted!r}, not {name!r}: use that name"
         )
     return wanted
-
-
-def tidied(handle: TableHandle, options: WriteOptions, lock: TableLock) -> tuple[Snapshot, InstantClock]:
-    """The table as it is once what dead writers left is gone. Call under the table lock.
-
-    Raises:
-        UnsupportedFeatureError: lakedex does not write this table.
-    """
-    recover_table_config(handle.storage, handle.base_path)
-    snapshot = handle.snapshot()
-    require_writable(snapshot.config)
-    clock = InstantClock(snapshot.config.timezone)
-    interval = int(options.heartbeat_interval * 1000)
-    if roll_back_expired(snapshot, clock, interval, options.heartbeat_misses):
-        snapshot = handle.snapshot()
-    remove_leftovers(snapshot, interval, options.heartbeat_misses)
-    lock.check()
-    return handle.snapshot(), clock
-
-
-def metadata_partitions_property(present: frozenset[str], *, added: Sequence[str] = ()) -> dict[str, str | None]:
-    """The change of ``hoodie.properties`` that lists these metadata partitions."""
-    return {METADATA_PARTITIONS: ",".join(sorted({*present, *added}))}
-
-
-def _last_time(snapshot: Snapshot) -> str:
-    return max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time)
 
 
 @dataclass(slots=True)
@@ -228,11 +177,7 @@ class _Build:
         """Choose the columns; whether anything has to be built."""
         store = now.metadata
         if not store.has(FILES.name):
-            raise UnsupportedFeatureError(
-                f"{self.handle.base_path}: its metadata table is off, and rebuilding it is not done yet; let a Hudi "
-                "writer with hoodie.metadata.enable=true make it",
-                feature="rebuilding the metadata table",
-            )
+            raise self._conflict("its metadata table went away")
         self.schema = now.schema
         if self.kind == COLUMN_STATS.name:
             return self._plan_column_stats(now)
@@ -245,7 +190,7 @@ class _Build:
             )
         if self.kind == PARTITION_STATS.name:
             self._require_column_stats(now)
-            self.indexed = self._types(now, source_fields(self._definitions()))
+            self.indexed = self._types(now, self._covered(now))
         return not store.has(self.kind)
 
     def _is_key(self, now: Snapshot) -> bool:
@@ -253,6 +198,11 @@ class _Build:
         return self.kind == BLOOM_FILTERS.name and list(self.columns or ()) in keys
 
     def _require_column_stats(self, now: Snapshot) -> None:
+        if now.metadata.table_version < 8:
+            raise UnsupportedFeatureError(
+                f"{self.handle.base_path}: tables of version {now.config.version} have no partition_stats",
+                feature=f"partition_stats of table version {now.config.version}",
+            )
         if not now.config.partition_fields:
             raise InvalidInputError(f"{self.handle.base_path} has no partitions, so it has no partition_stats")
         if not now.metadata.has(COLUMN_STATS.name):
@@ -266,14 +216,15 @@ class _Build:
         if chosen is not None:
             self._check_columns(now, chosen)
         limit = self.options.column_stats_limit
-        wanted = indexable_columns(now.schema, chosen, limit)
+        version = self._version(now)
+        wanted = indexable_columns(now.schema, chosen, limit, version)
         known: list[str] = []
         if now.metadata.has(COLUMN_STATS.name):
-            known = source_fields(self._definitions())
+            known = self._covered(now)
             wanted = [name for name in wanted if name not in known] if chosen is not None else []
         self.listed = tuple(wanted)
         # Java's writers list the columns of their own options at each commit, older files or not: those get records.
-        usual = indexable_columns(now.schema, limit=limit)
+        usual = indexable_columns(now.schema, None, limit, version)
         self.indexed = self._types(now, [name for name in dict.fromkeys([*wanted, *usual]) if name not in known])
         return bool(wanted)
 
@@ -286,11 +237,17 @@ class _Build:
                 raise InvalidInputError(
                     f"{where} is not in the table or lies inside of one: {', '.join(now.schema.names)}", column=name
                 )
-            if not stats_supported(now.schema.field(name).type):
+            if not stats_supported(now.schema.field(name).type, self._version(now)):
                 raise UnsupportedFeatureError(
                     f"{where} is {now.schema.field(name).type}, which column_stats cannot hold",
                     feature=f"column_stats of {now.schema.field(name).type}",
                 )
+
+    def _version(self, now: Snapshot) -> StatsVersion:
+        return stats_version(self._definitions(), now.config.version)
+
+    def _covered(self, now: Snapshot) -> list[str]:
+        return covered_columns(self._definitions(), now.schema, now.config.version)
 
     def _definitions(self) -> dict[str, Any]:
         return read_definitions(self.handle.storage, definitions_path(self.handle.base_path))
@@ -340,10 +297,10 @@ class _Build:
 
     # ---------------------------------------------------------------------------------------------------- publishing
 
-    def publish(self, lock: TableLock, started: float) -> IndexResult:
+    def publish(self, lock: Lock, started: float) -> IndexResult:
         """Catch up, write the records and list the index. Call under the table lock."""
         now, _ = tidied(self.handle, self.options, lock)
-        self._require_quiet(now)
+        require_quiet(now, f"the index {self.kind} was not published")
         schema, indexed = self.schema, dict(self.indexed)
         if not self.plan(now) or self.schema != schema or self.indexed != indexed:
             raise self._conflict("its schema or its indexes were changed while the index was built")
@@ -354,7 +311,9 @@ class _Build:
         lock.check()
         self._define(now)
         if groups:
-            changes = metadata_partitions_property(now.config.metadata_partitions, added=tuple(groups))
+            changes = metadata_partitions_property(now.config.metadata_partitions, groups)
+            # A build of Hudi that ended half-way left its mark.
+            changes[INFLIGHT_PARTITIONS] = ",".join(sorted(now.config.metadata_partitions_inflight - groups.keys()))
             changes.setdefault(DEFINITIONS_PATH, now.config.raw.get(DEFINITIONS_PATH) or DEFAULT_DEFINITIONS_PATH)
             update_table_config(self.handle.storage, self.handle.base_path, changes)
         covered = self.listed or ((RECORD_KEY,) if self.kind == BLOOM_FILTERS.name else tuple(indexed))
@@ -368,26 +327,21 @@ class _Build:
             seconds=time.perf_counter() - started,
         )
 
-    def renew(self, lock: TableLock, now: Snapshot, files: Sequence[BaseFile]) -> None:
+    def renew(self, lock: Lock, now: Snapshot, files: Sequence[BaseFile]) -> None:
         """Write the entries of some files anew. Call under the table lock."""
-        self._require_quiet(now)
-        self.indexed = self._types(now, source_fields(self._definitions()))
+        require_quiet(now, f"the index {self.kind} was not published")
+        self.indexed = self._types(now, self._covered(now))
         try:
             self.read(files)
             if self.kind == BLOOM_FILTERS.name:
-                self._write(lock, now, {}, self._bloom_records(files))
+                self._write(lock, now, {}, bloom_records(self.blooms, files, FILES_PER_COMMIT))
                 return
-            self._write(lock, now, {}, self._stats_records(files, False))
+            self._write(lock, now, {}, self._stats_records(now, files, False))
             again = self.handle.snapshot()
             if again.metadata.has(PARTITION_STATS.name):
                 self._write(lock, again, {}, self._partition_records(again, files))
         finally:
             self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.name))
-
-    def _require_quiet(self, now: Snapshot) -> None:
-        for instant in now.timeline.pending(WRITE_ACTIONS):
-            if not is_ours(self.handle.storage, self.handle.base_path, instant.requested):
-                raise self._conflict(f"{instant.action} {instant.requested} of another engine is under way")
 
     def _conflict(self, why: str) -> CommitConflictError:
         return CommitConflictError(
@@ -402,55 +356,51 @@ class _Build:
         """New metadata partitions with their numbers of file groups, and the records, a delta commit's at a time."""
         store, options = now.metadata, self.options
         if self.kind == BLOOM_FILTERS.name:
-            return {BLOOM_FILTERS.name: options.bloom_filters_groups}, self._bloom_records(files)
+            return {BLOOM_FILTERS.name: options.bloom_filters_groups}, bloom_records(
+                self.blooms, files, FILES_PER_COMMIT
+            )
         counts = {COLUMN_STATS.name: options.column_stats_groups, PARTITION_STATS.name: options.partition_stats_groups}
         wanted = [self.kind]
         # With some columns only, a new partition_stats would tell Java that the others hold nothing.
         both = store.has(PARTITION_STATS.name) or not store.has(COLUMN_STATS.name)
-        if self.kind == COLUMN_STATS.name and now.config.partition_fields and both:
+        by_partition = now.config.partition_fields and store.table_version >= 8
+        if self.kind == COLUMN_STATS.name and by_partition and both:
             wanted.append(PARTITION_STATS.name)
         groups = {name: counts[name] for name in wanted if not store.has(name)}
         if self.kind == PARTITION_STATS.name:
             return groups, self._partition_records(now, files)
-        return groups, self._stats_records(files, PARTITION_STATS.name in wanted)
+        return groups, self._stats_records(now, files, PARTITION_STATS.name in wanted)
 
-    def _bloom_records(self, files: Sequence[BaseFile]) -> Iterator[dict[str, Keyed]]:
-        for start in range(0, max(len(files), 1), FILES_PER_COMMIT):
-            records: Keyed = []
-            for base in files[start : start + FILES_PER_COMMIT]:
-                kind, text, spill = self.blooms[base]
-                key = bloom_key(base.partition, base.name)
-                if text is not None:
-                    records.append((key, bloom_record(kind, base.instant, text)))
-                else:
-                    records.append((key, SpilledBloom(str(spill), kind, base.instant)))
-            yield {BLOOM_FILTERS.name: records}
-
-    def _stats_records(self, files: Sequence[BaseFile], over_partitions: bool) -> Iterator[dict[str, Keyed]]:
+    def _stats_records(self, now: Snapshot, files: Sequence[BaseFile], whole: bool) -> Iterator[dict[str, Keyed]]:
+        """Records of files; with those of their partitions in the last delta commit if the files are ``whole``."""
+        version = self._version(now)
         by_partition: dict[str, dict[str, list[ColumnStat]]] = {}
         for start in range(0, max(len(files), 1), FILES_PER_COMMIT):
             records: Keyed = []
             for base in files[start : start + FILES_PER_COMMIT]:
-                records.extend(stats_records(self.stats[base], base.partition, base.name, self.indexed))
+                kept = storable_stats(self.stats[base], now.metadata.table_version)
+                records.extend(stats_records(kept, base.partition, base.name, self.indexed, version))
                 own = by_partition.setdefault(base.partition, {})
                 for stat in self.stats[base]:
                     own.setdefault(stat.column, []).append(stat)
             updates = {COLUMN_STATS.name: records}
-            if over_partitions and start + FILES_PER_COMMIT >= len(files):
+            if whole and start + FILES_PER_COMMIT >= len(files):
                 merged = {
                     path: [merge_stats(name, own.get(name, [])) for name in self.indexed]
                     for path, own in by_partition.items()
                 }
-                updates[PARTITION_STATS.name] = partition_records(merged, self.indexed, self.name)
+                updates[PARTITION_STATS.name] = partition_records(merged, self.indexed, self.name, version)
             yield updates
 
     def _partition_records(self, now: Snapshot, files: Sequence[BaseFile]) -> Iterator[dict[str, Keyed]]:
         partitions = {base.partition for base in files}
-        healed, merged = partition_stats(now, partitions, self.indexed, self.handle.engine.run)
-        yield {PARTITION_STATS.name: partition_records(merged, self.indexed, self.name), COLUMN_STATS.name: healed}
+        version = self._version(now)
+        healed, merged = partition_stats(now, partitions, self.indexed, self.handle.engine.run, version)
+        records = partition_records(merged, self.indexed, self.name, version)
+        yield {PARTITION_STATS.name: records, COLUMN_STATS.name: healed}
 
     def _write(
-        self, lock: TableLock, now: Snapshot, groups: Mapping[str, int], updates: Iterator[dict[str, Keyed]]
+        self, lock: Lock, now: Snapshot, groups: Mapping[str, int], updates: Iterator[dict[str, Keyed]]
     ) -> list[tuple[str, list[LogWritten]]]:
         """Write delta commits of the metadata table; the first also makes the new file groups."""
         storage, base = self.handle.storage, self.handle.base_path
@@ -458,7 +408,10 @@ class _Build:
         for records in updates:
             lock.check()
             store = self._fresh_store(now)
-            instant = self.clock.next(max(_last_time(now), store.timeline.last_time))
+            if store.timeline.layout == 1:
+                instant = build_instant(now.timeline, store.timeline)
+            else:
+                instant = self.clock.next(max(last_time(now), store.timeline.last_time))
             with self.alive(instant):
                 if not written:
                     for name, count in groups.items():
@@ -488,10 +441,11 @@ class _Build:
         """List the columns that Java may prune by: not those that hold NaN, which no bound says to it."""
         if self.kind != COLUMN_STATS.name:
             return
-        nan = {stat.column for stats in self.stats.values() for stat in stats if stat.has_nan}
+        unsaid = {stat.column for stats in self.stats.values() for stat in stats if stat.has_nan}
+        unsaid |= unlisted(now.schema, self._version(now))
         document = self._definitions()
-        known = source_fields(document) if now.metadata.has(COLUMN_STATS.name) else []
-        listed = {*known, *(name for name in self.listed if name not in nan)}
+        known = self._covered(now) if now.metadata.has(COLUMN_STATS.name) else []
+        listed = {*known, *(name for name in self.listed if name not in unsaid)}
         ordered = [name for name in (*META_COLUMNS, *now.schema.names) if name in listed]
         path = definitions_path(self.handle.base_path)
-        self.handle.storage.write(path, encode_definitions(with_column_stats(document, ordered)))
+        self.handle.storage.write(path, encode_definitions(with_column_stats(document, ordered, now.config.version)))

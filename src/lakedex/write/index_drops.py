@@ -8,18 +8,22 @@ from dataclasses import replace
 from lakedex.errors import IndexNotFoundError, InvalidInputError
 from lakedex.index.definitions import definitions_path, encode_definitions, read_definitions, without_indexes
 from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.partitions import COLUMN_STATS, FILES, PARTITION_STATS, SUPPORTED
+from lakedex.metadata.partitions import (
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    SUPPORTED,
+    metadata_partitions_property,
+)
 from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.table_config import TableConfig, recover_table_config, update_table_config
 from lakedex.timeline.table_support import require_writable
-from lakedex.write.index_builds import metadata_partitions_property
 from lakedex.write.result import IndexResult
+from lakedex.write.tidying import INFLIGHT_PARTITIONS
 
 __all__ = ["drop_index"]
-
-INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 
 
 def drop_index(handle: TableHandle, options: WriteOptions, name: str, *, if_exists: bool = False) -> IndexResult:
@@ -53,7 +57,7 @@ def drop_index(handle: TableHandle, options: WriteOptions, name: str, *, if_exis
         gone = _with_dependents(config, name, present)
         lock.check()
         changes = metadata_partitions_property(config.metadata_partitions - gone)
-        changes[INFLIGHT] = ",".join(sorted(config.metadata_partitions_inflight - gone))
+        changes[INFLIGHT_PARTITIONS] = ",".join(sorted(config.metadata_partitions_inflight - gone))
         update_table_config(storage, base, changes)
         path = definitions_path(base)
         if storage.exists(path):

@@ -21,13 +21,13 @@ from lakedex.index.column_stats import (
     ALWAYS_INDEXED,
     ColumnStat,
     ColumnStatsBuilder,
-    bounds_of_files,
     indexable_columns,
     merge_stats,
     stat_of,
     stat_record,
     stats_records,
 )
+from lakedex.index.file_bounds import bounds_of_files
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.partitions import column_stats_key, partition_stats_key

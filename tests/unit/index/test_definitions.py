@@ -1,15 +1,20 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.index.bitmap.blocks import FILES_SCHEMA, decode_block, encode_block
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.bitmap.runs import bitmap_folder, list_runs
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
     read_definitions,
     source_fields,
+    stats_version,
     with_column_stats,
 )
 from lakedex.io.local import LocalStorage
@@ -34,13 +39,28 @@ def test_others_are_kept(tmp_path: Path) -> None:
         "sourceFields": ["x"],
         "indexOptions": {"a": "b"},
     }
-    document = with_column_stats({"indexDefinitions": {"expr_index_x": other}, "more": 1}, ["a", "b"])
+    document = with_column_stats({"indexDefinitions": {"expr_index_x": other}, "more": 1}, ["a", "b"], 8)
     path = tmp_path / "index.json"
     path.write_bytes(encode_definitions(document))
     assert read_definitions(LocalStorage(), str(path)) == document
     assert source_fields(document) == ["a", "b"]
     assert document["indexDefinitions"]["expr_index_x"] == other
     assert document["more"] == 1
+
+
+def test_an_upgraded_table_keeps_its_encoding() -> None:
+    """The definition says it, not the table's version, which Java's upgrade to 9 raises without rebuilding."""
+    old: dict[str, Any] = {"indexDefinitions": {"column_stats": {"sourceFields": ["a"], "version": "V1"}}}
+    assert stats_version(old, 9) == "V1"
+    assert with_column_stats(old, ["a", "b"], 9)["indexDefinitions"]["column_stats"]["version"] == "V1"
+    none: dict[str, Any] = {"indexDefinitions": {}}
+    assert stats_version(none, 9) == "V2"
+    assert stats_version(none, 8) == "V1"
+    assert stats_version({"indexDefinitions": {"partition_stats": {"version": "V1"}}}, 9) == "V1"
+    # Release 1.0.2 writes no version.
+    assert stats_version({"indexDefinitions": {"column_stats": {"sourceFields": []}}}, 8) == "V1"
+    with pytest.raises(UnsupportedFeatureError, match="index version V3"):
+        stats_version({"indexDefinitions": {"column_stats": {"version": "V3"}}}, 9)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"indexDefinitions": []}'])
@@ -85,7 +105,7 @@ def test_a_narrowed_list_stays_narrow(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 1)))
     path = Path(definitions_path(str(tmp_path)))
     document = json.loads(path.read_text())
-    path.write_bytes(encode_definitions(with_column_stats(document, [*META, "n"])))
+    path.write_bytes(encode_definitions(with_column_stats(document, [*META, "n"], 8)))
     table.upsert(rows(("2", "a", 1, 2)))
     assert listed(tmp_path) == [*META, "n"]
     assert table.scan("ts = 1 and n = 2").count() == 1
@@ -125,3 +145,47 @@ def test_a_column_that_grows_out_of_the_encoding_leaves_the_list(tmp_path: Path)
     table.upsert(frame(30, "2"))
     assert listed(tmp_path) == [*META, "id"]
     assert table.scan("d = 1").count() == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        '{"indexDefinitions": []}',
+        '{"indexDefinitions": {"column_stats": [1]}}',
+        '{"indexDefinitions": {"column_stats": {"sourceFields": "abc"}}}',
+        '{"indexDefinitions": {"column_stats": {"sourceFields": [1]}}}',
+        '{"indexDefinitions": {"by": {"sourceFields": "abc", "indexOptions": {"maxDistinctValues": "1"}}}, "x": "\\ud800"}',
+        '{"indexDefinitions": ' + "[" * 100_000,
+    ],
+)
+def test_definitions_of_other_shapes_are_damage(tmp_path: Path, content: str) -> None:
+    """lessons B28."""
+    (tmp_path / ".hoodie/.index_defs").mkdir(parents=True)
+    for name in ("index.json", "bitmap_index.json"):
+        (tmp_path / ".hoodie/.index_defs" / name).write_text(content)
+    with pytest.raises(CorruptFileError) as caught:
+        read_definitions(LocalStorage(), f"{tmp_path}/.hoodie/.index_defs/index.json")
+    assert caught.value.path.endswith("/index.json")
+    with pytest.raises(CorruptFileError) as caught:
+        read_bitmap_definitions(LocalStorage(), str(tmp_path))
+    assert caught.value.path.endswith("/bitmap_index.json")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"runs": "abc", "folded": []}', '{"runs": ["../x"], "folded": []}'])
+def test_manifests_of_other_shapes_are_damage(tmp_path: Path, content: str) -> None:
+    folder = Path(bitmap_folder(str(tmp_path)))
+    folder.mkdir(parents=True)
+    (folder / "manifest_0000000001.json").write_text(content)
+    with pytest.raises(CorruptFileError, match="a manifest of bitmap runs"):
+        list_runs(LocalStorage(), str(tmp_path))
+
+
+@pytest.mark.parametrize("name", [b"parti\xf3on", b"partitiom"])
+def test_coverage_of_another_schema_is_damage(name: bytes) -> None:
+    """Names in an Arrow stream need not be text; looking at the rows came before looking at the schema."""
+    whole = encode_block(FILES_SCHEMA.empty_table())
+    assert decode_block(whole, FILES_SCHEMA, "p").num_rows == 0
+    with pytest.raises(CorruptFileError, match="a coverage block") as caught:
+        decode_block(whole.replace(b"partition", name.ljust(9, b"x")), FILES_SCHEMA, "p")
+    assert caught.value.path == "p"

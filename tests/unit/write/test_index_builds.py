@@ -19,7 +19,7 @@ from lakedex.errors import (
     UnsupportedFeatureError,
 )
 from lakedex.layout.base_file import read_footer
-from lakedex.write import index_builds
+from lakedex.write import bloom_builds, index_builds
 from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
 
@@ -101,7 +101,7 @@ def test_filters_of_files_without_one(table: Table, monkeypatch: pytest.MonkeyPa
         found = read_footer(*arguments)
         return type(found)(rows=found.rows, bloom=None, bloom_type="SIMPLE", min_key=None, max_key=None)
 
-    monkeypatch.setattr(index_builds, "read_footer", without)
+    monkeypatch.setattr(bloom_builds, "read_footer", without)
     table.create_index("bloom_filters")
     assert kept(table, "id = '4'") == 1
     assert kept(table, "id = 'none'") == 0
@@ -185,9 +185,6 @@ def test_what_is_refused(table: Table, tmp_path: Path) -> None:
     nested = make(tmp_path / "n", pa.table({"id": ["1"], "l": [[1]]}), options=PLAIN)
     with pytest.raises(UnsupportedFeatureError, match="'l' is list"):
         nested.create_index("column_stats", columns=["l"])
-    set_properties(tmp_path / "t", {LISTED: ""})
-    with pytest.raises(UnsupportedFeatureError, match="metadata table is off"):
-        table.create_index("column_stats")
 
 
 def test_drop_and_make_again(table: Table, tmp_path: Path) -> None:
