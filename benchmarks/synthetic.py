@@ -61,9 +61,9 @@ def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
     storage, base = LocalStorage(), str(path)
     snapshot = Snapshot.load(storage, base)
     clock = InstantClock("UTC")
-    timeline = snapshot.timeline.path
-    requested = create_requested(storage, timeline, clock.next(), "commit")
-    inflight = create_inflight(storage, timeline, requested)
+    timeline = snapshot.timeline
+    requested = create_requested(timeline, clock.next(), "commit")
+    inflight = create_inflight(timeline, requested)
     instant = requested.requested
     listing: dict[str, dict[str, int]] = {}
     stats, by_partition = [], {}
@@ -93,7 +93,7 @@ def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
         write_stats={path: tuple(_write_stat(path, name) for name in files) for path, files in listing.items()},
         extra={"schema": json.dumps(arrow_to_avro(_SCHEMA, "synthetic"))},
     )
-    complete(storage, timeline, inflight, clock.next(), encode_commit_metadata(commit))
+    complete(timeline, inflight, clock.next(), encode_commit_metadata(commit))
 
 
 def _write_stat(partition: str, name: str) -> WriteStat:

@@ -7,14 +7,16 @@ import json
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
-from lakedex.index.column_stats import indexable_columns
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.index.column_stats import covered_columns, indexable_columns
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
 from lakedex.layout.base_file import BaseFileSettings
+from lakedex.metadata.partitions import COLUMN_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.types import META_COLUMNS
 
-__all__ = ["file_schema", "file_settings", "indexed_columns"]
+__all__ = ["bloom_sizing", "file_schema", "file_settings", "indexed_columns"]
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
@@ -24,11 +26,25 @@ def file_schema(schema: pa.Schema) -> pa.Schema:
 
 def indexed_columns(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> dict[str, pa.DataType]:
     """Columns that get a record, with their types: those that the table lists, and those that Java would choose."""
-    chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit)
-    listed = source_fields(read_definitions(snapshot.storage, definitions_path(snapshot.base_path)))
-    wanted = [name for name in indexable_columns(schema, limit=len(schema)) if name in {*chosen, *listed}]
+    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    version = stats_version(document, snapshot.config.version)
+    chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit, version)
+    has_stats = snapshot.metadata.has(COLUMN_STATS.name)
+    listed = covered_columns(document, schema, snapshot.config.version) if has_stats else source_fields(document)
+    wanted = {*chosen, *listed}
+    possible = indexable_columns(schema, limit=len(schema), version=version)
     types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
-    return {name: types[name] for name in wanted}
+    return {name: types[name] for name in possible if name in wanted}
+
+
+def bloom_sizing(options: WriteOptions) -> BloomSizing:
+    """Which bloom filters are wanted."""
+    return BloomSizing(
+        num_entries=options.bloom_entries,
+        fpp=options.bloom_fpp,
+        type_code=options.bloom_type,
+        max_entries=options.bloom_max_entries,
+    )
 
 
 def file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> BaseFileSettings:
@@ -36,9 +52,6 @@ def file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) 
     return BaseFileSettings(
         avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
         compression=options.compression,
-        bloom_entries=options.bloom_entries,
-        bloom_fpp=options.bloom_fpp,
-        bloom_type=options.bloom_type,
-        bloom_max_entries=options.bloom_max_entries,
+        bloom=bloom_sizing(options),
         row_group_bytes=options.row_group_bytes,
     )

@@ -1,0 +1,241 @@
+"""Tagging 10,000 keys, with key ranges and filters from the metadata table against those from file footers.
+
+What RFC-37 is about: requests, bytes and seconds until the file of each key is known. The tables have 1,000 and 10,000
+real base files of 100 rows in 10 partitions, with filters for 500 keys (4 KiB). Half of the partitions have keys in the
+order of time, half random ones. Of the 10,000 keys 100 are stored. The third question asks all partitions, as
+GLOBAL_BLOOM does.
+
+    ./dev bench benchmarks/bench_tagging.py [files ...]      default: 1000 10000
+
+Each question is asked cold, in 32 threads, with files on the local disk as they are, and with 20 ms added to each
+request as an object store takes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex import Table
+from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
+from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.index.column_stats import ColumnStat, stats_records
+from lakedex.io.local import LocalStorage
+from lakedex.layout.base_file import BaseFileSettings, BaseFileSummary, BaseFileWriter
+from lakedex.local.engine import LocalEngine
+from lakedex.metadata.delta_commit import write_delta_commit
+from lakedex.metadata.partitions import ALL_PARTITIONS, BLOOM_FILTERS, COLUMN_STATS, FILES, bloom_key, files_key
+from lakedex.metadata.records import all_partitions_record, bloom_record, files_record
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import parse_options
+from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.transitions import complete, create_inflight, create_requested
+from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.write.key_ranges import find_key_ranges
+from lakedex.write.prepare import KEY, PARTITION
+from lakedex.write.result import TaggingReport
+from lakedex.write.tagging import tag
+
+ROWS = 100
+PARTITIONS = 10
+KEYS, KNOWN = 10_000, 100
+ENTRIES = 500
+THREADS = 32
+LATENCY = 0.02
+SCHEMA = pa.schema([("key", pa.string()), ("day", pa.string())])
+FILE_SCHEMA = pa.schema([*((name, pa.string()) for name in META_COLUMNS), *SCHEMA])
+
+
+def key_of(number: int, day: int) -> str:
+    """Key of a row: in the order of time in even partitions, random in odd ones."""
+    if day % 2 == 0:
+        return f"{day:02d}-{number:09d}"
+    return hashlib.md5(f"{day}-{number}".encode(), usedforsecurity=False).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------- the table
+def make_table(path: Path, files: int) -> None:
+    """A table of so many files, as one commit."""
+    storage, base = LocalStorage(), str(path)
+    Table.create(None, path, SCHEMA, name="bench", record_key="key", partition_by="day")
+    snapshot, clock = Snapshot.load(storage, base), InstantClock("UTC")
+    timeline = snapshot.timeline
+    requested = create_requested(timeline, clock.next(), "commit")
+    inflight = create_inflight(timeline, requested)
+    settings = BaseFileSettings(
+        avro_schema=json.dumps(with_meta_fields(arrow_to_avro(SCHEMA, "bench"))), bloom=BloomSizing(num_entries=ENTRIES)
+    )
+    updates: dict[str, list[Any]] = {FILES.name: [], COLUMN_STATS.name: [], BLOOM_FILTERS.name: []}
+    listing: dict[str, dict[str, int]] = {}
+    for number in range(files):
+        day, place = number % PARTITIONS, number // PARTITIONS
+        partition = f"day={day:02d}"
+        name = f"{number:08d}-0000-0000-0000-000000000000-0_0-0-0_{requested.requested}.parquet"
+        keys = sorted(key_of(place * ROWS + row, day) for row in range(ROWS))
+        summary = write_file(storage, f"{base}/{partition}/{name}", keys, partition, requested.requested, settings)
+        listing.setdefault(partition, {})[name] = summary.size
+        stat = ColumnStat(column=RECORD_KEY, minimum=keys[0], maximum=keys[-1], value_count=ROWS, null_count=0)
+        updates[COLUMN_STATS.name] += stats_records([stat], partition, name, {RECORD_KEY: pa.string()})
+        record = bloom_record(summary.bloom_type, requested.requested, summary.bloom)
+        updates[BLOOM_FILTERS.name].append((bloom_key(partition, name), record))
+    updates[FILES.name] = [
+        *((files_key(partition), files_record(sizes)) for partition, sizes in listing.items()),
+        (ALL_PARTITIONS, all_partitions_record(map(files_key, listing))),
+    ]
+    write_delta_commit(
+        snapshot.metadata, requested.requested, updates, clock.next, lambda fn, items: [fn(item) for item in items]
+    )
+    commit = CommitMetadata(
+        operation="BULK_INSERT",
+        write_stats={path: tuple(write_stat(path, *file) for file in found.items()) for path, found in listing.items()},
+        extra={"schema": json.dumps(arrow_to_avro(SCHEMA, "bench"))},
+    )
+    complete(timeline, inflight, clock.next(), encode_commit_metadata(commit))
+
+
+def write_file(
+    storage: LocalStorage, path: str, keys: Sequence[str], partition: str, instant: str, settings: BaseFileSettings
+) -> BaseFileSummary:
+    constants = {"_hoodie_commit_time": instant, "_hoodie_partition_path": partition, "day": partition[4:]}
+    columns = [
+        pa.array(keys) if field.name in (RECORD_KEY, "key") else pa.array([constants.get(field.name, "")] * len(keys))
+        for field in FILE_SCHEMA
+    ]
+    writer = BaseFileWriter(storage, path, FILE_SCHEMA, settings, expected_rows=len(keys))
+    writer.write(pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA))
+    return writer.close()
+
+
+def write_stat(partition: str, name: str, size: int) -> WriteStat:
+    return WriteStat(
+        file_id=name.split("_")[0],
+        path=f"{partition}/{name}",
+        partition_path=partition,
+        file_size=size,
+        num_writes=ROWS,
+        num_inserts=ROWS,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- the latency
+class SlowFile:
+    """A file whose reads wait."""
+
+    def __init__(self, source: Any, seconds: float) -> None:
+        self._source, self._seconds = source, seconds
+
+    def read(self, *size: int) -> bytes:
+        """As of the file."""
+        if self._seconds:
+            time.sleep(self._seconds)
+        return bytes(self._source.read(*size))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+class SlowStorage:
+    """A storage each of whose requests takes longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._inner, self._seconds = LocalStorage(), seconds
+
+    def _waiting(self, name: str, *arguments: Any) -> Any:
+        before = self._inner.counted.requests
+        answer = getattr(self._inner, name)(*arguments)
+        time.sleep(self._seconds * max(self._inner.counted.requests - before, 1) if self._seconds else 0)
+        return answer
+
+    def read(self, path: str) -> bytes:
+        """As of the storage; so are the others."""
+        return bytes(self._waiting("read", path))
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """As of the storage."""
+        return list(self._waiting("read_ranges", path, ranges))
+
+    def list(self, path: str) -> Any:
+        """As of the storage."""
+        return self._waiting("list", path)
+
+    def open_input(self, path: str) -> Any:
+        """As of the storage."""
+        return SlowFile(self._inner.open_input(path), self._seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+# --------------------------------------------------------------------------------------------------- the questions
+def incoming(files: int, day: int) -> pa.Table:
+    """New keys that follow the stored ones, and known keys of the newest files."""
+    stored = files // PARTITIONS * ROWS
+    numbers = [*range(stored - KNOWN, stored), *range(stored, stored + KEYS - KNOWN)]
+    return pa.table({KEY: [key_of(number, day) for number in numbers], PARTITION: [f"day={day:02d}"] * KEYS})
+
+
+def ask(path: Path, keys: pa.Table, *, metadata: bool, everywhere: bool, latency: float) -> tuple[TaggingReport, float]:
+    """Tag cold: nothing of the table is known but its path."""
+    storage, engine = SlowStorage(latency), LocalEngine(THREADS)
+    options = parse_options({"hoodie.bloom.index.use.metadata": metadata})
+    report, started = TaggingReport(), time.perf_counter()
+    snapshot = Snapshot.load(storage, str(path))
+    partitions = None if everywhere else keys.column(PARTITION).unique().to_pylist()
+    before = storage.counted.copy()
+    found = find_key_ranges(engine, snapshot, options, report, partitions)
+    read = storage.counted - before
+    report.requests += read.requests
+    report.bytes_read += read.bytes_read
+    tag(engine, engine.from_arrow(keys), snapshot, found, options, report, any_partition=everywhere, rows=KEYS)
+    seconds = time.perf_counter() - started
+    if report.matches != KNOWN:
+        raise SystemExit(f"{report.matches} keys found instead of {KNOWN}: {report}")
+    return report, seconds
+
+
+def measure(path: Path, files: int) -> None:
+    questions = [("keys by time, one partition", 0, False), ("random keys, one partition", 1, False)]
+    for what, day, everywhere in [*questions, ("random keys, whole table", 1, True)]:
+        keys, told = incoming(files, day), {}
+        for mode, metadata in (("metadata", True), ("footers", False)):
+            report, seconds = ask(path, keys, metadata=metadata, everywhere=everywhere, latency=0)
+            _, slow = ask(path, keys, metadata=metadata, everywhere=everywhere, latency=LATENCY)
+            told[mode] = (report.requests, report.bytes_read, seconds, slow)
+            funnel = f"{report.files_listed:,} → {report.files_after_ranges:,} → {report.files_opened}"
+            print(
+                f"| {files:,} | {what} | {mode} | {funnel} | {report.requests:,} | {report.bytes_read / 2**20:.1f} "
+                f"| {seconds:.2f} | {slow:.2f} |"
+            )
+        ratios = [theirs / ours for ours, theirs in zip(told["metadata"], told["footers"], strict=True)]
+        print(f"| {files:,} | {what} | footers ÷ metadata | | {' | '.join(f'{ratio:.1f}' for ratio in ratios)} |")
+
+
+def main(sizes: list[int]) -> None:
+    os.fsync = lambda _: None  # type: ignore[assignment]  # thousands of files that nobody needs to survive a crash
+    print("| files | question | mode | listed → after ranges → opened | requests | MiB | s | s at 20 ms a request |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for files in sizes:
+        with tempfile.TemporaryDirectory(prefix="lakedex-bench-") as folder:
+            path = Path(folder) / "table"
+            started = time.perf_counter()
+            make_table(path, files)
+            size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            print(
+                f"{files:,} files, {size / 2**20:.0f} MiB, made in {time.perf_counter() - started:.0f} s",
+                file=sys.stderr,
+            )
+            measure(path, files)
+
+
+if __name__ == "__main__":
+    main([int(text) for text in sys.argv[1:]] or [1_000, 10_000])

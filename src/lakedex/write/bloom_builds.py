@@ -1,0 +1,58 @@
+"""The bloom filter of a base file that is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakedex.codec.bloom import decode_bloom
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import Storage
+from lakedex.layout.base_file import iter_base_file, read_footer
+from lakedex.layout.file_slice import BaseFile
+from lakedex.options import WriteOptions
+from lakedex.types import RECORD_KEY
+from lakedex.write.file_settings import bloom_sizing
+
+__all__ = ["BloomOfFile"]
+
+INLINE_BLOOM_BYTES = 4 * 1024
+"""Larger filters lie in the table's temp folder until they are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomOfFile:
+    """Task: a base file's filter, from its footer if that has one that fits, else from its keys; ``anew`` from them."""
+
+    storage: Storage
+    base_path: str
+    folder: str
+    options: WriteOptions
+    anew: bool = False
+
+    def __call__(self, base: BaseFile) -> tuple[str, bytes | None, str | None]:
+        """Type of the filter, and its text or where that lies."""
+        path = f"{self.base_path}/{base.relative_path}"
+        footer = read_footer(self.storage, path)
+        kind, text = footer.bloom_type, footer.bloom
+        if text is None or self.anew or not self._will_do(text, kind, footer.rows):
+            kind, text = self.options.bloom_type, self._built(path, footer.rows)
+        if len(text) <= INLINE_BLOOM_BYTES:
+            return kind, text, None
+        spill = f"{self.folder}/{base.name}.bloom"
+        self.storage.write(spill, text)
+        return kind, None, spill
+
+    def _will_do(self, text: bytes, kind: str, rows: int) -> bool:
+        """Whether the footer's filter is what was asked for, if anything was."""
+        if not self.options.bloom_asked:
+            return True
+        try:
+            return bloom_sizing(self.options).fits(decode_bloom(text, kind), rows)
+        except CorruptFileError:
+            return False
+
+    def _built(self, path: str, rows: int) -> bytes:
+        builder = bloom_sizing(self.options).builder(rows)
+        for batch in iter_base_file(self.storage, path, [RECORD_KEY]):
+            builder.add(batch.column(0))
+        return builder.finish().encode()

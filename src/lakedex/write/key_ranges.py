@@ -1,0 +1,146 @@
+"""The base files that an incoming key may lie in, with what the table says of their keys."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakedex.engine import Engine
+from lakedex.index.column_stats import ColumnStat, stat_of
+from lakedex.io.process import ProcessIdentity
+from lakedex.io.storage import Storage
+from lakedex.layout.base_file import read_footer
+from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.string_bounds import is_order_safe
+from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key, column_stats_prefix
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
+from lakedex.types import RECORD_KEY, IoCount
+from lakedex.write.result import TaggingReport
+
+__all__ = ["TagFile", "find_key_ranges", "nearest_first"]
+
+FOOTER_TASKS = 8
+"""Tasks for each slot of the engine that footers are shared out to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagFile:
+    """A candidate: base file ``number``, with its key range where known (None is unknown) and its row count (-1)."""
+
+    number: int
+    base: BaseFile
+    low: str | None = None
+    high: str | None = None
+    rows: int = -1
+
+
+def find_key_ranges(
+    engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
+) -> list[TagFile]:
+    """All base files of the partitions (of the table for None) with what is known of their keys.
+
+    Ranges come from ``column_stats`` of ``_hoodie_record_key``, from footers where the table has none or is not to use
+    its metadata, and from nowhere with ``hoodie.bloom.index.prune.by.ranges=false``.
+    """
+    bases = snapshot.base_files(partitions)
+    report.files_listed = len(bases)
+    if not bases:
+        return []
+    store = snapshot.metadata
+    report.source = "metadata" if options.use_metadata_blooms else "footers"
+    if not options.prune_by_ranges:
+        return [TagFile(number, base) for number, base in enumerate(bases)]
+    if options.use_metadata_blooms and store.has(COLUMN_STATS.name):
+        stats = _stats_from_metadata(store, bases)
+        return [_tag_file(number, base, stat) for number, (base, stat) in enumerate(zip(bases, stats, strict=True))]
+    report.source = "footers"
+    if options.use_metadata_blooms:
+        report.notes.append("the table's metadata has no column_stats: key ranges were read from footers")
+    return _from_footers(engine, snapshot, bases, report)
+
+
+def _from_footers(
+    engine: Engine, snapshot: Snapshot, bases: Sequence[BaseFile], report: TaggingReport
+) -> list[TagFile]:
+    size = -(-len(bases) // (FOOTER_TASKS * engine.parallelism))
+    chunks = [bases[start : start + size] for start in range(0, len(bases), size)]
+    label = f"lakedex {snapshot.config.name}: key ranges of {len(bases)} footers"
+    parts = engine.run(_FooterRanges(snapshot.storage, snapshot.base_path), chunks, label)
+    here = ProcessIdentity.current()
+    for _, process, read in parts:
+        if process != here:  # The caller counts what this process reads.
+            report.requests += read.requests
+            report.bytes_read += read.bytes_read
+    found = [item for items, _, _ in parts for item in items]
+    return [TagFile(number, base, *item) for number, (base, item) in enumerate(zip(bases, found, strict=True))]
+
+
+def nearest_first(files: Sequence[TagFile], keys: Sequence[str]) -> list[TagFile]:
+    """Files in the order in which new keys widen their ranges least, so that ranges go on to prune.
+
+    Files of unknown range come last, smallest first; without keys all do.
+    """
+    ranged = sorted(
+        (file for file in files if file.low is not None and file.high is not None), key=lambda file: str(file.high)
+    )
+    others = sorted((file for file in files if file.low is None or file.high is None), key=lambda file: file.base.size)
+    if not keys:
+        return sorted(files, key=lambda file: file.base.size)
+    place = bisect_left([str(file.high) for file in ranged], min(keys))
+    order = sorted(range(len(ranged)), key=lambda index: (abs(index - place), index))
+    return [ranged[index] for index in order] + others
+
+
+def _stats_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> list[ColumnStat | None]:
+    """Stats of each file's keys. A record that names another file, whose hashes are the same, says nothing."""
+    keys = [column_stats_key(RECORD_KEY, base.partition, base.name) for base in bases]
+    partitions = {base.partition for base in bases}
+    if len(partitions) > 256:
+        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY)])
+    elif len(bases) <= 4 * len(partitions):
+        found = store.get_many(COLUMN_STATS.name, keys)
+    else:
+        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY, partition) for partition in partitions])
+    records = [found.get(key) for key in keys]
+    return [
+        stat_of(record, pa.string())
+        if record is not None and (record["ColumnStatsMetadata"] or {}).get("fileName") == base.name
+        else None
+        for base, record in zip(bases, records, strict=True)
+    ]
+
+
+def _tag_file(number: int, base: BaseFile, stat: ColumnStat | None) -> TagFile:
+    if stat is None or stat.all_null:
+        return TagFile(number, base)
+    if not (is_order_safe(stat.minimum) and is_order_safe(stat.maximum)):
+        # Written by somebody who compares in another order: no proof either way.
+        return TagFile(number, base, rows=stat.value_count)
+    return TagFile(number, base, stat.minimum, stat.maximum, stat.value_count)
+
+
+@dataclass(frozen=True, slots=True)
+class _FooterRanges:
+    """Task: low key, high key and rows of some files, with the process that read them and what that took."""
+
+    storage: Storage
+    base_path: str
+
+    def __call__(
+        self, bases: Sequence[BaseFile]
+    ) -> tuple[list[tuple[str | None, str | None, int]], ProcessIdentity, IoCount]:
+        before = self.storage.counted.copy()
+        found = [self._range(base) for base in bases]
+        return found, ProcessIdentity.current(), self.storage.counted - before
+
+    def _range(self, base: BaseFile) -> tuple[str | None, str | None, int]:
+        footer = read_footer(self.storage, f"{self.base_path}/{base.relative_path}")
+        low, high = footer.min_key, footer.max_key
+        if low is None or high is None or not (is_order_safe(low) and is_order_safe(high)):
+            return None, None, footer.rows
+        return low, high, footer.rows
