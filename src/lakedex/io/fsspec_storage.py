@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import errno
+import hashlib
 import io
 import os
 import threading
@@ -19,6 +20,7 @@ from lakedex.errors import InvalidInputError, MissingDependencyError, Unsupporte
 from lakedex.io.local import LocalStorage
 from lakedex.io.ranges import read_coalesced
 from lakedex.io.storage import FileInfo, Storage
+from lakedex.io.storage_lock import VersionChangedError
 from lakedex.types import IoCount
 
 __all__ = ["FsspecStorage", "open_storage"]
@@ -27,6 +29,7 @@ _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azu
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _EXCLUSIVE = frozenset({"s3", "memory"})
 _MAX_GAP = 512 * 1024
+_REFUSALS = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 _MEMORY_LOCK = threading.Lock()  # fsspec's memory store checks and stores in two steps
 
 
@@ -174,6 +177,48 @@ class FsspecStorage:
                 self._create(path, data)
         else:
             self._create(path, data)
+
+    @property
+    def has_conditional_put(self) -> bool:
+        """Whether the implementation is known to replace an object only if it is a certain version."""
+        return self.protocol in _EXCLUSIVE
+
+    def read_version(self, path: str) -> tuple[bytes, str]:
+        """Content and version: the ETag on S3."""
+        if self.protocol == "memory":
+            data = self.read(path)
+            return data, hashlib.sha256(data).hexdigest()
+        while True:
+            version = str(self._info(path)["ETag"])
+            data = self.read(path)
+            if str(self._info(path)["ETag"]) == version:
+                return data, version
+
+    def put_version(self, path: str, data: bytes, version: str | None) -> str:
+        """Replace the version given, or create the object for None."""
+        if self.protocol == "memory":
+            with _MEMORY_LOCK:
+                found = self.read_version(path)[1] if self.fs.exists(path) else None
+                if found != version:
+                    raise VersionChangedError(errno.EEXIST, "another version", path)
+                self.fs.pipe_file(path, data)
+                return hashlib.sha256(data).hexdigest()
+        return self._put_s3(path, data, version)
+
+    def _put_s3(self, path: str, data: bytes, version: str | None) -> str:
+        bucket, key = self.fs.split_path(path)[:2]
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            answer = self.fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, **condition)
+        except OSError as error:
+            answer = getattr(error.__cause__, "response", None) or {}
+            code = str(answer.get("Error", {}).get("Code", ""))
+            # Releases of s3fs make different errors of the refusal; 404 is an object that is gone.
+            if code in _REFUSALS or isinstance(error, FileExistsError | FileNotFoundError):
+                raise VersionChangedError(errno.EEXIST, "another version", path) from error
+            raise
+        self.fs.invalidate_cache(self._parent(path))
+        return str(answer["ETag"])
 
     def _create(self, path: str, data: bytes) -> None:
         try:

@@ -131,6 +131,37 @@ class _DurableWriter(io.BufferedWriter):
         _sync_folder(self._folder)
 
 
+_LISTINGS = 5
+"""So often a folder is listed that changes all the time."""
+
+
+def _changed(path: str) -> int:
+    """When a folder's entries last changed; 0 where there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _list_once(path: str) -> list[FileInfo]:
+    found: list[FileInfo] = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if _is_hidden(entry.name):
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue  # deleted since the listing began, or a link to nowhere
+                is_dir = stat.S_ISDIR(status.st_mode)
+                size = 0 if is_dir else status.st_size
+                found.append(FileInfo(entry.name, size, status.st_mtime_ns // 1_000_000, is_dir))
+    except FileNotFoundError:
+        return []
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
     """A local disk, or a network share mounted like one.
@@ -182,23 +213,17 @@ class LocalStorage:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def list(self, path: str) -> list[FileInfo]:
-        """Direct entries by name, without checksum side files and our own temporary files."""
+        """Direct entries by name, without checksum side files and our own temporary files.
+
+        The system hands out a folder piece by piece. One that changed meanwhile is listed again: archival deletes a
+        timeline's files in ascending order, and a listing with a hole would take committed files for uncommitted ones.
+        """
         self.counted.add(1, 0)
-        found = []
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if _is_hidden(entry.name):
-                        continue
-                    try:
-                        status = entry.stat()
-                    except FileNotFoundError:
-                        continue  # deleted since the listing began, or a link to nowhere
-                    is_dir = stat.S_ISDIR(status.st_mode)
-                    size = 0 if is_dir else status.st_size
-                    found.append(FileInfo(entry.name, size, status.st_mtime_ns // 1_000_000, is_dir))
-        except FileNotFoundError:
-            return []
+        for _ in range(_LISTINGS):
+            before = _changed(path)
+            found = _list_once(path)
+            if _changed(path) == before:
+                break
         return sorted(found, key=lambda info: info.name)
 
     def create(self, path: str, data: bytes) -> None:

@@ -24,15 +24,44 @@ import time
 import uuid
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol, Self
 
-from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
+from lakedex.errors import CommitConflictError, CommitError, LockTimeoutError, UnsupportedFeatureError
 from lakedex.io.process import ProcessIdentity, parse_json_object
 from lakedex.io.storage import Storage
 
-__all__ = ["TableLock"]
+__all__ = ["Lock", "TableLock", "lost_lock"]
 
 _HELD: dict[str, int] = {}
 """Tokens that this process holds, with the thread that took each."""
+
+
+class Lock(Protocol):
+    """What actions know of the lock that they run under."""
+
+    def __enter__(self) -> Self:
+        """Take the lock, waiting for it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back."""
+
+    def check(self) -> None:
+        """Make sure that it still is held. Raises ``CommitConflictError``, after which the write may run again."""
+
+
+def lost_lock(path: str, holder: object | None) -> CommitConflictError:
+    """The error of a writer whose lock is gone; nothing of its write can be seen."""
+    return CommitConflictError(
+        f"{path}: the table lock is no longer held by this writer"
+        + (f" but by {holder}" if holder is not None else "")
+        + "; nothing was committed, run the write again",
+        ours=None,
+        theirs=None,
+        file_groups=frozenset(),
+        retryable=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +118,7 @@ class TableLock:
         poll_s: How often to look.
         expire_minutes: Age from which a lock is broken whose holder is not known to live; 0 is never.
             Hudi's ``hoodie.write.lock.filesystem.expire``.
+        folder: Where the file lies, if not in ``.hoodie`` (``hoodie.write.lock.filesystem.path``).
     """
 
     def __init__(
@@ -98,6 +128,7 @@ class TableLock:
         timeout_s: float = 60.0,
         poll_s: float = 0.1,
         expire_minutes: float = 0.0,
+        folder: str | None = None,
     ) -> None:
         self._storage = storage
         self._timeout_s = timeout_s
@@ -105,7 +136,7 @@ class TableLock:
         self._expire_minutes = expire_minutes
         self._token: str | None = None
         self._pid = 0
-        self.path = f"{base_path}/.hoodie/lock"
+        self.path = f"{folder or f'{base_path}/.hoodie'}/lock"
 
     @property
     def held(self) -> bool:
@@ -226,16 +257,15 @@ class TableLock:
     def check(self) -> None:
         """Make sure that the lock file still is ours, right before a step that needs it.
 
+        Hudi's provider deletes the file a second time when it closes, whoever has taken the lock since, and on local
+        disks it may open a file for writing that came after it had looked; so a lock can be lost without an expiry.
+
         Raises:
-            CommitError: It is not; Hudi breaks locks older than its expiry, and people delete files.
+            CommitConflictError: It is not; the write may run again.
         """
         holder = _read_holder(self._storage, self.path) if self.held else None
         if holder is None or holder.token != self._token:
-            raise CommitError(
-                f"{self.path}: the table lock is no longer held by this writer"
-                + (f" but by {holder}" if holder is not None else "")
-                + "; nothing was committed"
-            )
+            raise lost_lock(self.path, holder)
 
     def release(self) -> None:
         """Give the lock back; nothing happens if it is not held, or was broken meanwhile."""

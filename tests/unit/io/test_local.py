@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakedex.errors import UnsupportedFeatureError
+from lakedex.io import local
 from lakedex.io.local import LocalStorage
 from lakedex.io.ranges import read_coalesced
-from lakedex.io.storage import Storage
+from lakedex.io.storage import FileInfo, Storage
 
 
 @pytest.fixture
@@ -187,3 +188,27 @@ def test_a_failed_write_leaves_the_old_file(
         store.write(f"{tmp_path}/f", b"new")
     assert os.listdir(tmp_path) == ["f"]
     assert (tmp_path / "f").read_bytes() == b"old"
+
+
+def test_a_folder_that_changes_while_it_is_listed_is_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Archival deletes ascending; a listing that began before and ended after would have a hole."""
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    once = local._list_once
+    calls = []
+
+    def changing(path: str) -> list[FileInfo]:
+        found = once(path)
+        calls.append(path)
+        if len(calls) == 1:
+            os.utime(tmp_path, ns=(1, 1))
+            (tmp_path / "a").unlink()
+            return [entry for entry in found if entry.name != "b"]
+        return found
+
+    monkeypatch.setattr(local, "_list_once", changing)
+    assert [entry.name for entry in LocalStorage().list(str(tmp_path))] == ["b", "c"]
+    assert len(calls) == 2
+    assert LocalStorage().list(str(tmp_path / "nowhere")) == []

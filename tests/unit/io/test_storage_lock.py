@@ -1,0 +1,268 @@
+"""Hudi's storage-based lock: leases in an object that is replaced on condition, on a store in memory."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakedex.errors import (
+    CommitConflictError,
+    CommitError,
+    CorruptFileError,
+    LockTimeoutError,
+    UnsupportedFeatureError,
+)
+from lakedex.io.fsspec_storage import FsspecStorage, open_storage
+from lakedex.io.local import LocalStorage
+from lakedex.io.storage_lock import CLOCK_DRIFT_MS, StorageLock, VersionChangedError
+
+
+class Clock:
+    """A writer's own clock."""
+
+    def __init__(self, now: int = 1_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def base() -> Iterator[str]:
+    store, path = open_storage(f"memory://{uuid.uuid4().hex}/t")
+    yield path
+    store.delete_tree(path)
+
+
+def lock_of(base: str, clock: Clock | None = None, **options: Any) -> StorageLock:
+    store, path = open_storage(base)
+    options = {"timeout_s": 0.0, "poll_s": 0.001, "renew_s": 1000.0, "validity_s": 10.0, **options}
+    return StorageLock(store, path, now_ms=clock or Clock(), **options)
+
+
+def content(base: str) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(open_storage(base)[0].read(f"{base}/.hoodie/.locks/table_lock.json"))
+    return fields
+
+
+def test_what_hudi_reads(base: str) -> None:
+    """``StorageLockData``: three fields, the owner a UUID; the file stays when the lock is given back."""
+    with lock_of(base, Clock(5_000)) as lock:
+        lock.check()
+        found = content(base)
+        assert found.keys() == {"expired", "validUntil", "owner"}
+        assert (found["expired"], found["validUntil"]) == (False, 15_000)
+        uuid.UUID(found["owner"])
+        with pytest.raises(CommitError, match="not re-entrant"):
+            lock.acquire()
+    assert content(base) == {**found, "expired": True}
+    with lock:  # Again, and over another's that is given back.
+        assert content(base)["expired"] is False
+    with lock_of(base):
+        assert content(base)["owner"] != found["owner"]
+
+
+def test_a_held_lock_is_waited_for(base: str) -> None:
+    with lock_of(base), pytest.raises(LockTimeoutError, match="held by owner") as caught:
+        lock_of(base, timeout_s=0.02).acquire()
+    assert caught.value.holder
+
+
+def test_a_lease_of_a_dead_writer_runs_out(base: str) -> None:
+    """For others only after the drift that clocks may have; B29."""
+    dead, clock = lock_of(base, Clock()), Clock()
+    dead.acquire()
+    dead._stop.set()
+    clock.now += 10_000 + CLOCK_DRIFT_MS
+    with pytest.raises(LockTimeoutError):
+        lock_of(base, clock).acquire()
+    clock.now += 1
+    with lock_of(base, clock) as lock:
+        lock.check()
+        with pytest.raises(CommitConflictError, match="no longer held") as caught:
+            dead.check()
+        assert caught.value.retryable
+        dead.release()  # Not ours to give back.
+        lock.check()
+    assert content(base)["expired"] is True
+
+
+def test_a_lease_ends_for_its_owner_before_it_ends_for_others(base: str) -> None:
+    clock = Clock()
+    lock = lock_of(base, clock)
+    lock.acquire()
+    clock.now += 10_000 - CLOCK_DRIFT_MS - 1
+    lock.check()
+    clock.now += 1
+    assert not lock.held
+    with pytest.raises(CommitConflictError):
+        lock.check()
+    with pytest.raises(LockTimeoutError):
+        lock_of(base, clock).acquire()
+    lock.release()
+    assert content(base)["expired"] is True
+
+
+def test_it_is_renewed_while_it_is_held(base: str) -> None:
+    clock = Clock()
+    with lock_of(base, clock, renew_s=0.002) as lock:
+        for _ in range(3):
+            clock.now += 8_000
+            until = time.monotonic() + 20
+            while content(base)["validUntil"] != clock.now + 10_000 and time.monotonic() < until:
+                threading.Event().wait(0.002)
+            lock.check()
+            assert content(base)["validUntil"] == clock.now + 10_000
+    assert [t for t in threading.enumerate() if t.name == f"lakedex-lock {lock.path}"] == []
+
+
+def test_a_renewal_that_fails_is_tried_again_until_the_lease_ends(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    lock = lock_of(base, clock, renew_s=0.002)
+    lock.acquire()
+    failed = threading.Event()
+
+    def down(*_: object) -> str:
+        failed.set()
+        raise OSError(errno.EIO, "the store is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FsspecStorage, "put_version", down)
+        assert failed.wait(20)
+        lock.check()
+        clock.now += 10_000
+        with pytest.raises(CommitConflictError):
+            lock.check()
+    lock.release()
+
+
+def test_another_writer_took_it_and_the_renewal_gives_up(base: str) -> None:
+    lock = lock_of(base, renew_s=0.002)
+    lock.acquire()
+    store, _path = open_storage(base)
+    theirs = b'{"expired":false,"validUntil":99000000,"owner":"other"}'
+    store.write(lock.path, theirs)
+    assert lock._thread is not None
+    lock._thread.join(20)
+    assert not lock._thread.is_alive()
+    with pytest.raises(CommitConflictError):
+        lock.check()
+    lock.release()
+    assert store.read(lock.path) == theirs
+
+
+def test_an_answer_that_was_lost(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The put took effect, its answer did not come: the lock is ours all the same."""
+    put = FsspecStorage.put_version
+
+    def lossy(self: FsspecStorage, path: str, data: bytes, version: str | None) -> str:
+        put(self, path, data, version)
+        raise VersionChangedError(errno.EEXIST, "a retry met its own object", path)
+
+    lock = lock_of(base)
+    with monkeypatch.context() as patch:
+        patch.setattr(FsspecStorage, "put_version", lossy)
+        with pytest.raises(LockTimeoutError):
+            lock.acquire()
+    with lock:  # It finds its own owner there.
+        lock.check()
+
+
+def test_only_one_of_many_gets_in(base: str) -> None:
+    inside, seen = [], []
+
+    def work() -> None:
+        for _ in range(5):
+            with lock_of(base, timeout_s=60.0, poll_s=0.001):
+                inside.append(1)
+                seen.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1] * 20
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"expired":null,"validUntil":1,"owner":"x"}', b"[]"])
+def test_damage_is_named(base: str, damage: bytes) -> None:
+    lock = lock_of(base)
+    open_storage(base)[0].write(lock.path, damage)
+    with pytest.raises(CorruptFileError, match=r"table_lock\.json"):
+        lock.acquire()
+
+
+def test_a_store_without_conditional_writes_is_refused(tmp_path: Any) -> None:
+    for store in (LocalStorage(), FsspecStorage(None, "ftp")):
+        with pytest.raises(UnsupportedFeatureError, match="conditional writes"):
+            StorageLock(store, str(tmp_path))
+
+
+class FakeS3:
+    """What s3fs has of a bucket, with S3's conditional put."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, str]] = {}
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        pass
+
+    def _parent(self, path: str) -> str:
+        return path.rpartition("/")[0]
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.removeprefix("s3://").partition("/")
+        return bucket, key, None
+
+    def info(self, path: str) -> dict[str, Any]:
+        return {"ETag": self._get(path)[1]}
+
+    def cat_file(self, path: str) -> bytes:
+        return self._get(path)[0]
+
+    def _get(self, path: str) -> tuple[bytes, str]:
+        try:
+            return self.objects["/".join(self.split_path(path)[:2])]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def call_s3(self, method: str, **arguments: Any) -> dict[str, str]:
+        assert method == "put_object"
+        name = f"{arguments['Bucket']}/{arguments['Key']}"
+        stored = self.objects.get(name)
+        absent = arguments.get("IfNoneMatch") == "*" and stored is None
+        same = stored is not None and arguments.get("IfMatch") == stored[1]
+        if not (absent or same):
+            raise OSError(errno.EINVAL, "At least one of the pre-conditions") from Refused()
+        tag = f'"{uuid.uuid4().hex}"'
+        self.objects[name] = (arguments["Body"], tag)
+        return {"ETag": tag}
+
+
+class Refused(Exception):
+    response = {"Error": {"Code": "PreconditionFailed"}}  # noqa: RUF012 – as botocore has it
+
+
+def test_on_s3() -> None:
+    store = FsspecStorage(FakeS3(), "s3")
+    path = "s3://bucket/t"
+    first, second = (StorageLock(store, path, 0.0, 0.001, now_ms=Clock()) for _ in range(2))
+    with first:
+        with pytest.raises(LockTimeoutError):
+            second.acquire()
+        first.check()
+    with second:
+        second.check()
+        with pytest.raises(VersionChangedError):
+            store.put_version(second.path, b"", '"old"')
+        with pytest.raises(VersionChangedError):
+            store.put_version(second.path, b"", None)
