@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakedex.errors import OptionError
@@ -27,7 +27,7 @@ __all__ = ["WriteOptions", "parse_options"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Parsed options. Sizes in bytes, times in seconds."""
+    """Parsed options. Sizes in bytes, times in seconds. ``txn`` is the application and batch of one call."""
 
     max_file_size: int = 125_829_120
     small_file_limit: int = 104_857_600
@@ -38,6 +38,10 @@ class WriteOptions:
     bloom_fpp: float = 1e-9
     bloom_type: str = "DYNAMIC_V0"
     bloom_max_entries: int = 100_000
+    bloom_asked: bool = False
+    """Whether any of the four was named, so that filters which are there may not do."""
+    index_type: str = "BLOOM"
+    update_partition_path: bool = True
     use_metadata_blooms: bool = True
     prune_by_ranges: bool = True
     duplicates: str = "none"
@@ -45,6 +49,7 @@ class WriteOptions:
     sort_mode: str = "GLOBAL_SORT"
     shuffle_tasks: int | None = None
     null_for_missing: bool = False
+    metadata: bool = True
     column_stats: bool = True
     column_stats_columns: tuple[str, ...] | None = None
     column_stats_limit: int = 32
@@ -55,12 +60,45 @@ class WriteOptions:
     hive_style: bool = True
     url_encode: bool = True
     merge_mode: str | None = None
+    table_version: int | None = None
+    concurrency_mode: str | None = None
+    failed_writes: str | None = None
+    lock_provider: str = "FileSystemBasedLockProvider"
+    lock_path: str | None = None
     lock_timeout: float = 60.0
+    lock_poll: float = 0.1
+    lock_retries: int | None = None
+    lock_retry_wait: float = 5.0
+    lock_validity: float = 300.0
+    lock_renewal: float = 30.0
     lock_expire_minutes: float = 0.0
     heartbeat_interval: float = 60.0
     heartbeat_misses: int = 2
     conflict_retries: int = 3
+    clean_after_write: bool = True
+    clean_policy: str | None = None
+    clean_commits: int | None = None
+    clean_hours: int | None = None
+    clean_versions: int | None = None
+    clean_every: int = 1
+    metadata_compact_commits: int = 10
+    archive: bool = True
+    archive_beyond_savepoint: bool = False
+    keep_min_commits: int = 20
+    keep_max_commits: int = 30
+    history_merge_files: int = 10
+    txn: tuple[str, int] | None = None
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def clean_commits_retained(self) -> int:
+        """Commits whose files the cleaner keeps under its policy by commits."""
+        return 10 if self.clean_commits is None else self.clean_commits
+
+    @property
+    def lock_wait(self) -> float:
+        """Seconds to wait for the table lock: as long as Java's rounds of waiting take, if their number is given."""
+        return self.lock_timeout if self.lock_retries is None else self.lock_retries * self.lock_retry_wait
 
 
 def _whole(text: str) -> int:
@@ -106,9 +144,27 @@ def _milliseconds(text: str) -> float:
     return _whole(text) / 1000
 
 
+def _table_version(text: str) -> int:
+    return int(_one_of("6", "8", "9")(text))
+
+
+_LOCK_PACKAGE = "org.apache.hudi.client.transaction.lock."
+_LOCKS = ("FileSystemBasedLockProvider", "StorageBasedLockProvider", "InProcessLockProvider")
+
+
+def _lock_provider(text: str) -> str:
+    name = text.strip().removeprefix(_LOCK_PACKAGE)
+    if name not in _LOCKS:
+        named = ", ".join(_LOCK_PACKAGE + known for known in _LOCKS)
+        raise ValueError(f"one of {named}; lakedex speaks with no lock server")
+    return name
+
+
 def _compression(text: str) -> str:
     return _one_of("zstd", "snappy", "gzip", "lz4", "none", "uncompressed")(text).replace("uncompressed", "none")
 
+
+_CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.parquet.max.file.size": ("max_file_size", _positive),
@@ -116,6 +172,8 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.copyonwrite.record.size.estimate": ("record_size_estimate", _positive),
     "hoodie.parquet.compression.codec": ("compression", _compression),
     "hoodie.parquet.block.size": ("row_group_bytes", _positive),
+    "hoodie.index.type": ("index_type", _one_of("BLOOM", "GLOBAL_BLOOM")),
+    "hoodie.bloom.index.update.partition.path": ("update_partition_path", _flag),
     "hoodie.index.bloom.num_entries": ("bloom_entries", _positive),
     "hoodie.index.bloom.fpp": ("bloom_fpp", _rate),
     "hoodie.bloom.index.filter.type": ("bloom_type", _one_of("DYNAMIC_V0", "SIMPLE")),
@@ -130,6 +188,7 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.upsert.shuffle.parallelism": ("shuffle_tasks", _positive),
     "hoodie.delete.shuffle.parallelism": ("shuffle_tasks", _positive),
     "hoodie.write.set.null.for.missing.columns": ("null_for_missing", _flag),
+    "hoodie.metadata.enable": ("metadata", _flag),
     "hoodie.metadata.index.column.stats.enable": ("column_stats", _flag),
     "hoodie.metadata.index.column.stats.column.list": ("column_stats_columns", _columns),
     "hoodie.metadata.index.column.stats.max.columns.to.index": ("column_stats_limit", _positive),
@@ -140,19 +199,50 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.datasource.write.hive_style_partitioning": ("hive_style", _flag),
     "hoodie.datasource.write.partitionpath.urlencode": ("url_encode", _flag),
     "hoodie.record.merge.mode": ("merge_mode", _one_of("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")),
+    "hoodie.table.version": ("table_version", _table_version),
+    "hoodie.write.table.version": ("table_version", _table_version),
+    "hoodie.write.concurrency.mode": (
+        "concurrency_mode",
+        _one_of("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+    ),
+    "hoodie.clean.failed.writes.policy": ("failed_writes", _one_of("EAGER", "LAZY", "NEVER")),
+    "hoodie.cleaner.policy.failed.writes": ("failed_writes", _one_of("EAGER", "LAZY", "NEVER")),
+    "hoodie.write.lock.provider": ("lock_provider", _lock_provider),
+    "hoodie.write.lock.filesystem.path": ("lock_path", str),
+    "hoodie.write.lock.wait_time_ms_between_retry": ("lock_poll", _milliseconds),
+    "hoodie.write.lock.client.num_retries": ("lock_retries", _whole),
+    "hoodie.write.lock.client.wait_time_ms_between_retry": ("lock_retry_wait", _milliseconds),
+    "hoodie.write.lock.storage.validity.timeout.secs": ("lock_validity", _positive),
+    "hoodie.write.lock.storage.renew.interval.secs": ("lock_renewal", _positive),
+    "hoodie.write.lock.storage.heartbeat.poll.secs": ("lock_renewal", _positive),
     "hoodie.write.lock.wait_time_ms": ("lock_timeout", _milliseconds),
     "hoodie.write.lock.filesystem.expire": ("lock_expire_minutes", float),
     "hoodie.client.heartbeat.interval_in_ms": ("heartbeat_interval", _milliseconds),
     "hoodie.client.heartbeat.tolerable.misses": ("heartbeat_misses", _positive),
     "hoodie.write.num.retries.on.conflict.failures": ("conflict_retries", _whole),
+    "hoodie.clean.automatic": ("clean_after_write", _flag),
+    "hoodie.clean.policy": ("clean_policy", _CLEAN_POLICY),
+    "hoodie.cleaner.policy": ("clean_policy", _CLEAN_POLICY),
+    "hoodie.clean.commits.retained": ("clean_commits", _positive),
+    "hoodie.cleaner.commits.retained": ("clean_commits", _positive),
+    "hoodie.clean.hours.retained": ("clean_hours", _positive),
+    "hoodie.cleaner.hours.retained": ("clean_hours", _positive),
+    "hoodie.clean.fileversions.retained": ("clean_versions", _positive),
+    "hoodie.cleaner.fileversions.retained": ("clean_versions", _positive),
+    "hoodie.clean.trigger.max.commits": ("clean_every", _positive),
+    "hoodie.clean.max.commits": ("clean_every", _positive),
+    "hoodie.metadata.compact.max.delta.commits": ("metadata_compact_commits", _positive),
+    "hoodie.archive.automatic": ("archive", _flag),
+    "hoodie.archive.beyond.savepoint": ("archive_beyond_savepoint", _flag),
+    "hoodie.keep.min.commits": ("keep_min_commits", _positive),
+    "hoodie.keep.max.commits": ("keep_max_commits", _positive),
+    "hoodie.timeline.compaction.batch.size": ("history_merge_files", _positive),
 }
 """Option → (field of :class:`WriteOptions`, parser)."""
 
+_BLOOM_SIZES = frozenset({"bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"})
+
 _FIXED = {
-    "hoodie.table.version": "8",
-    "hoodie.write.table.version": "8",
-    "hoodie.index.type": "BLOOM",
-    "hoodie.metadata.enable": "true",
     "hoodie.populate.meta.fields": "true",
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.datasource.hive_sync.enable": "false",
@@ -170,9 +260,10 @@ _FIXED = {
     "hoodie.allow.operation.metadata.field": "false",
     "hoodie.table.base.file.format": "PARQUET",
     "hoodie.base.file.format": "PARQUET",
-    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.write.lock.conflict.resolution.strategy": (
+        "org.apache.hudi.client.transaction.SimpleConcurrentFileWritesConflictResolutionStrategy"
+    ),
     "hoodie.parquet.bloom.filter.enabled": "true",
-    "hoodie.bloom.index.update.partition.path": "false",
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
 }
 """Options of which only one value is done; any other is refused."""
@@ -202,15 +293,18 @@ REFUSED = {
 HARMLESS = (
     "hoodie.write.auto.upgrade",
     "hoodie.write.markers.type",
-    "hoodie.write.concurrency.mode",
+    "hoodie.write.concurrency.early.conflict.",
+    "hoodie.write.lock.num_retries",
+    "hoodie.write.lock.max_wait_time_ms_between_retry",
+    "hoodie.write.lock.heartbeat_interval_ms",
+    "hoodie.fs.atomic_creation.support",
     "hoodie.embed.timeline.server",
     "hoodie.datasource.write.row.writer.enable",
     "hoodie.datasource.write.reconcile.schema",
     "hoodie.clean.",
     "hoodie.cleaner.",
-    "hoodie.keep.",
     "hoodie.archive.",
-    "hoodie.metadata.compact.",
+    "hoodie.commits.archival.batch",
     "hoodie.metadata.clean.",
     "hoodie.metadata.max.",
     "hoodie.combine.before.upsert",
@@ -266,7 +360,48 @@ def parse_options(options: Mapping[str, Any] | None) -> WriteOptions:
             notes.append(f"option {name}={value} changes nothing in lakedex")
         else:
             raise OptionError(f"unknown option {name!r}{_nearest(name)}", option=name)
-    return WriteOptions(**parsed, notes=tuple(notes))
+    _check_archival(parsed, options or {})
+    asked = not _BLOOM_SIZES.isdisjoint(parsed)
+    written = WriteOptions(**parsed, bloom_asked=asked, notes=tuple(notes))
+    _check_concurrency(written)
+    if written.lock_provider == "InProcessLockProvider":
+        note = "InProcessLockProvider keeps no other process out, so lakedex takes the lock file of the table"
+        return replace(written, notes=(*written.notes, note))
+    return written
+
+
+def _check_archival(parsed: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """``HoodieWriteConfig.validate``; where only one of minimum and retained commits is given, archival adapts."""
+    known = WriteOptions(**parsed)
+    if known.keep_max_commits <= known.keep_min_commits:
+        raise OptionError(
+            f"hoodie.keep.max.commits={known.keep_max_commits} must be greater than "
+            f"hoodie.keep.min.commits={known.keep_min_commits}",
+            option="hoodie.keep.max.commits" if "hoodie.keep.max.commits" in given else "hoodie.keep.min.commits",
+        )
+    both = "keep_min_commits" in parsed and "clean_commits" in parsed
+    if both and known.keep_min_commits <= known.clean_commits_retained:
+        raise OptionError(
+            f"hoodie.keep.min.commits={known.keep_min_commits} must be greater than hoodie.clean.commits.retained="
+            f"{known.clean_commits_retained}: commits would be archived before their old files are cleaned",
+            option="hoodie.keep.min.commits",
+        )
+
+
+def _check_concurrency(options: WriteOptions) -> None:
+    """Combinations that Java refuses as well (``HoodieWriteConfig.validate``, ``StorageBasedLockConfig``)."""
+    if options.concurrency_mode == "OPTIMISTIC_CONCURRENCY_CONTROL" and options.failed_writes == "EAGER":
+        raise OptionError(
+            "several writers (hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL) need "
+            "hoodie.clean.failed.writes.policy=LAZY: EAGER takes every pending write for a failed one",
+            option="hoodie.clean.failed.writes.policy",
+        )
+    if options.lock_validity < max(10, 10 * options.lock_renewal):
+        raise OptionError(
+            f"hoodie.write.lock.storage.validity.timeout.secs={options.lock_validity:g} must be ten times "
+            f"hoodie.write.lock.storage.renew.interval.secs={options.lock_renewal:g} or more",
+            option="hoodie.write.lock.storage.validity.timeout.secs",
+        )
 
 
 def _is_harmless(name: str) -> bool:

@@ -44,12 +44,14 @@ class Operation(StrEnum):
     DELETE = "DELETE"
     INSERT_OVERWRITE = "INSERT_OVERWRITE"
     INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    DELETE_PARTITION = "DELETE_PARTITION"
     ALTER_SCHEMA = "ALTER_SCHEMA"
 
     @property
     def action(self) -> str:
         """The timeline action that the operation is (``CommitUtils.getCommitActionType``)."""
-        return "replacecommit" if self.name.startswith("INSERT_OVERWRITE") else "commit"
+        replaces = self.name.startswith("INSERT_OVERWRITE") or self is Operation.DELETE_PARTITION
+        return "replacecommit" if replaces else "commit"
 
 
 @dataclass(slots=True)

@@ -160,3 +160,18 @@ def test_bad_options_fail_at_load(spark: SparkSession, only_read: Table, options
     word = next(iter(options.values())) if "where" in options or "columns" in options else "columns"
     with pytest.raises(Exception, match=word.split("(")[0]):
         load(spark, only_read, **options).schema  # noqa: B018
+
+
+def test_merges(spark: SparkSession, table: Table) -> None:
+    source = frame(spark, 62).where("id >= 58").withColumn("op", F.expr("if(id = 58, 'D', 'U')"))
+    merge = table.merge(source, "t.id = s.id AND t.city = s.city").when_matched_delete("s.op = 'D'")
+    result = merge.when_matched_update({"n": F.col("t.n") * 2}).when_not_matched_insert_all().execute(txn=("app", 1))
+    assert (result.inserted, result.updated, result.deleted) == (2, 1, 1)
+    assert merge.execute(txn=("app", 1)).instant is None
+    joined = table.merge(source.where("id = 61"), "t.n = s.n + 57").when_matched_update({"n": "-1"})
+    assert joined.execute().updated == 1
+    assert sorted(row.n for row in table.to_df().where("id in ('58', '59', '60', '61') or n < 0").collect()) == [
+        -1,
+        60,
+        61,
+    ]

@@ -1,5 +1,5 @@
 """Bitmap indexes in Spark SQL: made, listed and dropped by statements, and used by scans of Spark's own reader
-(R86–R89, R139, R140, R142)."""
+(R86–R89, R139, R140, R142, R92.c)."""
 
 from __future__ import annotations
 

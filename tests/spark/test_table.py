@@ -109,8 +109,9 @@ def test_every_action(spark: SparkSession, table: Table) -> None:
     late = frame(spark, 70).where("id = 55").withColumn("ts", F.lit(0).cast("long"))
     table.upsert(late)
     assert table.to_df().where("id = '55'").select("n").collect() == [(1055,)]
-    assert table.update({"n": "n + 1", "nu": "upper(city)"}, where="id = '55'").updated == 1
-    assert table.to_df().where("id = '55'").select("n", "nu").collect() == [(1056, "C1")]
+    changed = {"n": "n + 1", "nu": "upper(city)", "st": "named_struct('a', st.a + 1, 's', st.s)"}
+    assert table.update(changed, where="id = '55'").updated == 1
+    assert table.to_df().where("id = '55'").select("n", "nu", "st.a").collect() == [(1056, "C1", 56)]
     assert table.update({"n": F.lit(5)}, where=F.col("id") == "56").updated == 1
     assert table.delete("n = 5 and id = '56'").deleted == 1
     assert table.delete(F.col("id") == "57").deleted == 1

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-__all__ = ["Scan", "join_scan"]
+__all__ = ["Scan", "join_scan", "semi_joined"]
+
+FEW_KEYS = 1_000
+"""Up to so many keys a join that has another judge prunes by them."""
 
 AnswerKind = Literal["count", "count_by", "count_distinct", "min", "max", "exists"]
 FrameReader = Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]
@@ -410,3 +413,16 @@ class _ReadPart:
     def __call__(self, work: tuple[FileSlice, Part]) -> Iterator[pa.RecordBatch]:
         item, part = work
         return iter_slice_rows(self.reader, item, part)
+
+
+def semi_joined(scan: Scan, keys: pa.Table, on: Mapping[str, str]) -> Scan:
+    """A scan that leaves out rows without a match among keys, as far as the keys are few and of a type that can prune.
+
+    For joins that are judged again afterwards.
+    """
+    if keys.num_rows > FEW_KEYS:
+        return scan
+    try:
+        return scan.semi_join(keys.select(list(dict.fromkeys(on.values()))), on)
+    except InvalidInputError:
+        return scan

@@ -192,6 +192,10 @@ class SparkEngine(Engine):
         joined = a.df.join(other, list(on), "left").select(*[f"`{field.name}`" for field in fields])
         return SparkFrame(joined, pa.schema(fields))
 
+    def to_dataframe(self, frame: Frame) -> DataFrame:
+        """The rows as a DataFrame, those of the driver too."""
+        return self._as_spark(frame).df
+
     def _as_spark(self, frame: Frame) -> SparkFrame:
         if isinstance(frame, SparkFrame):
             return frame

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakedex.engine import Engine
+from lakedex.arrow_frames import ArrowFrame
 from lakedex.errors import InvalidInputError
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import plan_scan, read_columns
-from lakedex.scan.scan import Scan
+from lakedex.scan.scan import Scan, semi_joined
 from lakedex.spark import views
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.frames import planned_frame, table_frame
-from lakedex.spark.schema import arrow_to_spark, spark_to_arrow
+from lakedex.spark.merging import merged_rows
+from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from lakedex.spark.session import case_sensitive, check_session, is_connect, session_timezone
+from lakedex.write.merge_into import MergeTask
 
 __all__ = ["SparkTableSession"]
 
@@ -31,7 +33,7 @@ class SparkTableSession:
     """See ``lakedex.table.engines.Session``."""
 
     spark: SparkSession
-    engine: Engine = field(init=False)
+    engine: SparkEngine = field(init=False)
 
     def __post_init__(self) -> None:
         check_session(self.spark)
@@ -120,12 +122,30 @@ class SparkTableSession:
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, Any]) -> DataFrame:
         """Rows under a condition with some columns computed anew, in the columns' own types."""
-        types = arrow_to_spark(read_columns(snapshot.schema))
+        # Spark casts no struct to one whose fields are never null; what is null there is refused when it is written.
+        types = cast("StructType", nullable(arrow_to_spark(read_columns(snapshot.schema))))
         new = {
             name: (F.expr(value) if isinstance(value, str) else value).cast(types[name].dataType)
             for name, value in assignments.items()
         }
         return self.matching(snapshot, where, None).withColumns(new)
+
+    def merged(self, task: MergeTask) -> DataFrame:
+        """What a merge does, of the rows that it may look at.
+
+        Not of the frame of :meth:`frame` where files are left out: Spark takes two frames of one instant for one.
+        """
+        scan = Scan(
+            snapshot=task.snapshot,
+            where=task.where,
+            case_sensitive=self.case_sensitive,
+            timezone=self.timezone,
+            engine=self.engine,
+            to_frame=self.to_frame,
+        )
+        if not task.keyed and isinstance(task.source, ArrowFrame) and task.equal:
+            scan = semi_joined(scan, self.engine.collect(task.source), task.equal)
+        return merged_rows(task, self.engine.to_dataframe(task.source), scan.to_spark())
 
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """Make a temporary view."""

@@ -6,11 +6,12 @@ The one place that imports an engine late, so that ``import lakedex`` needs no S
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
@@ -19,7 +20,11 @@ from lakedex.local.engine import LocalEngine
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import read_columns
-from lakedex.scan.scan import Scan
+from lakedex.scan.scan import Scan, semi_joined
+from lakedex.types import RECORD_KEY
+from lakedex.write.merge_into import MergeTask
+from lakedex.write.merge_rows import merge_rows
+from lakedex.write.prepare import KEY
 
 __all__ = ["Session", "open_session"]
 
@@ -52,6 +57,9 @@ class Session(Protocol):
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
         """Rows under a condition with some columns computed anew."""
+
+    def merged(self, task: MergeTask) -> Any:
+        """What a merge does: a frame with a row for each row that it changes."""
 
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """Make a view."""
@@ -125,6 +133,32 @@ class LocalSession:
             kind = schema.field(name).type
             columns[name] = evaluate_scalar(parse_scalar(str(text), schema), rows, kind)
         return pa.table(columns, schema=schema)
+
+    def merged(self, task: MergeTask) -> Any:
+        """See :class:`Session`."""
+        source = self.engine.collect(task.source)
+        return merge_rows(
+            self._target(task, source),
+            source,
+            task.merge,
+            task.clauses,
+            task.snapshot.schema,
+            keyed=task.keyed,
+            timezone=self.timezone,
+        )
+
+    def _target(self, task: MergeTask, source: pa.Table) -> pa.Table:
+        """The stored rows that a merge may look at, file by file where only rows of the source's keys matter."""
+        scan = Scan(snapshot=task.snapshot, where=task.where)
+        if not task.equal:
+            return scan.to_arrow()
+        if not task.keyed:
+            return semi_joined(scan, source, task.equal).to_arrow()
+        parts = []
+        for item in task.snapshot.slices():
+            part = replace(scan, snapshot=task.snapshot.with_slices([item])).to_arrow()
+            parts.append(part.filter(pc.is_in(part.column(RECORD_KEY), value_set=source.column(KEY).combine_chunks())))
+        return pa.concat_tables([read_columns(task.snapshot.schema).empty_table(), *parts])
 
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """See :class:`Session`."""

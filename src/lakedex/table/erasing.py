@@ -17,8 +17,9 @@ from lakedex.options import WriteOptions
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.scan import Scan
 from lakedex.table.engines import Session
-from lakedex.types import PARTITION_PATH, RECORD_KEY, size_text
+from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
 from lakedex.write.actions import Deletion, delete_keys, delete_stored
+from lakedex.write.batches import done_before
 from lakedex.write.erase import Erased, erase_rows
 from lakedex.write.prepare import KEY, PARTITION
 from lakedex.write.result import TaggingReport, WriteResult
@@ -153,6 +154,8 @@ def delete_rows(
     asked = _one_of("delete", data_or_where, where)
     if where is None and session.is_frame(asked):
         return delete_keys(handle, asked, options)
+    if (done := done_before(handle, options, Operation.DELETE)) is not None:
+        return done
     snapshot = handle.snapshot()
     rows = session.matching(snapshot, asked, (RECORD_KEY, PARTITION_PATH))
     return delete_stored(handle, rows, options, snapshot.last_change)
@@ -187,7 +190,7 @@ def erase(
         erased = erase_rows(handle, rows, Deletion.of_stored(handle, before.last_change), options)
     else:
         frame = _key_frame(before, keys)
-        erased = erase_rows(handle, frame, Deletion.of_keys(handle, frame), options)
+        erased = erase_rows(handle, frame, Deletion.of_keys(handle, frame, options), options)
     return _report(handle, session, before, plan, where, erased, proof, started)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -11,11 +12,14 @@ import pyarrow as pa
 from lakedex.codec.bloom import decode_bloom
 from lakedex.codec.stats_value import unwrap_stat
 from lakedex.index.bitmap.figures import bitmap_table
+from lakedex.layout.archive_log import archive_folder, archived_writes
+from lakedex.layout.archived_timeline import ArchivedInstant, read_history
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, bloom_key
 from lakedex.metadata.records import is_deleted
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.planner import read_columns
-from lakedex.timeline.instant import Instant
+from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
+from lakedex.timeline.timeline import WRITE_ACTIONS
 
 __all__ = ["Inspect", "history_table"]
 
@@ -175,19 +179,55 @@ def _text(wrapped: Any, value_type: Any, kind: pa.DataType | None) -> str | None
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def history_table(snapshot: Snapshot, limit: int | None) -> pa.Table:
-    """Completed commits, newest first."""
-    commits = snapshot.timeline.completed({"commit", "deltacommit", "replacecommit"})[::-1]
-    return pa.Table.from_pylist([_commit_row(snapshot, instant) for instant in commits[:limit]], _HISTORY)
+def history_table(snapshot: Snapshot, limit: int | None, *, archived: bool = False) -> pa.Table:
+    """Completed commits, newest first; with ``archived`` those of the archive too."""
+    timeline = snapshot.timeline
+    commits = timeline.completed(WRITE_ACTIONS)[::-1]
+    rows = [
+        _commit_row(instant.requested, instant.completed, instant.action, timeline.commit_metadata(instant))
+        for instant in commits[:limit]
+    ]
+    if archived and (limit is None or len(rows) < limit):
+        rows += _archived_rows(snapshot, {instant.requested for instant in commits})[: _left(limit, len(rows))]
+    return pa.Table.from_pylist(rows, _HISTORY)
 
 
-def _commit_row(snapshot: Snapshot, instant: Instant) -> dict[str, Any]:
-    commit = snapshot.timeline.commit_metadata(instant)
+def _left(limit: int | None, taken: int) -> int | None:
+    return None if limit is None else limit - taken
+
+
+def _archived_rows(snapshot: Snapshot, active: Collection[str]) -> list[dict[str, Any]]:
+    """Rows of archived commits, newest first. An archival that was cut short leaves instants on both timelines."""
+    if snapshot.timeline.layout < 2:
+        folder = archive_folder(snapshot.base_path, snapshot.config)
+        # One whose archival was cut short may be there twice.
+        writes = {instant.requested: (instant, commit) for instant, commit in archived_writes(snapshot.storage, folder)}
+        rows = [
+            _commit_row(requested, instant.completed, instant.action, commit)
+            for requested, (instant, commit) in writes.items()
+            if requested not in active
+        ]
+    else:
+        rows = [
+            _commit_row(item.requested, item.completed, item.action, _archived_commit(snapshot, item))
+            for item in read_history(snapshot.storage, snapshot.history_path)
+            if item.action in WRITE_ACTIONS and item.requested not in active
+        ]
+    return sorted(rows, key=lambda row: str(row["commit_time"]), reverse=True)
+
+
+def _archived_commit(snapshot: Snapshot, item: ArchivedInstant) -> CommitMetadata:
+    if item.metadata is None:
+        return CommitMetadata(operation=None)
+    return decode_commit_metadata(item.metadata, f"{snapshot.history_path} ({item.requested})")
+
+
+def _commit_row(requested: str, completed: str | None, action: str, commit: CommitMetadata) -> dict[str, Any]:
     stats = commit.all_stats()
     return {
-        "commit_time": instant.requested,
-        "state_transition_time": instant.completed,
-        "action": instant.action,
+        "commit_time": requested,
+        "state_transition_time": completed,
+        "action": action,
         "operation": commit.operation,
         "total_bytes_written": sum(stat.file_size for stat in stats),
         "total_files_added": sum(stat.prev_commit == "null" for stat in stats),

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakedex.index.bitmap.figures import BitmapIndexStats
 from lakedex.index.listing import IndexStats, index_stats, list_indexes
+from lakedex.index.table_report import TableReport
 from lakedex.index.validation import ValidationReport
 from lakedex.metadata.handle import TableHandle
 from lakedex.options import WriteOptions
@@ -16,7 +17,9 @@ from lakedex.table.engines import Session
 from lakedex.table.erasing import EraseReport, erase
 from lakedex.write import indexes
 from lakedex.write.index_validation import validate_index
-from lakedex.write.result import IndexResult
+from lakedex.write.metadata_rebuild import rebuild_metadata
+from lakedex.write.result import IndexResult, RebuildResult
+from lakedex.write.table_validation import validate_table
 
 __all__ = ["Maintained"]
 
@@ -28,7 +31,7 @@ class Maintained:
     _session: Session
     _options: dict[str, Any]
 
-    def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
+    def _parsed(self, options: Mapping[str, Any] | None, txn: tuple[str, int] | None = None) -> WriteOptions:
         raise NotImplementedError
 
     def indexes(self) -> pa.Table:
@@ -88,6 +91,43 @@ class Maintained:
         """
         options = self._parsed(None)
         return validate_index(self._handle, options, name, files=files, repair=repair, progress=progress)
+
+    def validate(
+        self, files: int | None = None, footers: bool = True, progress: Callable[[int, int], None] | None = None
+    ) -> TableReport:
+        """Compare the table's metadata with its files, their footers and its timeline, and say each difference.
+
+        The listing in ``files`` against storage and completed commits; each index of the metadata table, and each
+        bitmap index, against base files; definitions against settings; the metadata's timeline against the table's.
+
+        Args:
+            files: how many base files are opened, spread evenly over the table; None for all.
+            footers: open base files: compare filters with their footers, bounds and bitmaps with their values. False
+                compares what a listing and the metadata tell.
+            progress: called with the number of files done and of all, for each index from the start.
+        """
+        return validate_table(self._handle, self._parsed(None), files=files, footers=footers, progress=progress)
+
+    def rebuild_metadata(
+        self, *, progress: Callable[[int, int], None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> RebuildResult:
+        """Make the metadata table anew: its list of files from storage and the timeline, its indexes from the data.
+
+        Nobody has to wait: meanwhile readers list storage, and writes go on. Indexes are those that the table lists;
+        if it lists none, those that the options ask for. Runs of bitmap indexes stay, and files that they do not cover
+        are covered. A write does the same by itself where the metadata table is missing or not whole.
+
+        Args:
+            progress: called with the number of files done and of all, for each index from the start.
+            options: ``hoodie.*`` options of this call.
+
+        Raises:
+            CommitConflictError: a write of another engine is under way.
+            UnsupportedFeatureError: lakedex does not write this table.
+        """
+        result = rebuild_metadata(self._handle, self._parsed(options), progress)
+        self._session.refresh_views(self._handle.base_path)
+        return result
 
     def erase(
         self,

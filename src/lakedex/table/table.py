@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -21,19 +22,24 @@ from lakedex.table.engines import LocalSession, Session, open_session
 from lakedex.table.erasing import delete_rows
 from lakedex.table.inspect import Inspect, history_table
 from lakedex.table.maintenance import Maintained
+from lakedex.table.merging import Merging
 from lakedex.table.opening import check_readable, handle_for, resolve_as_of
 from lakedex.table.opening import names as as_names
+from lakedex.table.servicing import Serviced
+from lakedex.table.upkeep import KeptUp
 from lakedex.write import actions, evolve, indexes, overwrite
+from lakedex.write.batches import checked_txn
 from lakedex.write.create import create_table, is_table
 from lakedex.write.result import IndexResult, WriteResult
 
 __all__ = ["Table"]
 
 Path = str | os.PathLike[str]
+Txn = tuple[str, int] | None
 AsOf = str | datetime.datetime | datetime.date | None
 
 
-class Table(Maintained):
+class Table(Maintained, Serviced, KeptUp, Merging):
     """A Hudi table and the engine that works on it.
 
     Make one with :meth:`create`, open one with :meth:`for_path` (Spark) or :meth:`open` (no Spark).
@@ -61,7 +67,7 @@ class Table(Maintained):
         exist_ok: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Table:
-        """Make an empty table of version 8.
+        """Make an empty table, of version 8 unless `hoodie.write.table.version` says 9.
 
         Args:
             spark: a SparkSession; None works without Spark.
@@ -71,6 +77,7 @@ class Table(Maintained):
             name: the table's name; the folder's name by default.
             partition_by: columns of the partition path; none for a non-partitioned table.
             ordering_by: the column by which the newer of two versions of a row is known; None takes the later commit's.
+                Version 9 may have several, compared one after the other.
             table_type: ``cow``; merge-on-read is not done yet.
             exist_ok: return the table that is there instead of failing.
             options: ``hoodie.*`` options, kept for this object's writes too.
@@ -137,8 +144,8 @@ class Table(Maintained):
     def _snapshot(self, as_of: AsOf = None, query_type: str = "snapshot") -> Snapshot:
         return resolve_as_of(self._handle, as_of, query_type)
 
-    def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
-        return parse_options({**self._options, **(options or {})})
+    def _parsed(self, options: Mapping[str, Any] | None, txn: Txn = None) -> WriteOptions:
+        return replace(parse_options({**self._options, **(options or {})}), txn=checked_txn(txn))
 
     def _written(self, result: WriteResult) -> WriteResult:
         self._session.refresh_views(self.path)
@@ -146,29 +153,39 @@ class Table(Maintained):
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Load rows into new files, sorted by key; keys are not looked up.
+    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
+        """Load rows into new files, sorted by key; keys are not looked up. ``txn`` as in :meth:`upsert`.
 
         Raises:
             InvalidInputError: a missing column, a null or empty key.
             SchemaMismatchError: a column whose type does not fit.
         """
-        return self._written(actions.bulk_insert(self._handle, data, self._parsed(options)))
+        return self._written(actions.bulk_insert(self._handle, data, self._parsed(options, txn)))
 
-    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Add rows, small files first. Keys are looked up for ``hoodie.datasource.insert.dup.policy`` drop or fail."""
-        return self._written(actions.insert(self._handle, data, self._parsed(options)))
+    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
+        """Add rows, small files first; ``txn`` as in :meth:`upsert`.
 
-    def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        Keys are looked up for ``hoodie.datasource.insert.dup.policy`` drop or fail.
+        """
+        return self._written(actions.insert(self._handle, data, self._parsed(options, txn)))
+
+    def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
         """Update rows whose key is in the table, insert the others.
 
         With an ordering column the larger value wins, against other rows of the frame and against the stored row; on a
         tie, or without one, the later row wins.
 
+        Args:
+            data: the rows.
+            options: ``hoodie.*`` options of this call.
+            txn: (application, batch): the batch counts once. Where the table has this batch of the application, or
+                one with a larger number, nothing is done and a note says which commit had it; ``foreachBatch`` may
+                repeat its batches then. A rollback or restore of that commit takes the batch back with its rows.
+
         Raises:
             CommitConflictError: another writer committed to the same files, again and again.
         """
-        return self._written(actions.upsert(self._handle, data, self._parsed(options)))
+        return self._written(actions.upsert(self._handle, data, self._parsed(options, txn)))
 
     def insert_overwrite(
         self,
@@ -177,6 +194,7 @@ class Table(Maintained):
         partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
         *,
         options: Mapping[str, Any] | None = None,
+        txn: Txn = None,
     ) -> WriteResult:
         """Replace partitions, or the whole table, by the rows of a frame, in one commit.
 
@@ -189,6 +207,7 @@ class Table(Maintained):
             partitions: replace exactly these, as paths (``city=rome``) or as ``{column: value}``; rows that belong to
                 another partition are refused. A named partition without rows is emptied.
             options: ``hoodie.*`` options of this call.
+            txn: (application, batch), as in :meth:`upsert`.
 
         An empty frame empties the partitions named, or the table with ``scope="table"``; else it changes nothing.
 
@@ -196,18 +215,19 @@ class Table(Maintained):
             InvalidInputError: a wrong scope or partition, rows outside of the partitions named, a bad key.
             CommitConflictError: another writer committed to the same partitions, again and again.
         """
-        result = overwrite.insert_overwrite(self._handle, data, self._parsed(options), scope, partitions)
+        result = overwrite.insert_overwrite(self._handle, data, self._parsed(options, txn), scope, partitions)
         return self._written(result)
 
     def delete(
-        self, data_or_where: Any = None, *, where: Any = None, options: Mapping[str, Any] | None = None
+        self, data_or_where: Any = None, *, where: Any = None, options: Mapping[str, Any] | None = None, txn: Txn = None
     ) -> WriteResult:
         """Delete the rows of the keys in a frame, or the rows under a condition (SQL text, or a Column on Spark).
 
         A frame needs the key columns; without the partition columns a key is looked for in all partitions. The indexes
-        find the files; :meth:`erase` also proves that the rows are gone, and says what holds them still.
+        find the files; :meth:`erase` also proves that the rows are gone, and says what holds them still. ``txn`` as in
+        :meth:`upsert`.
         """
-        parsed = self._parsed(options)
+        parsed = self._parsed(options, txn)
         return self._written(delete_rows(self._handle, self._session, data_or_where, where, parsed))
 
     def update(
@@ -451,9 +471,13 @@ class Table(Maintained):
         """Files, index entries and timeline, as Arrow tables."""
         return Inspect(self._snapshot())
 
-    def history(self, limit: int | None = None) -> pa.Table:
-        """Completed commits, newest first, with the columns of Hudi's ``show_commits``."""
-        return history_table(self._snapshot(), limit)
+    def history(self, limit: int | None = None, *, archived: bool = False) -> pa.Table:
+        """Completed commits, newest first, with the columns of Hudi's ``show_commits``; with ``archived`` all of them.
+
+        Raises:
+            UnsupportedFeatureError: archived commits of a table of version 6.
+        """
+        return history_table(self._snapshot(), limit, archived=archived)
 
     def __repr__(self) -> str:
         return f"Table({self.path!r}, engine={self._session.engine.name})"

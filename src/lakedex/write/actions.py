@@ -10,15 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.engine import BatchMap, Frame
-from lakedex.errors import InvalidInputError
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.timeline.table_support import require_writable
 from lakedex.types import Operation
+from lakedex.write.batches import done_before
 from lakedex.write.merge import MergeRules
-from lakedex.write.pipeline import WritePlan, key_generator, run_write
+from lakedex.write.pipeline import key_generator, run_write
+from lakedex.write.plan import WritePlan
 from lakedex.write.prepare import Prepare, PrepareKeys
 from lakedex.write.result import WriteResult
 from lakedex.write.schema_change import evolve, require_columns
@@ -30,22 +32,32 @@ __all__ = [
     "check_assignments",
     "delete_keys",
     "delete_stored",
+    "has_global_keys",
     "insert",
-    "ordering_field",
+    "ordering_fields",
     "prepared",
     "update_stored",
     "upsert",
+    "writable",
 ]
 
 
 def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Update the rows whose key is stored, insert the others."""
     started = time.perf_counter()
+    if (done := done_before(handle, options, Operation.UPSERT)) is not None:
+        return done
     snapshot, schema, keys = prepared(handle, data, options)
-    rules = MergeRules(ordering=ordering_field(snapshot))
+    rules = MergeRules(ordering=ordering_fields(snapshot), partition_columns=snapshot.config.partition_fields)
     with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
-            operation=Operation.UPSERT, frame=frame, table_schema=snapshot.schema, schema=schema, keys=keys, rules=rules
+            operation=Operation.UPSERT,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=schema,
+            keys=keys,
+            rules=rules,
+            global_keys=has_global_keys(snapshot, options),
         )
         return run_write(handle, plan, options, started)
 
@@ -53,10 +65,12 @@ def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
 def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Add rows without looking up their keys, unless ``hoodie.datasource.insert.dup.policy`` asks for it."""
     started = time.perf_counter()
+    if (done := done_before(handle, options, Operation.INSERT)) is not None:
+        return done
     snapshot, schema, keys = prepared(handle, data, options)
     look_up = options.duplicates != "none"
     rules = MergeRules(
-        ordering=ordering_field(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
+        ordering=ordering_fields(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
     )
     with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
@@ -67,6 +81,7 @@ def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
             keys=keys,
             rules=rules,
             look_up=look_up,
+            global_keys=look_up and has_global_keys(snapshot, options),
             drop_known=options.duplicates == "drop",
             fail_known=options.duplicates == "fail",
         )
@@ -76,8 +91,10 @@ def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
 def bulk_insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Load rows into new files, sorted by key, without looking anything up."""
     started = time.perf_counter()
+    if (done := done_before(handle, options, Operation.BULK_INSERT)) is not None:
+        return done
     snapshot, schema, keys = prepared(handle, data, options)
-    rules = MergeRules(ordering=ordering_field(snapshot), combine=options.combine_before_insert)
+    rules = MergeRules(ordering=ordering_fields(snapshot), combine=options.combine_before_insert)
     with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
             operation=Operation.BULK_INSERT,
@@ -107,21 +124,25 @@ class Deletion:
         return not self.prepare.with_partitions
 
     @classmethod
-    def of_keys(cls, handle: TableHandle, data: Any) -> Deletion:
-        """By a frame with the key columns, and with all of the partition columns or none."""
-        snapshot = _writable(handle)
+    def of_keys(cls, handle: TableHandle, data: Any, options: WriteOptions) -> Deletion:
+        """By a frame with the key columns, and with all of the partition columns or none.
+
+        Under a global index a key is deleted wherever it lies, whatever the partition columns say.
+        """
+        snapshot = writable(handle)
         incoming = handle.engine.schema_of(data)
         keys = key_generator(snapshot.config, snapshot)
         require_columns(incoming, keys.record_key, "record key", snapshot.config.name)
         present = [name for name in keys.partition_by if name.split(".")[0] in incoming.names]
         if present and len(present) != len(keys.partition_by):
             require_columns(incoming, keys.partition_by, "partition", snapshot.config.name)
-        return cls(PrepareKeys(keys, len(present) == len(keys.partition_by)), snapshot)
+        named = len(present) == len(keys.partition_by) and not has_global_keys(snapshot, options)
+        return cls(PrepareKeys(keys, named), snapshot)
 
     @classmethod
     def of_stored(cls, handle: TableHandle, read_at: str | None) -> Deletion:
         """By rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
-        return cls(PrepareKeys(StoredKeys(), True), _writable(handle), read_at)
+        return cls(PrepareKeys(StoredKeys(), True), writable(handle), read_at)
 
     def plan(self, frame: Frame) -> WritePlan:
         """The write, once the keys are prepared."""
@@ -141,12 +162,16 @@ class Deletion:
 def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Delete the rows of the keys in a frame. Without partition columns a key is looked for in all partitions."""
     started = time.perf_counter()
-    return _delete(handle, data, Deletion.of_keys(handle, data), options, started)
+    if (done := done_before(handle, options, Operation.DELETE)) is not None:
+        return done
+    return _delete(handle, data, Deletion.of_keys(handle, data, options), options, started)
 
 
 def delete_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
     """Delete rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
     started = time.perf_counter()
+    if (done := done_before(handle, options, Operation.DELETE)) is not None:
+        return done
     return _delete(handle, data, Deletion.of_stored(handle, read_at), options, started)
 
 
@@ -183,7 +208,7 @@ def check_assignments(snapshot: Snapshot, assignments: Mapping[str, Any]) -> dic
 def update_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
     """Replace rows that were read from the table when ``read_at`` was its last change by their changed form."""
     started = time.perf_counter()
-    snapshot = _writable(handle)
+    snapshot = writable(handle)
     schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)
     with Staged(handle, data, Prepare(schema, StoredKeys())) as frame:
         plan = WritePlan(
@@ -213,7 +238,12 @@ class Staged:
         self._engine.release(self._frame)
 
 
-def _writable(handle: TableHandle) -> Snapshot:
+def writable(handle: TableHandle) -> Snapshot:
+    """The table as it is, if it can be written.
+
+    Raises:
+        UnsupportedFeatureError: something that lakedex does not write; the message says what.
+    """
     snapshot = handle.snapshot()
     require_writable(snapshot.config)
     return snapshot
@@ -221,7 +251,7 @@ def _writable(handle: TableHandle) -> Snapshot:
 
 def prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Snapshot, pa.Schema, KeyGenerator]:
     """Check a frame's columns before any row is touched."""
-    snapshot = _writable(handle)
+    snapshot = writable(handle)
     config = snapshot.config
     incoming = handle.engine.schema_of(data)
     require_columns(incoming, config.record_key_fields, "record key", config.name)
@@ -231,9 +261,24 @@ def prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Sna
     return snapshot, schema, key_generator(config, snapshot)
 
 
-def ordering_field(snapshot: Snapshot) -> str | None:
-    """The field that decides between two versions of a row; None where the later commit wins."""
+def has_global_keys(snapshot: Snapshot, options: WriteOptions) -> bool:
+    """Whether a key is one row in the whole table, and not only in its partition.
+
+    Raises:
+        UnsupportedFeatureError: under a global index, a table that orders rows by several fields.
+    """
+    if options.index_type != "GLOBAL_BLOOM" or not snapshot.config.partition_fields:
+        return False
+    if len(ordering_fields(snapshot)) > 1:
+        raise UnsupportedFeatureError(
+            f"table {snapshot.config.name}: it orders rows by {', '.join(snapshot.config.ordering_fields)}; under "
+            "hoodie.index.type=GLOBAL_BLOOM lakedex takes one ordering field. Write it with BLOOM, or with Hudi",
+            feature="several ordering fields under a global index",
+        )
+    return True
+
+
+def ordering_fields(snapshot: Snapshot) -> tuple[str, ...]:
+    """Fields that decide, one after the other, between two versions of a row; none where the later commit wins."""
     config = snapshot.config
-    if config.merge_mode != "EVENT_TIME_ORDERING" or not config.ordering_fields:
-        return None
-    return config.ordering_fields[0]
+    return config.ordering_fields if config.merge_mode == "EVENT_TIME_ORDERING" else ()

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from lakedex.errors import CommitConflictError
 from lakedex.metadata.handle import TableHandle
 from lakedex.options import WriteOptions
 from lakedex.services.after_write import run_services
 from lakedex.types import Operation
+from lakedex.write.batches import BatchDoneError, require_new, result_of
 from lakedex.write.result import WriteResult
 from lakedex.write.transaction import Transaction
 
@@ -27,11 +29,22 @@ def run_attempts(
     notes = list(options.notes)
     for number in range(options.conflict_retries + 1):
         transaction = Transaction(handle, options, operation)
-        transaction.begin()
+        try:
+            transaction.begin()
+        except CommitConflictError as error:  # It has taken back what it announced.
+            if not error.retryable or number == options.conflict_retries:
+                raise
+            notes.append("the table lock was lost: began again")
+            continue
         if transaction.undone:
             notes.append(f"rolled back the failed write {', '.join(transaction.undone)}")
         try:
+            if options.txn is not None:
+                require_new(transaction.snapshot, options.txn)
             result = attempt(transaction)
+        except BatchDoneError as done:
+            transaction.abort(done)
+            return result_of(done, replace(options, notes=tuple(notes)), operation)
         except Exception as error:
             conflict = transaction.abort(error)
             if conflict is None:
@@ -45,7 +58,7 @@ def run_attempts(
             raise
         if result.instant is not None:
             transaction.bitmaps.fold()
-            transaction.notes += run_services(handle, options)
+            transaction.notes += run_services(handle, replace(options, txn=None))
         upkeep = transaction.bitmaps
         return replace(
             result,

@@ -28,14 +28,14 @@ from lakedex.index.bitmap.definitions import (
 from lakedex.index.bitmap.files import BitmapsOfFile
 from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, bitmap_folder, list_runs, publish_manifest
 from lakedex.io.heartbeat import Heartbeat
-from lakedex.io.locks import TableLock
+from lakedex.io.locks import Lock
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.services.rollback import remove_leftovers, temp_path
+from lakedex.services.rollback import Patience, remove_leftovers, temp_path
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import recover_table_config
 from lakedex.write.bitmap_columns import remove_old_names
@@ -74,13 +74,13 @@ class _BuildFile:
 
 
 @contextlib.contextmanager
-def open_build(handle: TableHandle, options: WriteOptions) -> Iterator[tuple[TableLock, BitmapBuild]]:
+def open_build(handle: TableHandle, options: WriteOptions) -> Iterator[tuple[Lock, BitmapBuild]]:
     """Take the lock and a fresh instant for a build."""
     require_exclusive_create(handle)
     with table_lock(handle, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
-        remove_leftovers(snapshot, int(options.heartbeat_interval * 1000), options.heartbeat_misses)
+        remove_leftovers(snapshot, Patience.of(options))
         last = max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time)
         instant = InstantClock(snapshot.config.timezone).next(last)
         time.sleep(0.002)  # It is on no timeline: the next writer must not get the same.

@@ -23,10 +23,11 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.write.actions import Deletion, Staged
+from lakedex.write.key_ranges import find_key_ranges
 from lakedex.write.pipeline import run_write
 from lakedex.write.prepare import FILE, KEY, PARTITION
 from lakedex.write.result import TaggingReport, WriteResult
-from lakedex.write.tagging import find_key_ranges, tag
+from lakedex.write.tagging import tag
 
 __all__ = ["PROOF_KEYS", "Erased", "erase_rows"]
 

@@ -180,6 +180,7 @@ def _attempt(
     stage = WriteGroups(
         storage=handle.storage,
         base_path=handle.base_path,
+        timeline_path=snapshot.timeline.path,
         instant=transaction.instant,
         file_schema=file_schema(change.schema),
         targets=(),

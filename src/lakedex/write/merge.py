@@ -8,20 +8,62 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.bloom import BloomFilter
+from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
 from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
-from lakedex.write.prepare import KEY, PARTITION, POSITION
+from lakedex.write.prepare import ACTION, KEY, PARTITION, POSITION
 
-__all__ = ["SOFT_DELETE", "IncomingRows", "MergeRules"]
+__all__ = [
+    "GONE",
+    "KEPT",
+    "MOVE",
+    "SOFT_DELETE",
+    "IncomingRows",
+    "MergeRules",
+    "RowAction",
+    "delete_mask",
+    "one_per_key",
+]
 
 SOFT_DELETE = "_hoodie_is_deleted"
 """A boolean column of the table whose true rows are deletes (``HoodieRecord.HOODIE_IS_DELETED_FIELD``)."""
+
+MOVE = "__lakedex_move"
+"""A column of routed rows under a global index, for those whose own partition is another than that of the file."""
+GONE = 1
+"""The row goes to its own partition and is only deleted here."""
+KEPT = 2
+"""The row stays here, with the partition columns of the stored row."""
+
+
+class RowAction(IntEnum):
+    """What one row of a ``merge`` does; in the column ``ACTION`` of its rows."""
+
+    UPDATE = 1
+    DELETE = 2
+    INSERT = 3
+    REPLACE = 4
+    """Update all columns: the row may have to move to another partition. Becomes one of the others, or two."""
+    MOVE_OUT = 5
+    MOVE_IN = 6
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no row of its key may be stored in its partition."""
+        return self in (RowAction.INSERT, RowAction.MOVE_IN)
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the stored row goes."""
+        return self in (RowAction.DELETE, RowAction.MOVE_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,20 +71,24 @@ class MergeRules:
     """What an incoming row does.
 
     Attributes:
-        ordering: the ordering field; None for commit-time order.
+        ordering: the ordering fields, compared one after the other; none for commit-time order.
         insert_new: rows without a stored partner are inserted.
         combine: of several incoming rows with one key only the newest counts.
         delete_all: every incoming row is a delete.
         always_win: incoming rows win whatever the ordering value (``update``, ``delete``).
         match_stored: incoming rows meet stored rows of the same key; ``insert`` only adds.
+        partition_columns: columns that a row keeps when it stays in a partition that is not its own.
+        by_action: each row has a :class:`RowAction`.
     """
 
-    ordering: str | None = None
+    ordering: tuple[str, ...] = ()
     insert_new: bool = True
     combine: bool = True
     delete_all: bool = False
     always_win: bool = False
     match_stored: bool = True
+    partition_columns: tuple[str, ...] = ()
+    by_action: bool = False
 
 
 @dataclass(slots=True)
@@ -57,10 +103,13 @@ class IncomingRows:
     seqno_prefix: str
     updated: int = 0
     deleted: int = 0
+    moved: int = 0
     matched: npt.NDArray[np.bool_] = field(init=False)
     _keys: pa.Array = field(init=False)
+    _new: npt.NDArray[np.bool_] | None = field(init=False, default=None)
     _deletes: npt.NDArray[np.bool_] = field(init=False)
-    _ordering: pa.Array | None = field(init=False)
+    _moves: npt.NDArray[np.int8] = field(init=False)
+    _ordering: list[pa.Array] = field(init=False)
     _written: pa.RecordBatch | None = field(init=False, default=None)
     _sequence: int = field(init=False, default=0)
 
@@ -69,8 +118,24 @@ class IncomingRows:
             self.rows = newest_per_key(self.rows, self.rules.ordering)
         self._keys = self.rows.column(self.rows.schema.get_field_index(KEY))
         self.matched = np.zeros(self.rows.num_rows, bool)
-        self._deletes = _delete_mask(self.rows, self.rules)
+        self._moves = _moves(self.rows)
+        self._deletes = delete_mask(self.rows, self.rules) | (self._moves == GONE)
+        if self.rules.by_action:
+            self._new = _with_action(self.rows, [action for action in RowAction if action.is_new])
         self._ordering = _ordering_of(self.rows, self.rules.ordering)
+
+    def growth(self, old: BloomFilter | None) -> int:
+        """How many rows at most the file grows by, given the filter over the keys that it has."""
+        if not self.rules.insert_new:
+            return 0
+        if old is None or not self.rules.match_stored or not self.rows.num_rows:
+            return int(self.rows.num_rows)
+        return int((~old.probe(self._keys) & ~self._deletes).sum())
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether any of the rows may delete one."""
+        return bool(self._deletes.any())
 
     def _as_stored(self) -> pa.RecordBatch:
         """Incoming rows in the file's schema, meta columns filled (not needed when all are deletes)."""
@@ -105,42 +170,130 @@ class IncomingRows:
         found = partner.is_valid().to_numpy(zero_copy_only=False)
         partners = partner.fill_null(0).to_numpy().astype(np.int64)
         self.matched[partners[found]] = True
+        self._require_new(partners[found])
         wins = found & self._wins(stored, partner)
         gone = wins & self._deletes[partners]
         replaced = wins & ~gone
         self.deleted += int(gone.sum())
+        self.moved += int((gone & (self._moves[partners] == GONE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
             return stored.filter(pa.array(~gone)) if gone.any() else stored
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
+        if not len(take):
+            return stored.slice(0, 0)
         both = pa.Table.from_batches([stored, self._as_stored()]).combine_chunks()
-        return both.take(pa.array(take)).combine_chunks().to_batches()[0] if len(take) else stored.slice(0, 0)
+        merged = both.take(pa.array(take)).combine_chunks().to_batches()[0]
+        kept = replaced & (self._moves[partners] == KEPT)
+        return self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
+
+    def _with_partition_of(
+        self,
+        merged: pa.RecordBatch,
+        stored: pa.RecordBatch,
+        kept: npt.NDArray[np.bool_],
+        left: npt.NDArray[np.bool_],
+    ) -> pa.RecordBatch:
+        """Rows that stay in a partition that is not theirs, with its values: a row must not contradict its folder.
+
+        Java's files have the incoming values there; its reader shows those of the folder.
+        """
+        chosen, mask = pa.array(kept[left]), pa.array(left)
+        for name in self.rules.partition_columns:
+            position = self.schema.get_field_index(name)
+            if position >= 0:
+                theirs = stored.column(position).filter(mask)
+                values = pc.if_else(chosen, theirs, merged.column(position))
+                merged = merged.set_column(position, self.schema.field(position), values)
+        return merged
+
+    def _require_new(self, met: npt.NDArray[np.int64]) -> None:
+        """A row that a merge inserts must not meet one of its key."""
+        known = met if self._new is None else met[self._new[met]]
+        if self._new is not None and len(known):
+            key = self._keys[int(known[0])].as_py()
+            raise InvalidInputError(
+                f"merge: {len(known)} rows to insert have a key that is in the table already, for example {key!r}",
+                count=len(known),
+            )
 
     def _wins(self, stored: pa.RecordBatch, partner: pa.Array) -> npt.NDArray[np.bool_]:
         """Where the incoming row is not older than the stored one (``DefaultHoodieRecordPayload``)."""
-        if self._ordering is None or self.rules.always_win:
-            return np.ones(stored.num_rows, bool)
-        ours = self._ordering.take(partner.fill_null(0))
-        theirs = comparable(stored.column(self.schema.get_field_index(str(self.rules.ordering))))
-        wins = pc.or_(pc.greater_equal(ours, theirs).fill_null(False), pc.is_null(theirs))
-        return np.asarray(wins.to_numpy(zero_copy_only=False), dtype=bool)
+        wins = np.ones(stored.num_rows, bool)
+        if self.rules.always_win:
+            return wins
+        # From the last field to the first: an earlier one decides unless it is equal. Null is below every value.
+        for ordering, name in reversed(list(zip(self._ordering, self.rules.ordering, strict=False))):
+            ours = ordering.take(partner.fill_null(0))
+            theirs = comparable(stored.column(self.schema.get_field_index(name)))
+            known, present = _flags(ours.is_valid()), _flags(theirs.is_valid())
+            greater = (known & ~present) | _flags(pc.greater(ours, theirs))
+            equal = (~known & ~present) | _flags(pc.equal(ours, theirs))
+            wins = greater | (equal & wins)
+        return wins
 
     def inserts(self) -> pa.RecordBatch:
         """Rows that no stored row answered to, deletes left out. Call once, after the last :meth:`merge`."""
         if not self.rules.insert_new:
             return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in self.schema], schema=self.schema)
         fresh = ~self.matched & ~self._deletes
+        if self._new is not None:
+            fresh &= self._new
         written = self._as_stored()
         return written if fresh.all() else written.filter(pa.array(fresh))
 
 
-def _delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool_]:
+def delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool_]:
+    """Which incoming rows are deletes."""
     if rules.delete_all:
         return np.ones(rows.num_rows, bool)
     position = rows.schema.get_field_index(SOFT_DELETE)
     if position >= 0 and pa.types.is_boolean(rows.schema.field(position).type):
-        return np.asarray(rows.column(position).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
-    return np.zeros(rows.num_rows, bool)
+        soft = np.asarray(rows.column(position).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+    else:
+        soft = np.zeros(rows.num_rows, bool)
+    return soft | _with_action(rows, [action for action in RowAction if action.is_delete]) if rules.by_action else soft
+
+
+def _with_action(rows: pa.RecordBatch, actions: Sequence[RowAction]) -> npt.NDArray[np.bool_]:
+    found = rows.column(rows.schema.get_field_index(ACTION)).to_numpy(zero_copy_only=False)
+    return np.isin(found, [int(action) for action in actions])
+
+
+def one_per_key(rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
+    """The rows of a merge in one file group, once a key.
+
+    One source row may come several times, where the table has several rows of its key.
+
+    Raises:
+        InvalidInputError: several source rows for one key.
+    """
+    keys = rows.column(rows.schema.get_field_index(KEY))
+    encoded = pc.dictionary_encode(keys)
+    codes = encoded.indices.to_numpy()
+    if len(encoded.dictionary) == rows.num_rows:
+        return rows
+    positions = rows.column(rows.schema.get_field_index(POSITION)).to_numpy()
+    order = np.lexsort((positions, codes))
+    first = np.append(True, codes[order][1:] != codes[order][:-1])
+    another = first | np.append(True, positions[order][1:] != positions[order][:-1])
+    sources = np.bincount(codes[order][another])
+    doubled = np.flatnonzero(sources > 1)
+    if len(doubled):
+        key = encoded.dictionary[int(doubled[0])].as_py()
+        raise InvalidInputError(
+            f"table {table}: {sources[doubled[0]]} rows of the merge's source go to the row with key {key!r} "
+            f"({len(doubled)} such keys in its file group); leave one of each in the source, or narrow the conditions",
+            count=int(sources[doubled[0]]),
+        )
+    return rows.take(pa.array(np.sort(order[first])))
+
+
+def _moves(rows: pa.RecordBatch) -> npt.NDArray[np.int8]:
+    position = rows.schema.get_field_index(MOVE)
+    if position < 0:
+        return np.zeros(rows.num_rows, np.int8)
+    return np.asarray(rows.column(position).fill_null(0).to_numpy(), dtype=np.int8)
 
 
 def comparable(column: pa.Array) -> pa.Array:
@@ -156,13 +309,18 @@ def comparable(column: pa.Array) -> pa.Array:
     return pa.array(places, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _ordering_of(rows: pa.RecordBatch, ordering: str | None) -> pa.Array | None:
-    position = -1 if ordering is None else rows.schema.get_field_index(ordering)
-    return None if position < 0 else comparable(rows.column(position))
+def _flags(array: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(array.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def newest_per_key(rows: pa.RecordBatch, ordering: str | None) -> pa.RecordBatch:
-    """One row a key: the largest ordering value, then the last position. Rows stay in the order of their positions."""
+def _ordering_of(rows: pa.RecordBatch, ordering: Sequence[str]) -> list[pa.Array]:
+    """The ordering columns; none where the rows lack them, as keys of deletes do."""
+    places = [rows.schema.get_field_index(name) for name in ordering]
+    return [] if min(places, default=-1) < 0 else [comparable(rows.column(place)) for place in places]
+
+
+def newest_per_key(rows: pa.RecordBatch, ordering: Sequence[str]) -> pa.RecordBatch:
+    """One row a key: the largest ordering values, then the last position. Rows stay in the order of their positions."""
     if rows.num_rows < 2:
         return rows
     keys = rows.column(rows.schema.get_field_index(KEY))
@@ -170,10 +328,9 @@ def newest_per_key(rows: pa.RecordBatch, ordering: str | None) -> pa.RecordBatch
     if pc.max(codes).as_py() + 1 == rows.num_rows:
         return rows
     columns = {"code": codes}
-    values = _ordering_of(rows, ordering)
-    if values is not None:
+    for number, values in enumerate(_ordering_of(rows, ordering)):
         # A null ordering value is older than any.
-        columns |= {"known": values.is_valid(), "ordering": values}
+        columns |= {f"known{number}": values.is_valid(), f"ordering{number}": values}
     columns["position"] = rows.column(rows.schema.get_field_index(POSITION))
     places = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]).to_numpy()
     sorted_codes = codes.to_numpy()[places]

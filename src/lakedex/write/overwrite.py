@@ -19,14 +19,16 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.types import Operation
-from lakedex.write.actions import Staged, ordering_field, prepared
+from lakedex.write.actions import Staged, ordering_fields, prepared, writable
+from lakedex.write.batches import done_before
 from lakedex.write.merge import MergeRules
-from lakedex.write.pipeline import Replace, WritePlan, run_write
+from lakedex.write.pipeline import key_generator, run_write
+from lakedex.write.plan import Replace, WritePlan
 from lakedex.write.prepare import Prepare
 from lakedex.write.result import WriteResult
 from lakedex.write.schema_change import require_columns
 
-__all__ = ["insert_overwrite", "named_partitions"]
+__all__ = ["delete_partition", "insert_overwrite", "named_partitions"]
 
 PartitionName = str | Mapping[str, Any]
 
@@ -40,9 +42,11 @@ def insert_overwrite(
 ) -> WriteResult:
     """Replace partitions, or the table, by the rows of a frame; see :meth:`lakedex.Table.insert_overwrite`."""
     started = time.perf_counter()
+    operation = Operation.INSERT_OVERWRITE_TABLE if scope == "table" else Operation.INSERT_OVERWRITE
+    if (done := done_before(handle, options, operation)) is not None:
+        return done
     snapshot, schema, keys = prepared(handle, data, options)
     replace = _replace(snapshot, keys, scope, partitions)
-    operation = Operation.INSERT_OVERWRITE_TABLE if replace.whole_table else Operation.INSERT_OVERWRITE
     with Staged(handle, data, Prepare(schema, keys)) as frame:
         plan = WritePlan(
             operation=operation,
@@ -50,7 +54,30 @@ def insert_overwrite(
             table_schema=snapshot.schema,
             schema=schema,
             keys=keys,
-            rules=MergeRules(ordering=ordering_field(snapshot), combine=options.combine_before_insert),
+            rules=MergeRules(ordering=ordering_fields(snapshot), combine=options.combine_before_insert),
+            look_up=False,
+            fill_small_files=False,
+            replace=replace,
+        )
+        return run_write(handle, plan, options, started)
+
+
+def delete_partition(
+    handle: TableHandle, options: WriteOptions, partitions: Sequence[PartitionName] | PartitionName
+) -> WriteResult:
+    """Empty partitions (``SparkDeletePartitionCommitActionExecutor``); see :meth:`lakedex.Table.delete_partition`."""
+    started = time.perf_counter()
+    snapshot = writable(handle)
+    schema, none, keys = snapshot.schema, snapshot.schema.empty_table(), key_generator(snapshot.config, snapshot)
+    replace = Replace(named_partitions(snapshot, keys, partitions))
+    with Staged(handle, none, Prepare(schema, keys)) as frame:
+        plan = WritePlan(
+            operation=Operation.DELETE_PARTITION,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=schema,
+            keys=keys,
+            rules=MergeRules(insert_new=False),
             look_up=False,
             fill_small_files=False,
             replace=replace,

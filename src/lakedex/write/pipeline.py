@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,117 +11,55 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.layout.base_file import iter_base_file
-from lakedex.layout.key_generator import KeyGenerator, StoredKeys
+from lakedex.layout.key_generator import KeyGenerator
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.timeline.table_config import TableConfig
-from lakedex.types import RECORD_KEY, Operation
+from lakedex.types import RECORD_KEY
 from lakedex.write.attempts import run_attempts
 from lakedex.write.bitmap_columns import bitmap_columns
 from lakedex.write.bitmap_runs import inline_limit
 from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
 from lakedex.write.generations import require_unheld
-from lakedex.write.merge import MergeRules
-from lakedex.write.prepare import GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
+from lakedex.write.global_keys import Known, decide
+from lakedex.write.key_ranges import TagFile, find_key_ranges, nearest_first
+from lakedex.write.merge import MOVE
+from lakedex.write.plan import WritePlan
+from lakedex.write.prepare import ACTION, GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
 from lakedex.write.result import TaggingReport, WriteResult
-from lakedex.write.route import GroupTarget, Route, Targets, plan_inserts
+from lakedex.write.route import GroupTarget, Locate, NewRows, Route, Targets, plan_inserts
 from lakedex.write.stage import GroupResult, WriteGroups, decode_results
-from lakedex.write.tagging import TagFile, find_key_ranges, nearest_first, tag
+from lakedex.write.tagging import Tags, tag
 from lakedex.write.transaction import Change, Transaction
 
-__all__ = ["Replace", "WritePlan", "key_generator", "run_write"]
+__all__ = ["key_generator", "run_write"]
 
 PACKING = 5
 """How many times smaller rows are on disk than in memory, until the table's own files say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """What an overwrite replaces: all file groups of some partitions.
-
-    Attributes:
-        partitions: partition paths that were named; None for those that the rows go to.
-        whole_table: all of the table instead.
-    """
-
-    partitions: tuple[str, ...] | None = None
-    whole_table: bool = False
-
-    @property
-    def without_rows(self) -> bool:
-        """Whether there is something to replace even if there are no rows."""
-        return self.whole_table or bool(self.partitions)
-
-    def touched(self, written: Sequence[str]) -> frozenset[str] | None:
-        """Partitions that are replaced when rows go to those ``written``; None for all."""
-        if self.whole_table:
-            return None
-        return frozenset(written if self.partitions is None else self.partitions)
-
-    def check(self, table: str, written: Sequence[str]) -> None:
-        """Refuse rows that would lie beside the partitions that were named.
-
-        Raises:
-            InvalidInputError: names such a partition.
-        """
-        outside = sorted(set(written) - set(self.partitions)) if self.partitions is not None else []
-        if outside:
-            named = ", ".join(map(repr, self.partitions or ()))
-            raise InvalidInputError(
-                f"table {table}: {len(outside)} partitions of the rows, for example {outside[0]!r}, are not among "
-                f"those to overwrite ({named}); name them too, or filter the frame"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritePlan:
-    """What a write does with its rows.
-
-    Attributes:
-        operation: Hudi's name of the action.
-        frame: prepared rows, kept by the engine; read again after a conflict.
-        table_schema: the table's columns as the rows were prepared for them.
-        schema: its columns after the write.
-        keys: the table's key builder.
-        rules: how rows meet stored rows.
-        look_up: find the files of the keys first.
-        any_partition: keys come without a partition path.
-        fill_small_files: new rows go to small files first.
-        sort: sort rows of new files by key.
-        drop_known: rows whose key is stored are left out (``hoodie.datasource.insert.dup.policy=drop``).
-        fail_known: they are an error (``fail``).
-        read_at: the last change (``Snapshot.last_change``) that was seen when the rows were read from this table.
-        replace: what the rows take the place of; None adds to what is there.
-    """
-
-    operation: Operation
-    frame: Frame
-    table_schema: pa.Schema
-    schema: pa.Schema
-    keys: KeyGenerator | StoredKeys
-    rules: MergeRules
-    look_up: bool = True
-    any_partition: bool = False
-    fill_small_files: bool = True
-    sort: bool = False
-    drop_known: bool = False
-    fail_known: bool = False
-    read_at: str | None = None
-    replace: Replace | None = None
 
 
 def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
     """The table's key builder.
 
     A COMPLEX key of one field is written ``field:value`` by some releases and bare by others, and the table does not
-    say which: stored keys do. A table without rows takes ``field:value``, the default of Hudi 1.1.
+    say which: stored keys do. A table without rows takes ``field:value``, the default of Hudi 1.1, and its only form
+    from table version 9 on.
+
+    Raises:
+        UnsupportedFeatureError: stored keys are bare in a table of version 9, where Hudi does not find them any more.
     """
     named = config.key_generator.startswith("COMPLEX") or len(config.record_key_fields) > 1
     if named and len(config.record_key_fields) == 1:
         named = _stored_keys_are_named(snapshot, config.record_key_fields[0])
+        if not named and config.version >= 9:
+            raise UnsupportedFeatureError(
+                f"table {config.name}: its keys are bare values of {config.record_key_fields[0]}, but Hudi reads "
+                "and writes them as field:value in a COMPLEX table of version 9; copy its rows to a new table",
+                feature="bare record keys in version 9",
+            )
     return KeyGenerator(
         record_key=config.record_key_fields,
         partition_by=config.partition_fields,
@@ -149,7 +87,8 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
         check_paths(handle.base_path, plan.keys, summary)
     if plan.replace is not None:
         plan.replace.check(handle.base_path, summary.column(PARTITION).to_pylist())
-    if not summary.num_rows and not (plan.replace and plan.replace.without_rows):
+    without_rows = options.txn is not None or (plan.replace is not None and plan.replace.without_rows)
+    if not summary.num_rows and not without_rows:
         return WriteResult(
             instant=None,
             operation=plan.operation.value,
@@ -181,6 +120,15 @@ def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
     return pa.Table.from_pylist(list(totals.values()), Summarise().schema)
 
 
+@dataclass(frozen=True, slots=True)
+class _Tagged:
+    """Rows with the numbers of their files, which files have rows, and rows of known keys by partition path."""
+
+    frame: Frame
+    holding: Collection[int] = ()
+    known: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Attempt:
     """One attempt of a write, on one picture of the table."""
@@ -191,6 +139,7 @@ class _Attempt:
     transaction: Transaction
     summary: pa.Table
     report: TaggingReport = field(default_factory=TaggingReport)
+    _kept: list[Frame] = field(default_factory=list)
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -198,12 +147,21 @@ class _Attempt:
 
     def run(self) -> WriteResult:
         """Tag, plan, write and commit."""
+        try:
+            return self._run()
+        finally:
+            for frame in self._kept:
+                self.handle.engine.release(frame)
+
+    def _run(self) -> WriteResult:
         plan = self.plan
         self._check_basis()
-        partitions = None if plan.any_partition else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
+        everywhere = plan.any_partition or plan.global_keys
+        partitions = None if everywhere else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
         files = self._files(partitions)
-        frame, matched = self._tagged(files)
-        targets, by_file = self._targets(files, matched)
+        tagged = self._tagged(files)
+        frame = tagged.frame
+        targets, by_file = self._targets(files, tagged)
         replaced = self._replaced()
         if not targets.groups and not replaced:
             return self._nothing_to_write()
@@ -225,7 +183,7 @@ class _Attempt:
             bytes_written=sum(result.size for result in results),
             metadata_bytes=sum(log.size for log in logs),
             tagging=self.report,
-            notes=_replaced_note(replaced),
+            notes=(*_replaced_note(replaced), *_moved_note(results)),
         )
 
     def _written(
@@ -240,6 +198,7 @@ class _Attempt:
         stage = WriteGroups(
             storage=self.handle.storage,
             base_path=self.handle.base_path,
+            timeline_path=self._snapshot.timeline.path,
             instant=self.transaction.instant,
             file_schema=file_schema(plan.schema),
             targets=tuple(targets.groups),
@@ -264,11 +223,21 @@ class _Attempt:
     def _relied_on(self, targets: Targets) -> frozenset[str] | None:
         if self.plan.replace is not None:
             return self.plan.replace.touched(self.summary.column(PARTITION).to_pylist())
-        return frozenset(targets.inserts) if self.plan.look_up else frozenset()
+        if self.plan.global_keys or self.plan.reads_table:
+            return None
+        return frozenset(targets.inserts) if self.plan.tagged else frozenset()
 
     def _nothing_to_write(self) -> WriteResult:
-        self.transaction.cancel()
         operation = self.plan.operation.value
+        if self.options.txn is not None:
+            # Commits say which batches were done, those that changed nothing too.
+            indexed = indexed_columns(self._snapshot, self.plan.schema, self.options)
+            self.transaction.commit(
+                Change(results=[], schema=self.plan.schema, indexed=indexed, replaced=self._replaced())
+            )
+            notes = ("no row had to be written; the commit is there to remember the batch",)
+            return WriteResult(instant=self.transaction.instant, operation=operation, tagging=self.report, notes=notes)
+        self.transaction.cancel()
         return WriteResult(instant=None, operation=operation, tagging=self.report, notes=("no row had to be written",))
 
     def _check_basis(self) -> None:
@@ -297,7 +266,7 @@ class _Attempt:
 
     def _files(self, partitions: Sequence[str] | None) -> list[TagFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
-        if not self.plan.look_up and not self.plan.fill_small_files:
+        if not self.plan.tagged and not self.plan.fill_small_files:
             return []
         before, started = self.handle.storage.counted.copy(), time.perf_counter()
         files = find_key_ranges(self.handle.engine, self._snapshot, self.options, self.report, partitions)
@@ -310,14 +279,14 @@ class _Attempt:
             self.report = TaggingReport()
         return files
 
-    def _tagged(self, files: Sequence[TagFile]) -> tuple[Frame, Mapping[str, int]]:
-        """Rows with the number of the file that holds their key, and how many keys of each partition are known."""
+    def _tagged(self, files: Sequence[TagFile]) -> _Tagged:
+        """Rows with the number of the file that holds their key."""
         engine, plan = self.handle.engine, self.plan
-        if not plan.look_up or not files:
-            return plan.frame, {}
-        tags = tag(
-            engine, plan.frame, self._snapshot, files, self.options, self.report, any_partition=plan.any_partition
-        )
+        if plan.located is not None:
+            return _Tagged(self._located(files), {item.number for item in files}, plan.located)
+        if not plan.look_up or not (files or plan.global_keys):
+            return _Tagged(plan.frame)
+        tags = self._tags(files)
         if plan.fail_known and self.report.matches:
             known = engine.collect(tags.frame).column(KEY)[0].as_py()
             raise InvalidInputError(
@@ -326,37 +295,93 @@ class _Attempt:
                 column=", ".join(plan.keys.record_key),
                 count=self.report.matches,
             )
+        if plan.global_keys:
+            return self._decided(tags)
         frame = engine.join(
             _without(engine, plan.frame, PARTITION) if plan.any_partition else plan.frame,
             tags.frame,
             [KEY] if plan.any_partition else [PARTITION, KEY],
         )
-        return frame, tags.matched
+        return _Tagged(frame, tags.holding, tags.matched)
 
-    def _targets(self, files: Sequence[TagFile], matched: Mapping[str, int]) -> tuple[Targets, dict[int, int]]:
+    def _tags(self, files: Sequence[TagFile]) -> Tags:
+        """Where the keys are."""
+        plan = self.plan
+        names = plan.rules.ordering if plan.global_keys and self._known is Known.MOVE else ()
+        tags = tag(
+            self.handle.engine,
+            plan.frame,
+            self._snapshot,
+            files,
+            self.options,
+            self.report,
+            any_partition=plan.any_partition or plan.global_keys,
+            ordering=plan.schema.field(names[0]) if names and names[0] in plan.schema.names else None,
+            rows=pc.sum(self.summary.column("rows")).as_py() or 0,
+        )
+        self._kept.append(tags.kept)
+        return tags
+
+    @property
+    def _known(self) -> Known:
+        if self.plan.drop_known or self.plan.fail_known:
+            return Known.DROP
+        return Known.MOVE if self.options.update_partition_path else Known.STAY
+
+    def _decided(self, tags: Tags) -> _Tagged:
+        """The same where a key is one row in the whole table."""
+        engine, plan = self.handle.engine, self.plan
+        decisions, inserts = decide(engine, plan.frame, tags.frame, plan.rules, self._known)
+        self._kept.append(decisions)
+        frame = engine.join(_without(engine, plan.frame, PARTITION), decisions, [POSITION])
+        rows = zip(self.summary.column(PARTITION).to_pylist(), self.summary.column("rows").to_pylist(), strict=True)
+        return _Tagged(frame, tags.holding, {path: count - inserts.get(path, 0) for path, count in rows})
+
+    def _located(self, files: Sequence[TagFile]) -> Frame:
+        """Rows with the number of the file that was read with them."""
+        engine, plan = self.handle.engine, self.plan
+        if plan.look_up and files:
+            new = engine.map(plan.frame, NewRows(plan.frame.schema))
+            found = tag(engine, new, self._snapshot, files, self.options, self.report)
+            self._kept.append(found.kept)
+            if self.report.matches:
+                key = engine.collect(found.frame).column(KEY)[0].as_py()
+                raise InvalidInputError(
+                    f"{self.handle.base_path}: {self.report.matches} rows that the merge inserts have a key that is in "
+                    f"the table already, for example {key!r}: the condition did not match that row, or the row moved "
+                    "there from another partition",
+                    column=", ".join(plan.keys.record_key),
+                    count=self.report.matches,
+                )
+        return engine.map(plan.frame, Locate(plan.frame.schema, {item.base.name: item.number for item in files}))
+
+    def _targets(self, files: Sequence[TagFile], tagged: _Tagged) -> tuple[Targets, dict[int, int]]:
         """Number the groups that rows may go to."""
         targets = Targets()
         by_file: dict[int, int] = {}
-        for item in files if self.plan.look_up else ():
+        for number in sorted(tagged.holding):
             if self.plan.drop_known:
-                by_file[item.number] = -1
+                by_file[number] = -1
             else:
+                item = files[number]
                 target = GroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
-                by_file[item.number] = targets.number(target)
+                by_file[number] = targets.number(target)
         if self.plan.rules.insert_new:
-            self._plan_inserts(targets, files, matched)
+            self._plan_inserts(targets, files, tagged.known)
         return targets, by_file
 
     def _plan_inserts(self, targets: Targets, files: Sequence[TagFile], matched: Mapping[str, int]) -> None:
         row_bytes = self._row_bytes(files)
+        by_path: dict[str, list[TagFile]] = {}
+        for item in files:
+            by_path.setdefault(item.base.partition, []).append(item)
         for row in self.summary.to_pylist():
             path = row[PARTITION]
             # A key that lies in two files counts twice, so that this says too little then: never plan for no new row.
             fresh = max(row["rows"] - matched.get(path, 0), 1)
-            own = [item for item in files if item.base.partition == path]
             small = [
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
-                for item in nearest_first(own, row["keys"])
+                for item in nearest_first(by_path.get(path, []), row["keys"])
                 if item.base.size < self.options.small_file_limit
             ]
             plan_inserts(
@@ -385,7 +410,9 @@ class _Attempt:
                 (KEY, pa.string()),
                 (PARTITION, pa.string()),
                 (POSITION, pa.int64()),
+                *([(ACTION, pa.int32())] if self.plan.rules.by_action else []),
                 *self._payload(),
+                *([(MOVE, pa.int32())] if self.plan.global_keys else []),
             ]
         )
 
@@ -398,6 +425,13 @@ def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, .
         return ()
     groups = sum(len(ids) for ids in replaced.values())
     return (f"replaced {groups} file groups in {len(replaced)} partitions",)
+
+
+def _moved_note(results: Sequence[GroupResult]) -> tuple[str, ...]:
+    moved = sum(result.moved for result in results)
+    if not moved:
+        return ()
+    return (f"{moved} rows moved to another partition: they count as deleted in the old one, as inserted in the new",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,11 @@ from lakedex.layout.conform import conform
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 
 __all__ = [
+    "ACTION",
     "FILE",
     "GROUP",
     "KEY",
+    "LOCATED",
     "PARTITION",
     "POSITION",
     "Prepare",
@@ -29,6 +32,7 @@ __all__ = [
     "Summarise",
     "check_keys",
     "check_paths",
+    "require_values",
 ]
 
 KEY = "__lakedex_key"
@@ -36,6 +40,8 @@ PARTITION = "__lakedex_partition"
 POSITION = "__lakedex_position"
 FILE = "__lakedex_file"
 GROUP = "__lakedex_group"
+ACTION = "__lakedex_action"
+LOCATED = "__lakedex_base_file"
 
 _TASK_BITS = 40
 SAMPLE_KEYS = 64
@@ -61,7 +67,7 @@ class Prepare:
             # Keys come from the batch as it is: a widened column must not change a key's text.
             keys, paths = self.keys.keys(batch), self.keys.partition_paths(batch)
             rows = conform(batch, self.table_schema)
-            _check_required(rows, self.keys.record_key)
+            require_values(rows, self.keys.record_key)
             numbers = pa.array(np.arange(position, position + rows.num_rows, dtype=np.int64))
             position += rows.num_rows
             columns = [keys, paths, numbers, *rows.columns]
@@ -93,15 +99,23 @@ class PrepareKeys:
             yield pa.RecordBatch.from_arrays([self.keys.keys(batch), paths, numbers], schema=self.schema)
 
 
-def _check_required(rows: pa.RecordBatch, record_key: Sequence[str]) -> None:
+def require_values(rows: pa.RecordBatch, record_key: Sequence[str]) -> None:
     """Refuse nulls where the table has none; null keys are counted over all tasks and refused afterwards."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        if not field.nullable and column.null_count and field.name not in record_key:
-            raise InvalidInputError(
-                f"column {field.name!r} has {column.null_count} nulls in one batch but the table requires values",
-                column=field.name,
-                count=column.null_count,
-            )
+        _require(column, field, field.name, may_lack=field.name in record_key)
+
+
+def _require(column: pa.Array, field: pa.Field[Any], path: str, *, may_lack: bool = False) -> None:
+    if not field.nullable and column.null_count and not may_lack:
+        raise InvalidInputError(
+            f"column {path!r} has {column.null_count} nulls in one batch but the table requires values",
+            column=path,
+            count=column.null_count,
+        )
+    if pa.types.is_struct(field.type):
+        for place, child in enumerate(field.type):
+            if not child.nullable or pa.types.is_struct(child.type):
+                _require(column.drop_null().flatten()[place], child, f"{path}.{child.name}")
 
 
 @dataclass(frozen=True, slots=True)

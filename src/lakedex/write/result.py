@@ -9,7 +9,7 @@ from typing import Any
 
 from lakedex.types import size_text
 
-__all__ = ["IndexResult", "TaggingReport", "WriteResult"]
+__all__ = ["IndexResult", "RebuildResult", "TaggingReport", "WriteResult"]
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -25,6 +25,10 @@ class TaggingReport:
         candidates: (file, key) pairs that the filters let through.
         matches: pairs that the key columns confirmed.
         false_positives: pairs that they did not.
+        pairs_probed: pairs that were put to a filter; the others are of files without one.
+        probed_matches, probed_in_vain: of these, pairs that the key columns confirmed, and pairs that the filter let
+            through and they did not.
+        false_positive_rate: the filters' observed rate; None where no filter was asked for a key that is not there.
         requests, bytes_read: what reading metadata and key columns took.
         seconds: per level ``ranges``, ``blooms``, ``keys``.
         source: ``metadata``, ``footers`` or ``none`` where nothing had to be looked up.
@@ -38,6 +42,9 @@ class TaggingReport:
     keys_probed: int = 0
     candidates: int = 0
     matches: int = 0
+    pairs_probed: int = 0
+    probed_matches: int = 0
+    probed_in_vain: int = 0
     requests: int = 0
     bytes_read: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -49,12 +56,19 @@ class TaggingReport:
         """Pairs that a filter let through in vain."""
         return self.candidates - self.matches
 
+    @property
+    def false_positive_rate(self) -> float | None:
+        """Share of the pairs put to a filter, their key not in the file, that it let through."""
+        absent = self.pairs_probed - self.probed_matches
+        return self.probed_in_vain / absent if absent else None
+
     def __str__(self) -> str:
+        rate = "" if self.false_positive_rate is None else f" (rate {self.false_positive_rate:.1e})"
         times = ", ".join(f"{level} {seconds:.2f} s" for level, seconds in self.seconds.items())
         return (
             f"files {self.files_listed} → {self.files_after_ranges} after ranges"
             f" → {self.files_after_blooms} after blooms → {self.files_opened} opened;"
-            f" {self.keys_probed:,} keys, {self.false_positives} false positives;"
+            f" {self.keys_probed:,} keys, {self.false_positives} false positives{rate};"
             f" {self.requests} requests, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
         )
 
@@ -63,7 +77,8 @@ class TaggingReport:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
-        return {**asdict(self), "false_positives": self.false_positives}
+        rates = {"false_positives": self.false_positives, "false_positive_rate": self.false_positive_rate}
+        return {**asdict(self), **rates}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -176,6 +191,35 @@ class IndexResult:
             f"{self.seconds:.2f} s"
         )
         return "\n".join([head, *(f"  note: {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RebuildResult:
+    """What making the metadata table anew did.
+
+    Attributes:
+        partitions, files: data partitions and files that it lists now.
+        indexes: what building each index did.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    partitions: int
+    files: int
+    indexes: tuple[IndexResult, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = f"metadata table made anew: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
+        return "\n".join([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""

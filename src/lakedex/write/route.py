@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.codec.bloom import hash_keys
+from lakedex.errors import CommitError
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.names import new_file_id
 from lakedex.options import WriteOptions
-from lakedex.write.prepare import FILE, KEY, PARTITION
+from lakedex.write.prepare import FILE, KEY, LOCATED, PARTITION
 
-__all__ = ["Bins", "GroupTarget", "Route", "Targets", "key_numbers", "plan_inserts"]
+__all__ = ["Bins", "GroupTarget", "Locate", "NewRows", "Route", "Targets", "key_numbers", "plan_inserts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,51 @@ def key_numbers(keys: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
+class NewRows:
+    """Rows that no file is named for."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's."""
+        for batch in batches:
+            yield batch.filter(batch.column(self.schema.get_field_index(LOCATED)).is_null())
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """Give each row the number of the base file that it was read from; -1 where it is new."""
+
+    found: pa.Schema
+    numbers: Mapping[str, int]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' columns, then the file's number."""
+        return self.found.append(pa.field(FILE, pa.int32()))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's rows."""
+        names, numbers = pa.array(list(self.numbers), pa.string()), np.array(list(self.numbers.values()), np.int32)
+        for batch in batches:
+            located = batch.column(self.found.get_field_index(LOCATED))
+            place = pc.index_in(located, value_set=names)
+            lost = pc.and_(place.is_null(), located.is_valid())
+            if pc.any(lost).as_py():
+                name = located.filter(lost)[0].as_py()
+                raise CommitError(f"base file {name} was read for this write and is no current file of the table")
+            known = place.is_valid().to_numpy(zero_copy_only=False)
+            files = np.full(batch.num_rows, -1, np.int32)
+            files[known] = numbers[place.drop_null().to_numpy()]
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(files)], schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """Give each row the number of the group that it goes to.
 
     Rows with a file (tagged) go to that file's group; others to their partition's bins, or nowhere (dropped) when the
-    write takes no new rows.
+    write takes no new rows, or when they have no partition: it was decided that they do not count.
     """
 
     schema: pa.Schema
@@ -166,14 +207,13 @@ class Route:
         fresh = np.ones(batch.num_rows, bool)
         if position >= 0:
             files = batch.column(position).fill_null(-1).to_numpy()
-            for number in np.unique(files):
-                if number >= 0:
-                    groups[files == number] = self.by_file[int(number)]
+            numbers, places = np.unique(files, return_inverse=True)
+            groups = np.array([self.by_file[n] if n >= 0 else -1 for n in numbers.tolist()], np.int32)[places]
             fresh = files < 0
         if not self.inserts or not fresh.any():
             return groups
         encoded = pc.dictionary_encode(batch.column(batch.schema.get_field_index(PARTITION)))
-        codes = encoded.indices.to_numpy()
+        codes = encoded.indices.fill_null(-1).to_numpy()
         keys = batch.column(batch.schema.get_field_index(KEY))
         for code, path in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero((codes == code) & fresh)

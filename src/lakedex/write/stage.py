@@ -11,20 +11,31 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakedex.codec.bloom import BloomFilter, decode_bloom
 from lakedex.engine import current_task
-from lakedex.errors import CommitError
+from lakedex.errors import CommitError, CorruptFileError
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.column_stats import ColumnStat, ColumnStatsBuilder
 from lakedex.io.storage import Storage
-from lakedex.layout.base_file import BaseFileSettings, BaseFileSummary, BaseFileWriter, iter_base_file
+from lakedex.layout.base_file import (
+    BaseFileSettings,
+    BaseFileSummary,
+    BaseFileWriter,
+    Footer,
+    iter_base_file,
+    open_base_file,
+)
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
 from lakedex.layout.partition_path import partition_depth
+from lakedex.timeline.timeline import is_under_way
+from lakedex.types import RECORD_KEY
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps
-from lakedex.write.merge import IncomingRows, MergeRules, by_group
+from lakedex.write.merge import IncomingRows, MergeRules, by_group, one_per_key
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
 
@@ -55,6 +66,7 @@ class GroupResult:
     bloom_path: str | None
     bloom_type: str
     seconds: float = field(default=0.0)
+    moved: int = 0
     bitmaps: HeldBitmaps | None = None
 
 
@@ -80,6 +92,8 @@ class WriteGroups:
 
     storage: Storage
     base_path: str
+    timeline_path: str
+    """Where the table has its instants."""
     instant: str
     file_schema: pa.Schema
     targets: Sequence[GroupTarget]
@@ -123,6 +137,8 @@ class WriteGroups:
         started = time.perf_counter()
         task = current_task()
         name = BaseFileName(target.file_id, str(task), self.instant)
+        if self.rules.by_action:
+            rows = one_per_key(rows, self.base_path)
         incoming = IncomingRows(
             rows,
             self.rules,
@@ -135,20 +151,20 @@ class WriteGroups:
             return None
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
         marker = self._announce(target, str(name))
-        expected = incoming.rows.num_rows + (target.expected_rows if target.base is not None else 0)
-        writer = BaseFileWriter(self.storage, path, self.file_schema, self.settings, expected_rows=expected)
-        built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
-        try:
-            inserted = self._merge_into(writer, built, target, incoming)
-            changed = inserted or incoming.updated or incoming.deleted or unchanged_too
-            if target.base is not None and not changed:
-                # Every incoming row was older than the stored one: the file stays as it is.
+        with self._stored(target) as (footer, batches):
+            writer = self._writer(path, footer, incoming)
+            built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
+            try:
+                inserted = self._merge_into(writer, built, batches, target, incoming)
+                changed = inserted or incoming.updated or incoming.deleted or unchanged_too
+                if target.base is not None and not changed:
+                    # Every incoming row was older than the stored one: the file stays as it is.
+                    writer.abort()
+                    return None
+                summary = writer.close()
+            except BaseException:
                 writer.abort()
-                return None
-            summary = writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+                raise
         spill = None
         if len(summary.bloom) > INLINE_BLOOM_BYTES:
             spill = f"{self._temp}/.blooms/{name}.bloom"
@@ -171,6 +187,7 @@ class WriteGroups:
             bloom_path=spill,
             bloom_type=summary.bloom_type,
             seconds=time.perf_counter() - started,
+            moved=incoming.moved,
             bitmaps=held,
         )
 
@@ -198,15 +215,45 @@ class WriteGroups:
     def _temp(self) -> str:
         return f"{self.base_path}/.hoodie/.temp/{self.instant}"
 
-    def _merge_into(self, writer: BaseFileWriter, built: _Built, target: GroupTarget, incoming: IncomingRows) -> int:
-        if target.base is not None:
-            for stored in iter_base_file(self.storage, f"{self.base_path}/{target.base.relative_path}"):
-                if self.renames:
-                    stored = stored.rename_columns([self.renames.get(name, name) for name in stored.schema.names])
-                batch = incoming.merge(stored)
-                writer.write(batch)
-                built.add(batch)
+    @contextmanager
+    def _stored(self, target: GroupTarget) -> Iterator[tuple[Footer | None, Iterator[pa.RecordBatch]]]:
+        """Footer and rows of the group's file; nothing for a new group."""
+        if target.base is None:
+            yield None, iter(())
+        else:
+            with open_base_file(self.storage, f"{self.base_path}/{target.base.relative_path}") as opened:
+                yield opened
+
+    def _writer(self, path: str, footer: Footer | None, incoming: IncomingRows) -> BaseFileWriter:
+        """A writer of the group's new file, whose filter is sized for its rows, or the old one if that will do."""
+        old = _decoded(footer)
+        before, growth, kept = 0 if footer is None else footer.rows, incoming.growth(old), None
+        # Only where no row comes or goes are the keys what they were.
+        if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
+            kept = footer.bloom if self.settings.bloom.fits(old, before) else None
+        return BaseFileWriter(
+            self.storage, path, self.file_schema, self.settings, expected_rows=before + growth, kept_bloom=kept
+        )
+
+    def _merge_into(
+        self,
+        writer: BaseFileWriter,
+        built: _Built,
+        batches: Iterator[pa.RecordBatch],
+        target: GroupTarget,
+        incoming: IncomingRows,
+    ) -> int:
+        for stored in batches:
+            if self.renames:
+                stored = stored.rename_columns([self.renames.get(name, name) for name in stored.schema.names])
+            batch = incoming.merge(stored)
+            writer.write(batch)
+            built.add(batch)
         fresh = incoming.inserts()
+        if fresh.num_rows and writer.keeps_bloom and target.base is not None:
+            # The old filter took a new key for one that it has.
+            path = f"{self.base_path}/{target.base.relative_path}"
+            writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
         writer.write(fresh)
         built.add(fresh)
         return int(fresh.num_rows)
@@ -230,19 +277,25 @@ class WriteGroups:
     def _still_wanted(self, path: str, marker: str, *spills: str | None) -> None:
         """A late attempt must not leave a file behind once its commit is decided.
 
-        The inflight file alone does not tell: it stays beside the completed one. The driver looks at the markers once
-        more after it completed the commit, so that one of both sees the other.
+        The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
         """
-        timeline = f"{self.base_path}/.hoodie/timeline"
-        own = {entry.name for entry in self.storage.list(timeline) if entry.name.startswith(self.instant)}
-        inflight = any(name.endswith(".inflight") for name in own)
-        if inflight and not any(name.startswith(f"{self.instant}_") for name in own):
+        if is_under_way(self.storage, self.timeline_path, self.instant):
             return
         for late in (path, *spills, marker):
             if late is not None:
                 self.storage.delete(late)
         what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"
         raise CommitError(what, instant=self.instant)
+
+
+def _decoded(footer: Footer | None) -> BloomFilter | None:
+    """The filter of a footer that has a sound one."""
+    if footer is None or footer.bloom is None:
+        return None
+    try:
+        return decode_bloom(footer.bloom, footer.bloom_type)
+    except CorruptFileError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

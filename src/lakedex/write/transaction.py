@@ -10,22 +10,24 @@ import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
-from lakedex.index.column_stats import indexable_columns
+from lakedex.index.column_stats import indexable_columns, unlisted
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
     read_definitions,
     source_fields,
+    stats_version,
     with_column_stats,
 )
 from lakedex.io.heartbeat import Heartbeat
-from lakedex.io.locks import TableLock
+from lakedex.io.locks import Lock
 from lakedex.layout.names import join_path
 from lakedex.metadata.delta_commit import LogWritten, Updates, write_delta_commit
 from lakedex.metadata.handle import TableHandle
@@ -33,7 +35,8 @@ from lakedex.metadata.partitions import PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.services.rollback import marked_files, remove_leftovers, roll_back, roll_back_expired, temp_path
+from lakedex.services.rollback import marked_files, roll_back, temp_path
+from lakedex.services.tidying import tidy
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -41,12 +44,13 @@ from lakedex.timeline.commit_metadata import (
     encode_requested_replace,
 )
 from lakedex.timeline.instant import Instant, InstantClock, State
-from lakedex.timeline.table_config import recover_table_config
-from lakedex.timeline.table_support import require_writable
+from lakedex.timeline.table_support import require_version, require_writable
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 from lakedex.types import Operation
+from lakedex.write.batches import next_batches
 from lakedex.write.bitmap_upkeep import BitmapUpkeep
+from lakedex.write.metadata_rebuild import mend_metadata, needs_mending, retire_locked
 from lakedex.write.metadata_updates import build_updates
 from lakedex.write.stage import GroupResult
 
@@ -119,7 +123,7 @@ class Transaction:
     operation: Operation
     snapshot: Snapshot = field(init=False)
     instant: str = field(init=False)
-    undone: list[str] = field(init=False, default_factory=list)
+    undone: tuple[str, ...] = field(init=False, default=())
     notes: list[str] = field(init=False, default_factory=list)
     bitmaps: BitmapUpkeep = field(init=False)
     _pending: Instant | None = field(init=False, default=None)
@@ -133,30 +137,39 @@ class Transaction:
         require_exclusive_create(self.handle)
         try:
             with table_lock(self.handle, self.options) as lock:
-                requested = self._announce(lock)
+                self.snapshot = self._tidied(lock)
+                mend = needs_mending(self.snapshot, self.options)
+                if not mend:
+                    requested = self._announce(lock)
+            if mend:
+                self.notes += mend_metadata(self.handle, self.options)
+                with table_lock(self.handle, self.options) as lock:
+                    self.snapshot = self._tidied(lock)
+                    requested = self._announce(lock)
             self._pending = create_inflight(self.snapshot.timeline, requested)
         except BaseException:
             self._withdraw()
             raise
 
-    def _announce(self, lock: TableLock) -> Instant:
-        handle = self.handle
-        recover_table_config(handle.storage, handle.base_path)
-        snapshot = handle.snapshot()
-        require_writable(snapshot.config)
-        self._clock = InstantClock(snapshot.config.timezone)
-        interval = int(self.options.heartbeat_interval * 1000)
-        self.undone = roll_back_expired(snapshot, self._clock, interval, self.options.heartbeat_misses)
-        if self.undone:
-            snapshot = handle.snapshot()
-        remove_leftovers(snapshot, interval, self.options.heartbeat_misses)
+    def _tidied(self, lock: Lock) -> Snapshot:
+        """The table without what dead writers left."""
+        # Somebody may have deleted files that were seen earlier.
+        self.handle.cache.whole.clear()
+        tidied = tidy(self.handle, self.options, lock)
+        snapshot, self._clock = tidied.snapshot, tidied.clock
+        self.undone += tidied.undone
+        require_version(snapshot.config, self.options.table_version)
         if snapshot.schema is not None and snapshot.evolves_on_read:
             raise UnsupportedFeatureError(
-                f"{handle.base_path}: its schema was changed under Hudi's schema-on-read "
+                f"{self.handle.base_path}: its schema was changed under Hudi's schema-on-read "
                 "(hoodie.schema.on.read.enable), whose column ids lakedex does not carry on; write it with Hudi",
                 feature="schema on read",
             )
-        self.snapshot = snapshot
+        return snapshot
+
+    def _announce(self, lock: Lock) -> Instant:
+        handle, snapshot = self.handle, self.snapshot
+        interval = int(self.options.heartbeat_interval * 1000)
         self.instant = self._next_time(snapshot)
         self.bitmaps = BitmapUpkeep(handle, self.instant)
         self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
@@ -166,7 +179,8 @@ class Transaction:
         action = self.operation.action
         self._pending = Instant(self.instant, action, State.REQUESTED, None, "")
         # Java reads a plan out of every pending replace commit, to see whether it is a clustering.
-        body = encode_requested_replace() if action == "replacecommit" else b""
+        named = self.operation.value if self.operation is Operation.DELETE_PARTITION else None
+        body = encode_requested_replace(named) if action == "replacecommit" else b""
         try:
             return create_requested(snapshot.timeline, self.instant, action, body)
         except CommitConflictError:
@@ -208,24 +222,30 @@ class Transaction:
             self.notes.append(f"committed, but not all temporary files could be removed ({error})")
         return logs
 
-    def _commit_locked(self, lock: TableLock, change: Change) -> list[LogWritten]:
+    def _commit_locked(self, lock: Lock, change: Change) -> list[LogWritten]:
         handle = self.handle
+        handle.cache.whole.clear()
         now = handle.snapshot()
         require_writable(now.config)
+        # First: a batch that another writer has done is no conflict with it.
+        batches = next_batches(now, self.options.txn, self.instant)
         self._check_conflicts(now, change)
+        now = self._without_damage(now)
         added = [name for name in change.schema.names if name not in now.schema.names]
+        document = read_definitions(handle.storage, definitions_path(handle.base_path))
         updates, nan = build_updates(
             now,
             change.results,
             self.instant,
             change.indexed,
             handle.engine.run,
+            stats_version(document, now.config.version),
             change.file_groups,
             added,
             change.retired,
         )
         lock.check()
-        self._update_definitions(now, change, nan)
+        self._update_definitions(now, change, nan, document)
         self.bitmaps.before_commit(change.results, change.renames)
         logs = self._write_metadata(now, updates)
         lock.check()
@@ -236,16 +256,27 @@ class Transaction:
                 extra={
                     "schema": json.dumps(arrow_to_avro(change.schema, now.config.name)),
                     "lakedex.version": __version__,
+                    **batches,
                     **change.extra,
                 },
                 replaced=change.replaced,
-            )
+            ),
+            now.timeline.layout,
         )
         inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
         complete(now.timeline, inflight, self._next_time(handle.snapshot()), body)
         self._completed = True
         self.bitmaps.after_commit(now.schema, change.schema, change.renames)
         return logs
+
+    def _without_damage(self, now: Snapshot) -> Snapshot:
+        """The table without metadata partitions that lost files since this write began."""
+        lost = now.lost_metadata
+        if not lost:
+            return now
+        retire_locked(self.handle, now.config, tuple(lost))
+        self.notes += [f"{name} was taken out of the table: {wrong}" for name, wrong in lost.items()]
+        return self.handle.snapshot()
 
     def _write_metadata(self, now: Snapshot, updates: Updates) -> list[LogWritten]:
         if not updates:
@@ -260,7 +291,7 @@ class Transaction:
             self.handle.engine.run,
         )
 
-    def _update_definitions(self, now: Snapshot, change: Change, nan: frozenset[str]) -> None:
+    def _update_definitions(self, now: Snapshot, change: Change, nan: frozenset[str], document: dict[str, Any]) -> None:
         """Say which columns Java may prune by, before a record of this commit becomes visible.
 
         A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
@@ -270,25 +301,28 @@ class Transaction:
         """
         if not now.metadata.has("column_stats"):
             return
-        path = definitions_path(self.handle.base_path)
-        document = read_definitions(self.handle.storage, path)
         listed = source_fields(document)
         if not listed:
             return
         before = set(self.snapshot.schema.names)
-        indexed, possible = change.indexed, indexable_columns(change.schema, limit=len(change.schema))
+        version = stats_version(document, now.config.version)
+        indexed, possible = change.indexed, indexable_columns(change.schema, None, len(change.schema), version)
         added = [name for name in listed if name in possible and name in before and name not in indexed]
         if added:
             raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
-        unsaid = nan | _become_double(self.snapshot.schema, change.schema)
+        unsaid = nan | _become_double(self.snapshot.schema, change.schema) | unlisted(change.schema, version)
         wanted = [name for name in indexed if name not in unsaid and (name in listed or name not in before)]
         if wanted != listed:
-            self.handle.storage.write(path, encode_definitions(with_column_stats(document, wanted)))
+            content = encode_definitions(with_column_stats(document, wanted, now.config.version))
+            self.handle.storage.write(definitions_path(self.handle.base_path), content)
 
     def _check_conflicts(self, now: Snapshot, change: Change) -> None:
         """``SimpleConcurrentFileWritesConflictResolutionStrategy``, and by partition where this write relied on one."""
         if self._lost(now):
             raise self._conflict("was rolled back by another writer that took it for dead", "")
+        for instant in self.snapshot.timeline.completed(WRITE_ACTIONS):
+            if not now.timeline.is_committed(instant.requested):
+                raise self._conflict("was rolled back, and its rows may have been read by", instant.requested)
         ours = change.file_groups
         for instant in now.timeline.completed(WRITE_ACTIONS):
             if self.snapshot.timeline.is_completed(instant.requested):
@@ -298,7 +332,9 @@ class Transaction:
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
             if change.relied_on is None:
-                raise self._conflict("completed while the whole table was being rewritten by", instant.requested)
+                raise self._conflict(
+                    "completed while the whole table was being looked up or rewritten by", instant.requested
+                )
             shared = change.relied_on & {partition for partition, _ in theirs}
             if shared:
                 what = f"wrote to {_some(shared)}, whose files this write had looked up, before"

@@ -343,10 +343,10 @@ def test_partition_metafiles(tmp_path: Path) -> None:
 
 def test_results_show_themselves(tmp_path: Path) -> None:
     table = make(tmp_path, TWO)
-    result = table.upsert(rows(("1", "a", 2, 9)), options={"hoodie.clean.automatic": "<true>"})
+    result = table.upsert(rows(("1", "a", 2, 9)), options={"hoodie.metrics.on": "<true>"})
     text = str(result)
     assert text.startswith(f"upsert {result.instant}: 0 inserted, 1 updated, 0 deleted; 1 files")
-    assert "note: option hoodie.clean.automatic" in text
+    assert "note: option hoodie.metrics.on" in text
     assert "files 1 → 1 after ranges" in text
     html = result._repr_html_()
     assert "&lt;true&gt;" in html

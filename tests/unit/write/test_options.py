@@ -13,6 +13,7 @@ def test_defaults_are_hudis() -> None:
     options = parse_options(None)
     assert options == WriteOptions()
     assert (options.max_file_size, options.small_file_limit) == (125_829_120, 104_857_600)
+    assert (options.index_type, options.update_partition_path) == ("BLOOM", True)
     assert (options.bloom_type, options.bloom_fpp, options.bloom_max_entries) == ("DYNAMIC_V0", 1e-9, 100_000)
 
 
@@ -23,6 +24,8 @@ def test_defaults_are_hudis() -> None:
         ("hoodie.parquet.small.file.limit", 0, "small_file_limit", 0),
         ("hoodie.parquet.compression.codec", "SNAPPY", "compression", "snappy"),
         ("hoodie.parquet.compression.codec", "uncompressed", "compression", "none"),
+        ("hoodie.index.type", "global_bloom", "index_type", "GLOBAL_BLOOM"),
+        ("hoodie.bloom.index.update.partition.path", "false", "update_partition_path", False),
         ("hoodie.index.bloom.fpp", "0.01", "bloom_fpp", 0.01),
         ("hoodie.bloom.index.filter.type", "simple", "bloom_type", "SIMPLE"),
         ("hoodie.bloom.index.use.metadata", False, "use_metadata_blooms", False),
@@ -32,6 +35,18 @@ def test_defaults_are_hudis() -> None:
         ("hoodie.metadata.index.column.stats.column.list", "", "column_stats_columns", None),
         ("hoodie.record.merge.mode", "commit_time_ordering", "merge_mode", "COMMIT_TIME_ORDERING"),
         ("hoodie.write.lock.wait_time_ms", "1500", "lock_timeout", 1.5),
+        ("hoodie.write.lock.wait_time_ms_between_retry", "250", "lock_poll", 0.25),
+        ("hoodie.write.lock.filesystem.path", "/locks", "lock_path", "/locks"),
+        (
+            "hoodie.write.lock.provider",
+            "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
+            "lock_provider",
+            "StorageBasedLockProvider",
+        ),
+        ("hoodie.write.concurrency.mode", "single_writer", "concurrency_mode", "SINGLE_WRITER"),
+        ("hoodie.clean.failed.writes.policy", "LAZY", "failed_writes", "LAZY"),
+        ("hoodie.write.table.version", "9", "table_version", 9),
+        ("hoodie.table.version", 8, "table_version", 8),
         ("hoodie.client.heartbeat.interval_in_ms", 250, "heartbeat_interval", 0.25),
         ("hoodie.bulkinsert.sort.mode", "none", "sort_mode", "NONE"),
     ],
@@ -53,6 +68,18 @@ def test_done(name: str, value: Any, field: str, parsed: Any) -> None:
         ("hoodie.datasource.insert.dup.policy", "ignore"),
         ("hoodie.parquet.compression.codec", "lzo"),
         ("hoodie.write.lock.wait_time_ms", "soon"),
+        ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
+        ("hoodie.clean.failed.writes.policy", "MAYBE"),
+        ("hoodie.write.table.version", "5"),
+        *(
+            ("hoodie.write.lock.provider", f"org.apache.hudi.{name}")
+            for name in (
+                "client.transaction.lock.ZookeeperBasedLockProvider",
+                "hive.transaction.lock.HiveMetastoreBasedLockProvider",
+                "aws.transaction.lock.DynamoDBBasedLockProvider",
+                "client.transaction.lock.NoopLockProvider",
+            )
+        ),
     ],
 )
 def test_bad_values_are_named(name: str, value: str) -> None:
@@ -85,7 +112,7 @@ def test_refused_with_the_way_out(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*(n for n in HARMLESS if not n.endswith(".")), "hoodie.clean.automatic", "hoodie.metrics.on"]
+    "name", [*(n for n in HARMLESS if not n.endswith(".")), "hoodie.clean.async.enabled", "hoodie.metrics.on"]
 )
 def test_harmless_ones_are_noted(name: str) -> None:
     assert parse_options({name: "x"}).notes == (f"option {name}=x changes nothing in lakedex",)
@@ -119,9 +146,9 @@ def test_no_option_is_in_two_classes() -> None:
 def test_options_of_the_table_and_of_the_call(tmp_path: Path) -> None:
     table = make(tmp_path, options={"hoodie.parquet.small.file.limit": "0"})
     assert (
-        table.insert(rows(("1", "a", 1, 1)), options={"hoodie.clean.automatic": "true"})
+        table.insert(rows(("1", "a", 1, 1)), options={"hoodie.metrics.on": "true"})
         .notes[0]
-        .startswith("option hoodie.clean")
+        .startswith("option hoodie.metrics")
     )
     table.insert(rows(("2", "a", 1, 1)))
     assert len(base_files(tmp_path)) == 2
@@ -169,3 +196,44 @@ def test_keys_are_found_by_every_way(tmp_path: Path, options: dict[str, str]) ->
         n for n in ("column.stats", "bloom.filter") if options.get(f"hoodie.metadata.index.{n}.enable") == "false"
     ]
     assert len(result.tagging.notes) == len(missing)
+
+
+def test_several_writers_leave_each_other_alone() -> None:
+    """Java refuses the same combination: an eager writer undoes what others are writing."""
+    together = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    assert parse_options(together).failed_writes is None
+    with pytest.raises(OptionError, match=r"need hoodie\.clean\.failed\.writes\.policy=LAZY"):
+        parse_options({**together, "hoodie.clean.failed.writes.policy": "EAGER"})
+
+
+def test_an_unknown_lock_is_named() -> None:
+    name = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+    with pytest.raises(OptionError, match=f"{name}.*FileSystemBasedLockProvider.*no lock server"):
+        parse_options({"hoodie.write.lock.provider": name})
+
+
+def test_a_lock_of_one_process_is_replaced_and_told() -> None:
+    found = parse_options(
+        {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
+    )
+    assert any("takes the lock file" in note for note in found.notes)
+
+
+def test_how_long_a_lock_is_waited_for() -> None:
+    assert parse_options({"hoodie.write.lock.wait_time_ms": "1000"}).lock_wait == 1.0
+    rounds = {
+        "hoodie.write.lock.wait_time_ms": "1000",
+        "hoodie.write.lock.client.num_retries": "50",
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
+    }
+    assert parse_options(rounds).lock_wait == 10.0
+
+
+def test_leases_are_renewed_ten_times_before_they_end() -> None:
+    with pytest.raises(OptionError, match=r"timeout\.secs=20 must be ten times"):
+        parse_options({"hoodie.write.lock.storage.validity.timeout.secs": "20"})
+    short = {
+        "hoodie.write.lock.storage.validity.timeout.secs": "20",
+        "hoodie.write.lock.storage.renew.interval.secs": "2",
+    }
+    assert parse_options(short).lock_validity == 20.0

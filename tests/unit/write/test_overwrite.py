@@ -243,3 +243,66 @@ def test_failed_overwrite_leaves_nothing(table: Table, monkeypatch: pytest.Monke
     timeline = table._snapshot().timeline
     assert {instant.state for instant in timeline.instants} == {State.COMPLETED}
     assert [instant.action for instant in timeline.instants][-1] == "rollback"
+
+
+# ------------------------------------------------------------------------------------------------ delete_partition
+def test_delete_partition(table: Table, tmp_path: Path) -> None:
+    before = base_files(tmp_path / "t")
+    result = table.delete_partition(["city=a", {"city": "c"}])
+    assert (result.operation, result.files_written) == ("DELETE_PARTITION", 0)
+    assert "replaced 3 file groups in 2 partitions" in result.notes
+    instant, metadata = commit(table)
+    assert (instant.action, metadata.operation, set(metadata.replaced)) == (
+        "replacecommit",
+        "DELETE_PARTITION",
+        {"city=a", "city=c"},
+    )
+    requested = tmp_path / "t/.hoodie/timeline" / f"{result.instant}.replacecommit.requested"
+    assert b"DELETE_PARTITION" in requested.read_bytes()
+    assert own(table, "id") == [("3",)]
+    assert base_files(tmp_path / "t") == before, "files stay until they are cleaned"
+    assert own(table.scan(as_of=table.history()["commit_time"][1].as_py()).to_arrow(), "id")[0] == ("1",)
+    assert table.delete_partition("city=a").instant is None, "it is empty already"
+    for wrong in ("b", {"n": 1}):
+        with pytest.raises(InvalidInputError):
+            table.delete_partition(wrong)
+    assert table.upsert(rows(("1", "a", 0, 9))).inserted == 1
+    assert own(table, "id", "n") == [("1", 9), ("3", 30)]
+
+
+@pytest.mark.parametrize("empty", ["delete_partition", "insert_overwrite"])
+def test_an_emptied_partition_has_no_stats(table: Table, empty: str) -> None:
+    """B27: what the stats said of its rows is taken back, and said anew when rows come again."""
+
+    def stats(city: str) -> Any:
+        return table._snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", city)])
+
+    assert stats("city=b")
+    if empty == "delete_partition":
+        table.delete_partition("city=b")
+    else:
+        table.insert_overwrite(EMPTY, partitions="city=b")
+    found = stats("city=b")
+    assert all(record["ColumnStatsMetadata"]["isDeleted"] for record in found.values())
+    assert table.scan("n >= 30").count() == 2
+    table.insert(rows(("3", "b", 0, 1)))
+    (again,) = stats("city=b").values()
+    found_stat = stat_of(again, pa.int32())
+    assert found_stat is not None
+    assert (found_stat.minimum, found_stat.maximum, found_stat.value_count) == (1, 1, 1)
+    assert table.scan("n = 1").count() == 1
+
+
+def test_delete_partition_beside_another_writer(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, once = Transaction.commit, []
+
+    def late(self: Transaction, change: Any) -> Any:
+        if not once:
+            once.append(1)
+            Table.open(table.path).insert(rows(("8", "a", 1, 80)))
+        return begin(self, change)
+
+    monkeypatch.setattr(Transaction, "commit", late)
+    result = table.delete_partition("city=a")
+    assert any("conflict" in note for note in result.notes)
+    assert own(table, "id") == [("3",), ("4",)]

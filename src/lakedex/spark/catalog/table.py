@@ -142,7 +142,7 @@ class CatalogTable(_Table):
         """Spark rewrites ``DELETE`` by this before it tries :meth:`deleteWhere`; the others have no other way."""
         command = str(info.command().toString())
         if command != "DELETE":
-            call = "t.update(set={…}, where=…)" if command == "UPDATE" else "t.upsert(df) or t.delete(df)"
+            call = "t.update(set={…}, where=…)" if command == "UPDATE" else "t.merge(df, 't.id = s.id')"
             raise UnsupportedFeatureError(
                 f"table {self._name}: {command} is not done in SQL; use {call} of "
                 f"Table.for_path(spark, {self._target.snapshot.base_path!r})",

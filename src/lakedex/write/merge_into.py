@@ -1,0 +1,426 @@
+"""``merge``: rows of a source meet rows of the table, and clauses say what becomes of them; one commit.
+
+Where the condition demands that all record-key columns are equal, the source's keys are looked up as an upsert's are,
+and only the files that hold one of them are read; any other condition joins the source with the table. Either way the
+rows are worked out on one state of the table, and the write fails, and starts anew, if another commit comes in between.
+
+An update by a merge is explicit: it wins whatever the ordering field says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.engine import Engine, Frame, current_task
+from lakedex.errors import CommitConflictError, InvalidInputError
+from lakedex.layout.conform import conform
+from lakedex.layout.key_generator import KeyGenerator
+from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
+from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Operation
+from lakedex.write.actions import Staged, writable
+from lakedex.write.batches import done_before
+from lakedex.write.file_settings import file_schema
+from lakedex.write.key_ranges import find_key_ranges
+from lakedex.write.merge import MergeRules, RowAction
+from lakedex.write.merge_spec import BoundClause, Equalities, Merge, bind_clauses, key_equalities
+from lakedex.write.pipeline import key_generator, run_write
+from lakedex.write.plan import WritePlan
+from lakedex.write.prepare import ACTION, FILE, KEY, LOCATED, PARTITION, POSITION, require_values
+from lakedex.write.result import TaggingReport, WriteResult
+from lakedex.write.tagging import tag
+
+__all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
+
+_TASK_BITS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeTask:
+    """What an engine needs to work out a merge's rows.
+
+    Attributes:
+        snapshot: the table; only those of its files that may hold a row which matters.
+        where: what a stored row has to be, by the condition; None for a merge that looks at all of them.
+        equal: target column → source column that it has to equal; empty for a merge that looks at all rows.
+        source: the staged source: key, partition path, position, then the source's columns.
+        merge: the condition and the aliases.
+        clauses: its clauses over the table.
+        keyed: the condition demands equal keys at least.
+    """
+
+    snapshot: Snapshot
+    where: str | None
+    equal: Mapping[str, str]
+    source: Frame
+    merge: Merge
+    clauses: Sequence[BoundClause]
+    keyed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSession:
+    """How an engine works out a merge's rows, and the session's rules for names and timestamps."""
+
+    rows: Callable[[MergeTask], Any]
+    case_sensitive: bool
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """How the source's keys are built: from which source columns, and whether the partition path is known too."""
+
+    columns: Mapping[str, str]
+    with_partitions: bool
+
+
+def merge_into(
+    handle: TableHandle, session: MergeSession, data: Any, merge: Merge, options: WriteOptions
+) -> WriteResult:
+    """Run a merge; see :meth:`lakedex.Table.merge`."""
+    started = time.perf_counter()
+    if (done := done_before(handle, options, Operation.UPSERT)) is not None:
+        return done
+    source = handle.engine.schema_of(data)
+    snapshot = writable(handle)
+    bind_clauses(merge, snapshot, source, null_for_missing=options.null_for_missing)
+    lookup, _ = _lookup(snapshot, merge, source, session)
+    keys = None if lookup is None else key_generator(snapshot.config, snapshot)
+    notes: list[str] = []
+    with Staged(handle, data, PrepareSource(source, snapshot.schema, keys, lookup)) as staged:
+        for number in range(options.conflict_retries + 1):
+            try:
+                result = _attempt(handle, session, staged, merge, options, started)
+            except CommitConflictError as error:
+                if number == options.conflict_retries:
+                    raise
+                notes.append(f"conflict with {error.theirs or 'another writer'}: matched and wrote again")
+                continue
+            return replace(result, notes=(*notes, *result.notes), seconds=time.perf_counter() - started)
+    raise AssertionError("unreachable")
+
+
+def explain_merge(handle: TableHandle, session: MergeSession, data: Any, merge: Merge) -> str:
+    """The clauses of a merge, and how it would find its rows."""
+    source = handle.engine.schema_of(data)
+    snapshot = writable(handle)
+    if merge.clauses:
+        bind_clauses(merge, snapshot, source, null_for_missing=True)
+    lookup, why = _lookup(snapshot, merge, source, session)
+    how = "joins the source with the table"
+    if lookup is not None:
+        where = "partition of the row" if lookup.with_partitions else "whole table"
+        how = f"looks up the record key in the {where}, reads only files that hold one"
+    if merge.has("not matched by source"):
+        how += "; reads the whole table for WHEN NOT MATCHED BY SOURCE"
+    return f"{merge}\n  {how}{f' ({why})' if why else ''}"
+
+
+def _lookup(snapshot: Snapshot, merge: Merge, source: pa.Schema, session: MergeSession) -> tuple[_Lookup | None, str]:
+    """The key look-up that a condition allows; None and why for a join."""
+    if not isinstance(merge.on, str):
+        return None, "the condition is a Column; as SQL text its key columns could be looked up"
+    found = _equalities(snapshot, merge, source, session)
+    fields, partitions = snapshot.config.record_key_fields, snapshot.config.partition_fields
+    if not all(_same_text(snapshot.schema, source, name, found.pairs) for name in fields):
+        return None, f"the condition does not set the record key ({', '.join(fields)}) equal to columns of its type"
+    with_partitions = bool(partitions) and all(
+        _same_text(snapshot.schema, source, name, found.pairs) for name in partitions
+    )
+    wanted = (*fields, *(partitions if with_partitions else ()))
+    return _Lookup({name: found.pairs[name] for name in wanted}, with_partitions or not partitions), ""
+
+
+def _equalities(snapshot: Snapshot, merge: Merge, source: pa.Schema, session: MergeSession) -> Equalities:
+    target = file_schema(snapshot.schema)
+    return key_equalities(merge, target, source, case_sensitive=session.case_sensitive, timezone=session.timezone)
+
+
+def _same_text(table: pa.Schema, source: pa.Schema, name: str, pairs: Mapping[str, str]) -> bool:
+    """Whether equal values of both columns are one text in keys and paths. Of -0.0 and 0.0, say, they are two."""
+    if name not in pairs or name not in table.names or pairs[name] not in source.names:
+        return False
+    ours, theirs = table.field(name).type, source.field(pairs[name]).type
+    if pa.types.is_integer(ours) and pa.types.is_integer(theirs):
+        return True
+    return bool(ours == theirs and not pa.types.is_floating(ours) and not pa.types.is_nested(ours))
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSource:
+    """The source's rows as they are, numbered, with key and partition path where these are looked up."""
+
+    source: pa.Schema
+    table: pa.Schema
+    keys: KeyGenerator | None
+    lookup: _Lookup | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Key columns, then the source's."""
+        return pa.schema([(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self.source])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Prepare one task's rows."""
+        position = current_task().partition << _TASK_BITS
+        for batch in batches:
+            rows = conform(batch, self.source)
+            numbers = pa.array(np.arange(position, position + rows.num_rows, dtype=np.int64))
+            position += rows.num_rows
+            keys, paths = self._places(rows)
+            yield pa.RecordBatch.from_arrays([keys, paths, numbers, *rows.columns], schema=self.schema)
+
+    def _places(self, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        nothing = pa.nulls(rows.num_rows, pa.string())
+        if self.keys is None or self.lookup is None:
+            return nothing, nothing
+        # Integers keep their text in any type; one that the table's type cannot hold is in no row.
+        columns = {
+            name: rows.column(rows.schema.get_field_index(theirs)) for name, theirs in self.lookup.columns.items()
+        }
+        named = pa.RecordBatch.from_pydict(columns)
+        paths = self.keys.partition_paths(named) if self.lookup.with_partitions else nothing
+        return self.keys.keys(named), paths
+
+
+# --------------------------------------------------------------------------------------------------------- one attempt
+
+
+def _attempt(
+    handle: TableHandle, session: MergeSession, staged: Frame, merge: Merge, options: WriteOptions, started: float
+) -> WriteResult:
+    """Work the rows out on the table as it is now, and write them."""
+    source = pa.schema(list(staged.schema)[3:])
+    snapshot = writable(handle)
+    clauses = bind_clauses(merge, snapshot, source, null_for_missing=options.null_for_missing)
+    lookup, _ = _lookup(snapshot, merge, source, session)
+    report = TaggingReport()
+    whole = merge.has("not matched by source")
+    reading = snapshot
+    if lookup is not None and not whole:
+        reading = _holding(handle.engine, snapshot, staged, lookup, options, report)
+    found = _equalities(snapshot, merge, source, session)
+    task = MergeTask(
+        snapshot=reading,
+        where=None if whole else found.where,
+        equal={} if whole else found.pairs,
+        source=staged,
+        merge=merge,
+        clauses=clauses,
+        keyed=lookup is not None,
+    )
+    keys = key_generator(snapshot.config, snapshot)
+    with Staged(handle, session.rows(task), PrepareMerged(snapshot.schema, keys)) as frame:
+        tally = _tally(handle.engine, frame)
+        plan = WritePlan(
+            operation=Operation.UPSERT,
+            frame=frame,
+            table_schema=snapshot.schema,
+            schema=snapshot.schema,
+            keys=keys,
+            rules=MergeRules(by_action=True, combine=False, always_win=True),
+            look_up=tally.moved > 0
+            or (tally.inserted > 0 and not _new_keys_known(snapshot, merge, lookup, source, session)),
+            read_at=snapshot.last_change,
+            located=tally.stored,
+            reads_table=lookup is None or whole or not lookup.with_partitions,
+        )
+        result = run_write(handle, plan, replace(options, conflict_retries=0), started)
+    if result.instant is not None:
+        moved = tally.moved
+        result = replace(
+            result,
+            # One source row that moves several rows to one place leaves one there.
+            inserted=min(result.inserted, tally.inserted),
+            deleted=result.deleted - moved,
+            updated=result.updated + moved,
+            notes=(*result.notes, *([f"{moved} rows moved to another partition"] if moved else [])),
+        )
+    return replace(result, tagging=report) if report.source != "none" else result
+
+
+def _new_keys_known(
+    snapshot: Snapshot, merge: Merge, lookup: _Lookup | None, source: pa.Schema, session: MergeSession
+) -> bool:
+    """Whether a source row without a match is one whose key is not stored: then new rows need no look-up."""
+    if lookup is None or _says_more(snapshot, merge, lookup, source, session):
+        return False
+    clauses = [clause for clause in merge.clauses if clause.when == "not matched"]
+    own = (*snapshot.config.record_key_fields, *snapshot.config.partition_fields)
+    same = all(lookup.columns.get(name, name).lower() == name.lower() for name in own)
+    return same and all(clause.everything for clause in clauses)
+
+
+def _says_more(snapshot: Snapshot, merge: Merge, lookup: _Lookup, source: pa.Schema, session: MergeSession) -> bool:
+    found = _equalities(snapshot, merge, source, session)
+    return found.rest or bool(set(found.pairs) - set(lookup.columns))
+
+
+def _holding(
+    engine: Engine, snapshot: Snapshot, staged: Frame, lookup: _Lookup, options: WriteOptions, report: TaggingReport
+) -> Snapshot:
+    """The table's files that hold a key of the source."""
+    partitions = None
+    if lookup.with_partitions:
+        seen = engine.collect(engine.map(staged, _Distinct(PARTITION, pa.string(), 1)))
+        partitions = sorted(set(seen.column(0).to_pylist()))
+    before, started = snapshot.storage.counted.copy(), time.perf_counter()
+    files = find_key_ranges(engine, snapshot, options, report, partitions)
+    read = snapshot.storage.counted - before
+    report.requests += read.requests
+    report.bytes_read += read.bytes_read
+    report.seconds["ranges"] = time.perf_counter() - started
+    numbers: list[int] = []
+    if files:
+        tags = tag(engine, staged, snapshot, files, options, report, any_partition=not lookup.with_partitions)
+        found = engine.collect(engine.map(tags.frame, _Distinct(FILE, pa.int32(), 0)))
+        numbers = sorted(set(found.column(0).to_pylist()))
+    wanted = {(files[number].base.partition, files[number].base.file_id) for number in numbers}
+    return snapshot.with_slices([s for s in snapshot.slices(partitions) if (s.partition, s.file_id) in wanted])
+
+
+@dataclass(frozen=True, slots=True)
+class _Distinct:
+    """The values of one column, each once a batch."""
+
+    name: str
+    kind: pa.DataType
+    place: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """One column."""
+        return pa.schema([(self.name, self.kind)])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's."""
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([batch.column(self.place).unique()], schema=self.schema)
+
+
+# ------------------------------------------------------------------------------------------------------ rows to write
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareMerged:
+    """Rows of a merge with the key and partition path that they are written under.
+
+    A row whose new values belong to another partition becomes two: it leaves the one and enters the other.
+    """
+
+    table_schema: pa.Schema
+    keys: KeyGenerator
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Key columns, action and base file, then the table's."""
+        return pa.schema(
+            [
+                (KEY, pa.string()),
+                (PARTITION, pa.string()),
+                (POSITION, pa.int64()),
+                (ACTION, pa.int32()),
+                (LOCATED, pa.string()),
+                *self.table_schema,
+            ]
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Prepare one task's rows."""
+        for batch in batches:
+            actions = batch.column(batch.schema.get_field_index(ACTION)).to_numpy()
+            for action in np.unique(actions):
+                yield from self._prepared(RowAction(int(action)), batch.filter(pa.array(actions == action)))
+
+    def _prepared(self, action: RowAction, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        rows = conform(batch, self.table_schema)
+        key, path, file, position = (
+            batch.column(batch.schema.get_field_index(name))
+            for name in (RECORD_KEY, PARTITION_PATH, FILE_NAME, POSITION)
+        )
+        none = pa.nulls(batch.num_rows, pa.string())
+        if not action.is_delete:
+            require_values(rows, self.keys.record_key)
+        if action is RowAction.INSERT:
+            yield self._batch(action, self.keys.keys(rows), self.keys.partition_paths(rows), position, none, rows)
+        elif action is not RowAction.REPLACE:
+            yield self._batch(action, key, path, position, file, rows)
+        else:
+            self._require_same_key(key, self.keys.keys(rows))
+            paths = self.keys.partition_paths(rows)
+            moved = pc.not_equal(path, paths)
+            stays = pc.invert(moved)
+            yield self._batch(RowAction.UPDATE, key, path, position, file, rows).filter(stays)
+            yield self._batch(RowAction.MOVE_OUT, key, path, position, file, rows).filter(moved)
+            yield self._batch(RowAction.MOVE_IN, key, paths, position, none, rows).filter(moved)
+
+    def _require_same_key(self, stored: pa.Array, new: pa.Array) -> None:
+        other = pc.invert(pc.fill_null(pc.equal(stored, new), False))
+        count = pc.sum(other).as_py() or 0
+        if count:
+            place = pc.index(other, True).as_py()
+            fields = ", ".join(self.keys.record_key)
+            raise InvalidInputError(
+                f"merge: UPDATE SET * would change the record key ({fields}) of {count} rows, for example from "
+                f"{stored[place].as_py()!r} to {new[place].as_py()!r}; name columns with when_matched_update(set=…)",
+                column=fields,
+                count=count,
+            )
+
+    def _batch(
+        self,
+        action: RowAction,
+        keys: pa.Array,
+        paths: pa.Array,
+        positions: pa.Array,
+        files: pa.Array,
+        rows: pa.RecordBatch,
+    ) -> pa.RecordBatch:
+        actions = pa.array(np.full(rows.num_rows, int(action), np.int32))
+        return pa.RecordBatch.from_arrays([keys, paths, positions, actions, files, *rows.columns], schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """Rows by action: how many are inserted, moved, and stored in each partition."""
+
+    inserted: int
+    moved: int
+    stored: Mapping[str, int]
+
+
+def _tally(engine: Engine, frame: Frame) -> _Tally:
+    counts = engine.collect(engine.map(frame, _CountActions())).to_pylist()
+    stored: dict[str, int] = {}
+    for row in counts:
+        if not RowAction(row[ACTION]).is_new:
+            stored[row[PARTITION]] = stored.get(row[PARTITION], 0) + row["rows"]
+    inserted = sum(row["rows"] for row in counts if row[ACTION] == RowAction.INSERT)
+    moved = sum(row["rows"] for row in counts if row[ACTION] == RowAction.MOVE_IN)
+    return _Tally(inserted, moved, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _CountActions:
+    """Rows by action and partition path, of each batch."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """(action, partition, rows)."""
+        return pa.schema([(ACTION, pa.int32()), (PARTITION, pa.string()), ("rows", pa.int64())])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's."""
+        for batch in batches:
+            table = pa.table([batch.column(3), batch.column(1)], names=[ACTION, PARTITION])
+            counts = table.group_by([ACTION, PARTITION]).aggregate([([], "count_all")])
+            yield from counts.rename_columns([ACTION, PARTITION, "rows"]).cast(self.schema).to_batches()
