@@ -66,6 +66,17 @@ WRITES = {
         {**{k: row for k, row in START.items() if row[0] != "b"}, "k1": ("b", 0, 100), "n9": ("c", 5, 102)},
     ),
     "emptied": Write(lambda t: t.insert_overwrite(frame({}), scope="table"), {}),
+    "partition": Write(lambda t: t.delete_partition("city=b"), {k: row for k, row in START.items() if row[0] != "b"}),
+    "merge": Write(
+        lambda t: (
+            t.merge(frame({"k1": ("a", 0, 100), "k2": ("a", 0, -1), "n9": ("c", 5, 102)}), "t.id = s.id")
+            .when_matched_delete("s.v < 0")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute(txn=("app", 1))
+        ),
+        {**{k: row for k, row in START.items() if k != "k2"}, "k1": ("a", 0, 100), "n9": ("c", 5, 102)},
+    ),
 }
 
 
@@ -95,7 +106,16 @@ def seen_by_readers(path: Path, before: Rows, after: Rows, commits: set[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "sparse"), [("upsert", 2), ("insert", 6), ("delete", 6), ("overwrite", 6), ("emptied", 6)]
+    ("name", "sparse"),
+    [
+        ("upsert", 2),
+        ("insert", 6),
+        ("delete", 6),
+        ("overwrite", 6),
+        ("emptied", 6),
+        ("partition", 9),
+        ("merge", 9),
+    ],
 )
 def test_kill_at_every_change(name: str, sparse: int, fresh: Callable[[], Path]) -> None:
     write = WRITES[name]

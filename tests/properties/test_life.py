@@ -1,0 +1,58 @@
+"""A table lives a random life and is always its model: all writes, services, indexes, crashes and foreign commits.
+
+``LAKEDEX_HYPOTHESIS_PROFILE=deep ./dev test tests/properties/test_life.py`` takes 10,000 steps and more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from life_kit import Life, MovingLife
+
+DEEP = settings.default.max_examples >= 5000
+LIVES, FEW, STEPS = (200, 50, 60) if DEEP else (8, 3, 25)
+"""The first life of each run is the dullest one: the same step again and again."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_fsync() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+# Rules that every table can follow; the rest asks for a savepoint, say, which a short life need not have.
+ALWAYS = {"upsert", "insert", "delete", "update", "merge", "overwrite", "delete_partition", "clean", "archive", "crash"}
+
+
+def live(name: str, kind: type[Life], version: int, lives: int) -> Counter[str]:
+    """Let tables live; how many operations of each kind there were."""
+    done: Counter[str] = Counter()
+    made = type(name, (kind,), {"version": version, "done": done, "thin": 1 if DEEP else 3})
+    # No shrinking: it would take minutes, and the steps of a life are short to read.
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    run_state_machine_as_test(made, settings=settings(max_examples=lives, stateful_step_count=STEPS, phases=phases))
+    print(f"{name}: {done.total()} operations, {dict(sorted(done.items()))}")
+    assert done.total() > lives * STEPS / 3
+    return done
+
+
+@pytest.mark.timeout(3600 if DEEP else 300)
+@pytest.mark.parametrize("version", [8, 9, 6])
+def test_a_life(version: int) -> None:
+    """R31-R33, R49, B25-B28: whatever happens to a table, its rows are right and its metadata is clean."""
+    done = live(f"LifeOfVersion{version}", Life, version, LIVES if version == 8 else FEW)
+    if version == 8 or DEEP:
+        assert done.keys() >= ALWAYS
+
+
+@pytest.mark.timeout(3600 if DEEP else 300)
+def test_a_life_with_a_global_index() -> None:
+    """R4, B20: a key is one row in the whole table, whatever happens."""
+    live("LifeOfGlobalIndex", MovingLife, 8, FEW)
