@@ -21,18 +21,21 @@ from pip_bootstrap import install_pip
 from process import DevError, logged, say
 
 __all__ = [
-    "HUDI_BUNDLE",
+    "HUDI_BUNDLES",
     "SPARK35",
     "SPARK40",
     "SPARK41",
     "SPARK43",
     "Environment",
-    "judge_jar",
     "prepare",
     "prepare_judge",
 ]
 
-HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1"
+HUDI_BUNDLES = (
+    "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1",
+    "org.apache.hudi:hudi-spark3.5-bundle_2.12:0.15.0",
+)
+"""The judges: the newest release, and the last one that knows version 6 alone."""
 
 
 @dataclass(frozen=True)
@@ -141,23 +144,24 @@ def _prepare_python(environment: Environment) -> None:
 
 
 def prepare_judge() -> None:
-    """Fetch Hudi's Spark bundle into the project's Ivy cache, through Spark's own resolver."""
+    """Fetch Hudi's Spark bundles into the project's Ivy cache, through Spark's own resolver."""
     with _one_at_a_time():
-        if judge_jar() is None:
-            _fetch_judge()
+        for bundle in HUDI_BUNDLES:
+            if _jar(bundle) is None:
+                _fetch_judge(bundle)
 
 
-def _fetch_judge() -> None:
+def _fetch_judge(bundle: str) -> None:
     script = (
         "from pyspark.sql import SparkSession\n"
-        f"b = SparkSession.builder.master('local[1]').config('spark.jars.packages', {HUDI_BUNDLE!r})\n"
+        f"b = SparkSession.builder.master('local[1]').config('spark.jars.packages', {bundle!r})\n"
         "b.config('spark.ui.enabled', 'false').getOrCreate().stop()\n"
     )
     log = CACHE / "logs" / "setup-judge.log"
     log.unlink(missing_ok=True)
     try:
         logged(
-            f"fetching the Java judge {HUDI_BUNDLE} (80 MB)",
+            f"fetching the Java judge {bundle} (80 to 110 MB)",
             [SPARK35.python, "-c", script],
             cwd=_folder("tmp"),
             env=SPARK35.variables(),
@@ -167,13 +171,13 @@ def _fetch_judge() -> None:
         raise DevError(
             f"{error}\nThe judge comes through Spark's resolver. Another repository: DEFAULT_ARTIFACT_REPOSITORY"
         ) from error
-    if judge_jar() is None:
-        raise DevError(f"Spark resolved {HUDI_BUNDLE}, but there is no such jar in {CACHE / 'ivy'}; see {log}")
+    if _jar(bundle) is None:
+        raise DevError(f"Spark resolved {bundle}, but there is no such jar in {CACHE / 'ivy'}; see {log}")
 
 
-def judge_jar() -> Path | None:
-    """Hudi's bundle, once it is here."""
-    group, artifact, version = HUDI_BUNDLE.split(":")
+def _jar(bundle: str) -> Path | None:
+    """One of Hudi's bundles, once it is here."""
+    group, artifact, version = bundle.split(":")
     jar = CACHE / "ivy" / "jars" / f"{group}_{artifact}-{version}.jar"
     return jar if jar.is_file() else None
 

@@ -48,10 +48,15 @@ class Leg:
         return f"{self.title} ({self.environment.name})"
 
 
+_NEED_NO_JVM = (
+    "tests/test_architecture.py",
+    "tests/test_requirements.py",
+    *(f"tests/{name}" for name in ("unit", "golden", "fuzz", "properties", "pruning", "crash")),
+)
 PLAIN = Leg(
     "without a JVM",
     SPARK43,
-    ("tests/test_architecture.py", "tests/unit", "tests/golden", "tests/properties", "tests/pruning", "tests/crash"),
+    _NEED_NO_JVM,
     ("-n", "auto", "--maxprocesses", "4"),
     {"LAKEDEX_JUDGES_REQUIRED": "1"},
 )

@@ -25,6 +25,7 @@ __all__ = [
     "as_table",
     "conform",
     "exchange",
+    "has_required",
     "left_join",
     "map_partitions",
     "normal_schema",
@@ -175,6 +176,35 @@ def _cast(array: Any, type_: pa.DataType, safe: bool = True) -> Any:
         return array
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
+    if not has_required(type_):
+        return array.cast(type_, safe=safe)
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_cast_nested(chunk, type_, safe) for chunk in array.chunks], type_)
+    return _cast_nested(array, type_, safe)
+
+
+def has_required(type_: pa.DataType) -> bool:
+    """Whether a struct in a type has a field that is never null."""
+    if not pa.types.is_nested(type_):
+        return False
+    parts = [type_.field(i) for i in range(type_.num_fields)]
+    return any((pa.types.is_struct(type_) and not part.nullable) or has_required(part.type) for part in parts)
+
+
+def _cast_nested(array: pa.Array, type_: pa.DataType, safe: bool) -> pa.Array:
+    """A cast to a type with required fields. Arrow's takes a struct that is null for one whose fields are null."""
+    if array.type == type_:
+        return array
+    compact = pa.concat_arrays([array]) if array.offset else array
+    if pa.types.is_struct(type_) and [f.name for f in array.type] == [f.name for f in type_]:
+        parts = [_cast(compact.field(place), part.type, safe) for place, part in enumerate(type_)]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=compact.is_null())
+    if pa.types.is_list(type_) and pa.types.is_list(array.type):
+        values = _cast(compact.values, type_.value_type, safe)
+        return pa.ListArray.from_arrays(compact.offsets, values, type=type_, mask=compact.is_null())
+    if pa.types.is_map(type_) and pa.types.is_map(array.type):
+        keys, items = _cast(compact.keys, type_.key_type, safe), _cast(compact.items, type_.item_type, safe)
+        return pa.MapArray.from_arrays(compact.offsets, keys, items, type=type_, mask=compact.is_null())
     return array.cast(type_, safe=safe)
 
 

@@ -26,9 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here not in item.path.parents:
             continue
         fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & {"java", "rust"}:
+        if fixtures & {"java", "old_java", "rust"}:
             item.add_marker(pytest.mark.judge)
-        if "java" in fixtures:
+        if fixtures & {"java", "old_java"}:
             # One JVM is enough: with ``--dist loadgroup`` these tests stay on one worker.
             item.add_marker(pytest.mark.xdist_group("java"))
             if item.get_closest_marker("timeout") is None:
@@ -39,10 +39,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaJudge]:
     """Java Hudi 1.1.1 on Spark 3.5, started once for the session."""
+    yield from _started(tmp_path_factory, java_judge.HUDI_RELEASE)
+
+
+@pytest.fixture(scope="module")
+def old_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaJudge]:
+    """Java Hudi 0.15.0 on Spark 3.5, ended after the module that asks for it: it is a second JVM."""
+    yield from _started(tmp_path_factory, "0.15.0")
+
+
+def _started(tmp_path_factory: pytest.TempPathFactory, release: str) -> Iterator[JavaJudge]:
     reason = java_judge.missing_reason()
     if reason:
         _missing("Java", reason)
-    with JavaJudge(tmp_path_factory.mktemp("java-judge")) as judge:
+    with JavaJudge(tmp_path_factory.mktemp("java-judge"), release=release) as judge:
         try:
             judge.start()
         except (JudgeUnavailableError, java_judge.JudgeTimeoutError, java_judge.JavaError) as error:

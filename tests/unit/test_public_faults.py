@@ -289,7 +289,7 @@ def test_filters_are_sized_by_their_rows(tmp_path: Path) -> None:
     one = table.upsert(pa.table({"id": ["0-0"], "n": pa.array([1], pa.int32())})).tagging
     many = table.upsert(pa.table({"id": [f"{n}-0" for n in range(12)], "n": pa.array([1] * 12, pa.int32())})).tagging
     assert many.matches == 12
-    assert many.requests < 12 * one.requests
+    assert many.requests < 12 * (one.requests + 1)  # The list of files is read before keys are tagged.
 
 
 def test_an_overwrite_by_no_rows_empties(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "find_slices"]
+__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "base_versions", "find_slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,15 @@ def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> 
             if found is not None:
                 slices.append(found)
     return slices
+
+
+def base_versions(
+    partition: str, files: Mapping[str, int], is_committed: Callable[[str], bool]
+) -> dict[str, list[BaseFile]]:
+    """All committed base files of one partition by file id, the newest first."""
+    rules = SliceRules(is_committed=is_committed, completion_time=lambda _: None, base_files_only=True)
+    bases, _ = _group_files(partition, files, rules)
+    return {file_id: [found[instant] for instant in sorted(found, reverse=True)] for file_id, found in bases.items()}
 
 
 def _group_files(
