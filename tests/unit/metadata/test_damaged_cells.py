@@ -13,7 +13,7 @@ from lakedex.codec.hfile import HFileReader, write_hfile
 from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode_log_block, encode_rollback_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.errors import CorruptFileError
-from lakedex.index.column_stats import bound_array, stat_of
+from lakedex.index.file_bounds import bound_array, stat_of
 from lakedex.io.local import LocalStorage
 from lakedex.metadata.cells import decode_cell, key_text, record_schema
 from lakedex.metadata.log_file import MetadataLogFile
