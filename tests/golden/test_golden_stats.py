@@ -32,7 +32,7 @@ def test_bytes_of_java(tmp_path: Path, name: str, records: int) -> None:
     kinds = set()
     for partition in ("column_stats", "partition_stats"):
         for group in snapshot.metadata.file_groups(partition):
-            for layer in snapshot.metadata._layers(group):
+            for layer in snapshot.metadata.layers(group):
                 assert isinstance(layer, HFileReader)
                 for key, value in layer.scan_prefixes([b""]):
                     record = decode_metadata_record(value, layer.info["schema"].decode(), key=key.decode())

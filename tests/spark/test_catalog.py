@@ -204,7 +204,7 @@ def test_errors_are_those_of_spark_or_say_what_lakedex_says(spark: SparkSession,
         spark.sql("select * from lake.`../trips`")
     with pytest.raises(UnsupportedOperationException, match=r"t\.update"):
         spark.sql("update lake.trips set n = 1")
-    with pytest.raises(UnsupportedOperationException, match=r"t\.upsert"):
+    with pytest.raises(UnsupportedOperationException, match=r"t\.merge"):
         spark.sql("merge into lake.trips t using (select 'a' id) s on t.id = s.id when matched then delete")
     with pytest.raises(AnalysisException, match="micro-batch|stream"):
         spark.readStream.table("lake.trips").writeStream.format("noop").start()

@@ -215,7 +215,7 @@ def test_columns_change(spark: SparkSession, trips: Path) -> None:
     spark.sql("alter table sea.trips drop column if exists size")
     assert spark.table("sea.trips").columns == ["id", "city", "ts", "n", "d", "at", "x", "m", "more"]
     assert values(spark, "select more from sea.trips where id = 'new'") == ["e"]
-    spark.sql("alter table sea.trips set tblproperties (hoodie.keep.max.commits = '30')")
+    spark.sql("alter table sea.trips set tblproperties (hoodie.embed.timeline.server = 'false')")
 
 
 def test_indexes(spark: SparkSession, trips: Path) -> None:
