@@ -219,7 +219,9 @@ def test_we_write_to_tables_that_java_made(java: JavaJudge, rust: RustJudge, tmp
     table.insert(expected.upsert(spread(["y1"], 12, 4)))
     assert_all_see(tmp_path, java, seen_by_rust, expected.table())
     assert_same_answers(tmp_path, java, ["value >= 2 and key > 'a'", "part = 'b' and value = 1"])
-    assert properties(tmp_path).get("hoodie.table.metadata.partitions", "") == before
+    # Where there is no metadata table our write makes one, as Hudi's would.
+    made = "bloom_filters,column_stats,files,partition_stats"
+    assert properties(tmp_path)["hoodie.table.metadata.partitions"] == (before or made)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["field:value", "bare"])

@@ -168,7 +168,11 @@ def test_rows_that_say_they_are_deleted(java: JavaJudge, tmp_path: Path) -> None
     assert table.scan().count() == 3
 
 
-@pytest.mark.parametrize("name", [*MERGE_ON_READ, *VERSION_6, "v9_timebasedkeygen_epochmillis"])
+# Java and lakedex show no meta columns of a table that has none, and they are compared by these.
+WITH_META = [name for name in VERSION_6 if "no_metafields" not in name]
+
+
+@pytest.mark.parametrize("name", [*MERGE_ON_READ, *WITH_META, "v9_timebasedkeygen_epochmillis"])
 def test_tables_of_hudis_own_tests(java: JavaJudge, rust: RustJudge, tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)
     table = same_as_java(path, java, as_of=False)

@@ -354,9 +354,24 @@ def read_footer(storage: Storage, path: str) -> Footer:
 
 @contextmanager
 def open_base_file(storage: Storage, path: str) -> Iterator[tuple[Footer, Iterator[pa.RecordBatch]]]:
-    """The footer of a base file and its rows in batches, opened once."""
-    with open_parquet(storage, path) as parquet:
-        yield _footer(parquet, path), parquet.iter_batches(batch_size=BATCH_ROWS)
+    """The footer of a base file and its rows in batches, opened once. Errors of the caller's own pass through."""
+    source = storage.open_input(path)
+    try:
+        try:
+            parquet = pq.ParquetFile(source)
+            footer = _footer(parquet, path)
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
+        yield footer, _batches(parquet, path)
+    finally:
+        source.close()
+
+
+def _batches(parquet: pq.ParquetFile, path: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from parquet.iter_batches(batch_size=BATCH_ROWS)
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
 
 
 def _footer(parquet: pq.ParquetFile, path: str) -> Footer:
