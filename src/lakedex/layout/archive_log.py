@@ -19,10 +19,9 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 from lakedex.timeline.commit_metadata import CommitMetadata, commit_of_record, decode_body
 from lakedex.timeline.instant import Instant, State
-from lakedex.timeline.table_config import TableConfig
 from lakedex.timeline.timeline import WRITE_ACTIONS
 
-__all__ = ["append_archive_log", "archive_folder", "archived_writes", "read_archive_log"]
+__all__ = ["append_archive_log", "archived_writes", "read_archive_log"]
 
 _NAME = re.compile(r"\.commits_\.archive\.(\d+)(?:_.*)?")
 _WRITER = "1-0-1"
@@ -57,12 +56,6 @@ _REQUESTED_BODIES = {
     "logcompaction": "hoodieCompactionPlan",
 }
 _BODIES = {State.REQUESTED: _REQUESTED_BODIES, State.INFLIGHT: _INFLIGHT_BODIES, State.COMPLETED: _COMPLETED_BODIES}
-
-
-def archive_folder(base_path: str, config: TableConfig) -> str:
-    """The folder of a table's archive (``hoodie.archivelog.folder``)."""
-    folder = config.raw.get("hoodie.archivelog.folder", "").strip() or "archived"
-    return f"{base_path}/.hoodie/{folder}"
 
 
 def append_archive_log(storage: Storage, folder: str, states: Iterable[tuple[Instant, bytes]]) -> str | None:

@@ -99,8 +99,13 @@ class Snapshot:
 
     @property
     def history_path(self) -> str:
-        """Folder of the archived timeline of layout 2 (``hoodie.timeline.history.path``)."""
+        """Folder of archived instants (``hoodie.timeline.history.path``; layout 1: ``hoodie.archivelog.folder``)."""
         return f"{self.base_path}/{self.config.archive_folder}"
+
+    @property
+    def last_time(self) -> str:
+        """The largest time on both timelines; new ones must be larger."""
+        return max(self.timeline.last_time, self.metadata.timeline.last_time)
 
     @property
     def uses_metadata(self) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from lakedex.arrow_frames import run_threads
 from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
-from lakedex.layout.archive_log import append_archive_log, archive_folder
+from lakedex.layout.archive_log import append_archive_log
 from lakedex.layout.archived_timeline import ArchivedInstant, append_history, merge_history, read_history
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
@@ -235,8 +235,7 @@ def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Insta
     """Archive what is due of the data timeline. Call under the table lock."""
     going = data_to_archive(now, options)
     if going:
-        path = now.history_path if now.timeline.layout >= 2 else archive_folder(now.base_path, now.config)
-        _archive(now.timeline, path, going, options, lock)
+        _archive(now.timeline, now.history_path, going, options, lock)
         wanted = {instant.requested for instant in going}
         for entry in now.storage.list(f"{now.base_path}/.hoodie/.temp"):
             if entry.name in wanted:
@@ -252,7 +251,7 @@ def archive_metadata(now: Snapshot, options: WriteOptions, lock: Lock) -> list[I
         if now.metadata.timeline.layout >= 2:
             path = f"{now.metadata.timeline.path}/history"
         else:
-            path = archive_folder(root, read_table_config(now.storage, root))
+            path = f"{root}/{read_table_config(now.storage, root).archive_folder}"
         _archive(now.metadata.timeline, path, going, options, lock)
     return going
 

@@ -176,7 +176,7 @@ def _clean(
             if planned is None:
                 return _result(rule, None, None, None, started, notes=notes)
             timeline = tidied.snapshot.timeline
-            when = tidied.clock.next(max(timeline.last_time, tidied.snapshot.metadata.timeline.last_time))
+            when = tidied.clock.next(tidied.snapshot.last_time)
             # It tells others that this clean is being done; when it stops they finish it.
             beat = Heartbeat(handle.storage, handle.base_path, when, int(options.heartbeat_interval * 1000))
             beat.start()
@@ -279,8 +279,7 @@ def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
     write_metadata(now, instant.requested, updates, clock)
     for path in done.gone:
         now.storage.delete_tree(f"{now.base_path}/{path}")
-    floor = max(now.timeline.last_time, now.metadata.timeline.last_time)
-    complete(now.timeline, instant, clock.next(floor), encode_clean_metadata(done))
+    complete(now.timeline, instant, clock.next(now.last_time), encode_clean_metadata(done))
 
 
 def _result(

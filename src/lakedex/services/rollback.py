@@ -183,7 +183,7 @@ def roll_back(
     files = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
     rollback = timeline.pending_rollback_of(undone.requested)
     if rollback is None:
-        when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.last_time, undone.requested))
+        when = clock.next(max(snapshot.last_time, undone.requested))
         requests = tuple(_requests(base, undone.requested, sorted(files)))
         plan = RollbackPlan(instant=undone.requested, action=undone.action, requests=requests)
         rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))

@@ -53,7 +53,7 @@ def savepoint(handle: TableHandle, options: WriteOptions, instant: str | None, c
         # One may be left of a savepoint whose process died.
         if timeline.state_of(commit, "savepoint") is None:
             create_inflight(timeline, pending)
-        when = tidied.clock.next(max(timeline.last_time, snapshot.metadata.timeline.last_time))
+        when = tidied.clock.next(snapshot.last_time)
         complete(timeline, pending, when, encode_savepoint_metadata(body))
     return commit
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakedex.codec.bloom import decode_bloom
 from lakedex.codec.stats_value import unwrap_stat
 from lakedex.index.bitmap.figures import bitmap_table
-from lakedex.layout.archive_log import archive_folder, archived_writes
+from lakedex.layout.archive_log import archived_writes
 from lakedex.layout.archived_timeline import ArchivedInstant, read_history
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, bloom_key
 from lakedex.metadata.records import is_deleted
@@ -199,7 +199,7 @@ def _left(limit: int | None, taken: int) -> int | None:
 def _archived_rows(snapshot: Snapshot, active: Collection[str]) -> list[dict[str, Any]]:
     """Rows of archived commits, newest first. An archival that was cut short leaves instants on both timelines."""
     if snapshot.timeline.layout < 2:
-        folder = archive_folder(snapshot.base_path, snapshot.config)
+        folder = snapshot.history_path
         # One whose archival was cut short may be there twice.
         writes = {instant.requested: (instant, commit) for instant, commit in archived_writes(snapshot.storage, folder)}
         rows = [

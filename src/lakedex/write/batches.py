@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakedex.errors import CorruptFileError, InvalidInputError, LakedexError
-from lakedex.layout.archive_log import archive_folder, archived_writes
+from lakedex.layout.archive_log import archived_writes
 from lakedex.layout.archived_timeline import archived_commits
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
@@ -153,7 +153,6 @@ def _carried(snapshot: Snapshot) -> Iterator[Batches]:
             yield _decoded(text, f"{timeline.path}/{commit.file_name}")
     folder = snapshot.history_path
     if timeline.layout == 1:
-        folder = archive_folder(snapshot.base_path, snapshot.config)
         # Newest first; of each the map alone is kept.
         writes = archived_writes(snapshot.storage, folder)
         texts = [(i.requested, m.extra[BATCHES_KEY]) for i, m in writes if m.extra.get(BATCHES_KEY)]

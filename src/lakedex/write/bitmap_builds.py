@@ -81,7 +81,7 @@ def open_build(handle: TableHandle, options: WriteOptions) -> Iterator[tuple[Loc
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
         remove_leftovers(snapshot, Patience.of(options))
-        last = max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time)
+        last = snapshot.last_time
         instant = InstantClock(snapshot.config.timezone).next(last)
         time.sleep(0.002)  # It is on no timeline: the next writer must not get the same.
         build = BitmapBuild(handle=handle, options=options, snapshot=snapshot, instant=instant)

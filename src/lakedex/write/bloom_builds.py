@@ -1,7 +1,8 @@
-"""The bloom filter of a base file that is there."""
+"""The bloom filter of a base file that is there, and the records of many."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakedex.codec.bloom import decode_bloom
@@ -9,11 +10,14 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file, read_footer
 from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.delta_commit import Keyed, SpilledBloom
+from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
+from lakedex.metadata.records import bloom_record
 from lakedex.options import WriteOptions
 from lakedex.types import RECORD_KEY
 from lakedex.write.file_settings import bloom_sizing
 
-__all__ = ["BloomOfFile"]
+__all__ = ["BloomOfFile", "BuiltBlooms", "bloom_records"]
 
 INLINE_BLOOM_BYTES = 4 * 1024
 """Larger filters lie in the table's temp folder until they are written."""
@@ -56,3 +60,21 @@ class BloomOfFile:
         for batch in iter_base_file(self.storage, path, [RECORD_KEY]):
             builder.add(batch.column(0))
         return builder.finish().encode()
+
+
+BuiltBlooms = Mapping[BaseFile, tuple[str, bytes | None, str | None]]
+"""Base file → type of its filter, and its text or where that lies."""
+
+
+def bloom_records(built: BuiltBlooms, files: Sequence[BaseFile], per_commit: int) -> Iterator[dict[str, Keyed]]:
+    """Records of base files' filters, those of ``per_commit`` files at a time; once none for a table without files."""
+    for start in range(0, max(len(files), 1), per_commit):
+        records: Keyed = []
+        for base in files[start : start + per_commit]:
+            kind, text, spill = built[base]
+            key = bloom_key(base.partition, base.name)
+            if text is not None:
+                records.append((key, bloom_record(kind, base.instant, text)))
+            else:
+                records.append((key, SpilledBloom(str(spill), kind, base.instant)))
+        yield {BLOOM_FILTERS.name: records}

@@ -62,11 +62,10 @@ from lakedex.services.rollback import temp_path
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import update_table_config
 from lakedex.types import META_COLUMNS, RECORD_KEY
-from lakedex.write.bloom_builds import BloomOfFile
-from lakedex.write.index_entries import bloom_records
+from lakedex.write.bloom_builds import BloomOfFile, bloom_records
 from lakedex.write.metadata_files import make_metadata_table, require_quiet
 from lakedex.write.result import IndexResult
-from lakedex.write.tidying import INFLIGHT_PARTITIONS, last_time, tidied
+from lakedex.write.tidying import INFLIGHT_PARTITIONS, tidied
 
 __all__ = ["Progress", "create_index", "renew_entries", "tidied"]
 
@@ -99,7 +98,7 @@ def create_index(
         make_metadata_table(handle, options, only_if_lost=True)
     with table_lock(handle, options) as lock:
         now, clock = tidied(handle, options, lock)
-        build = _Build(handle, options, kind, columns, clock, progress, clock.next(last_time(now)))
+        build = _Build(handle, options, kind, columns, clock, progress, clock.next(now.last_time))
         time.sleep(0.002)  # The build's name is on no timeline: the next writer must not get the same.
     if not build.plan(now):
         if not if_not_exists:
@@ -134,7 +133,7 @@ def renew_entries(handle: TableHandle, options: WriteOptions, kind: str, files: 
     require_exclusive_create(handle)
     with table_lock(handle, options) as lock:
         now, clock = tidied(handle, options, lock)
-        build = _Build(handle, options, kind, None, clock, None, clock.next(last_time(now)), anew=True)
+        build = _Build(handle, options, kind, None, clock, None, clock.next(now.last_time), anew=True)
         build.renew(lock, now, [base for base in now.base_files() if (base.partition, base.name) in files])
     return len(build.stats) + len(build.blooms)
 
@@ -411,7 +410,7 @@ class _Build:
             if store.timeline.layout == 1:
                 instant = build_instant(now.timeline, store.timeline)
             else:
-                instant = self.clock.next(max(last_time(now), store.timeline.last_time))
+                instant = self.clock.next(max(now.last_time, store.timeline.last_time))
             with self.alive(instant):
                 if not written:
                     for name, count in groups.items():

@@ -31,7 +31,7 @@ from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import TableConfig, update_table_config
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
-from lakedex.write.tidying import INFLIGHT_PARTITIONS, last_time, tidied
+from lakedex.write.tidying import INFLIGHT_PARTITIONS, tidied
 
 __all__ = [
     "REBUILDING",
@@ -106,7 +106,7 @@ def make_metadata_table(
 
 def _first_instant(now: Snapshot, clock: InstantClock) -> str:
     """A new instant; in layout 1 with the suffix by which Hudi 0.15 knows what the data timeline does not have."""
-    instant = clock.next(last_time(now))
+    instant = clock.next(now.last_time)
     return f"{instant}{FIRST_BUILD_SUFFIX:03d}" if now.timeline.layout == 1 else instant
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -101,16 +101,7 @@ class Probe:
 
     def holding(self, filters: Mapping[int, BloomFilter]) -> Probe:
         """The same with filters that need not be read."""
-        return Probe(
-            storage=self.storage,
-            base_path=self.base_path,
-            partitions=self.partitions,
-            names=self.names,
-            ranges=self.ranges,
-            paths=self.paths,
-            store=self.store,
-            held=filters,
-        )
+        return replace(self, held=filters)
 
     def located(self, places: npt.NDArray[np.intp]) -> list[tuple[str, str]]:
         """(partition, name) of some files."""

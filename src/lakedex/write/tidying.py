@@ -9,7 +9,7 @@ from lakedex.options import WriteOptions
 from lakedex.services.tidying import tidy
 from lakedex.timeline.instant import InstantClock
 
-__all__ = ["INFLIGHT_PARTITIONS", "last_time", "tidied"]
+__all__ = ["INFLIGHT_PARTITIONS", "tidied"]
 
 INFLIGHT_PARTITIONS = "hoodie.table.metadata.partitions.inflight"
 
@@ -22,8 +22,3 @@ def tidied(handle: TableHandle, options: WriteOptions, lock: Lock) -> tuple[Snap
     """
     done = tidy(handle, options, lock)
     return handle.snapshot(), done.clock
-
-
-def last_time(snapshot: Snapshot) -> str:
-    """The largest time on both timelines; new ones must be larger."""
-    return max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time)

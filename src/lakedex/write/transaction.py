@@ -200,7 +200,7 @@ class Transaction:
                 self._heartbeat.stop()
 
     def _next_time(self, snapshot: Snapshot) -> str:
-        return self._clock.next(max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time))
+        return self._clock.next(snapshot.last_time)
 
     def commit(self, change: Change) -> list[LogWritten]:
         """Make the write visible.

@@ -15,7 +15,7 @@ from lakedex import Table
 from lakedex.codec.avro import write_container
 from lakedex.errors import InvalidInputError, OptionError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.archive_log import archive_folder, read_archive_log
+from lakedex.layout.archive_log import read_archive_log
 from lakedex.layout.archived_timeline import read_history
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import parse_options
@@ -318,7 +318,7 @@ def test_tables_of_version_6_get_their_own_archive(tmp_path: Path, name: str) ->
     assert going
     left = state(path).timeline.instants
     assert len(left) == len(before.timeline.instants) - len(going)
-    entries = list(read_archive_log(STORE, archive_folder(str(path), before.config)))
+    entries = list(read_archive_log(STORE, before.history_path))
     assert [(e["commitTime"], e["actionState"]) for e in entries] == [
         (instant.requested, kind) for instant in going for kind in ("REQUESTED", "INFLIGHT", "COMPLETED")
     ]
