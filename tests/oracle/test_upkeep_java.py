@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from compare import assert_same_rows
-from java_judge import READ_SKIPPING, WRITE_BLOOM, JavaJudge, metadata_compaction
+from java_judge import READ_SKIPPING, WRITE_BLOOM, JavaError, JavaJudge, metadata_compaction
 from judging import assert_all_see, assert_same_answers, create, keyed, own_rows
 from rust_judge import RustJudge
 
 from lakedex import Table
+from lakedex.errors import InvalidInputError
 from lakedex.index.validation import ValidationReport
 from lakedex.metadata.store import metadata_path
 from lakedex.services.metadata_compaction import last_compaction
 from lakedex.timeline.compaction_plan import decode_compaction_plan
+from lakedex.timeline.service_metadata import decode_clean_metadata
 
 OURS = {
     "hoodie.parquet.small.file.limit": "0",
@@ -164,7 +167,7 @@ def test_a_compaction_that_java_left_pending(java: JavaJudge, tmp_path: Path) ->
 
 
 def test_java_reads_old_states_across_our_archive(java: JavaJudge, tmp_path: Path) -> None:
-    """Time travel to each commit that is still active, and changes since one, after archival and compaction."""
+    """Time travel to the commits that the cleaner keeps, after archival; Java believes what our clean wrote of them."""
     keep = {"hoodie.clean.commits.retained": "5", "hoodie.keep.min.commits": "6", "hoodie.keep.max.commits": "8"}
     table = create(tmp_path, keyed([]).schema, partition_by="part", options=OURS | keep)
     states = {}
@@ -173,9 +176,17 @@ def test_java_reads_old_states_across_our_archive(java: JavaJudge, tmp_path: Pat
         states[str(table.history(1).column("commit_time")[0].as_py())] = table.scan().count()
     active = table.history().column("commit_time").to_pylist()
     assert len(active) < len(states)
-    for instant in (active[1], active[-1]):
+    cleaned = max((tmp_path / ".hoodie/timeline").glob("*_*.clean"))
+    earliest = decode_clean_metadata(cleaned.read_bytes()).earliest
+    kept = [instant for instant in sorted(active) if instant >= earliest]
+    assert 1 < len(kept) < len(active)
+    for instant in (kept[0], kept[-1]):
         found = java.read(tmp_path, columns=["key"], options={**READ_SKIPPING, "as.of.instant": instant})
         assert found.num_rows == states[instant] == table.scan(as_of=instant).count()
+    with pytest.raises(JavaError, match="Cleaner cleaned up the timestamp of interest"):
+        java.read(tmp_path, columns=["key"], options={"as.of.instant": min(states)})
+    with pytest.raises(InvalidInputError, match="no commit at or before"):
+        table.scan(as_of=min(states))
 
 
 def test_tables_that_java_kept_up(java: JavaJudge, tmp_path: Path) -> None:
