@@ -21,6 +21,7 @@ import io
 import json
 import struct
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import Any
@@ -32,6 +33,7 @@ from fastavro.schema import SchemaParseException
 
 from lakedex.codec.avro import DATUM_FAILURES
 from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.avro_shape import check_shape
 from lakedex.codec.avro_vector import Datums, FlatType, flat_type, read_columns
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 
@@ -75,12 +77,29 @@ def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 
     return Datums(view, begin, np.append(begin[1:] - _INT.size, pos)[: len(begin)])
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A record's Arrow schema, and how its datums are read.
+
+    Attributes:
+        schema: with logical types.
+        array: what fastavro reads an array of such records by.
+        flat: the record if it is a flat one.
+        least: fewest bytes of a datum.
+    """
+
+    schema: pa.Schema
+    array: Any
+    flat: FlatType | None
+    least: int
+
+
 @lru_cache(maxsize=256)
-def _prepared(text: str) -> tuple[pa.Schema, Any, FlatType | None]:
-    """Arrow schema of a record, what fastavro reads an array of such records by, and the record if it is a flat one."""
+def _prepared(text: str) -> _Prepared:
     node = json.loads(text)
     schema = avro_to_arrow(node)
-    return schema, parse_schema({"type": "array", "items": _physical(node, count())}), flat_type(node)
+    array = parse_schema({"type": "array", "items": _physical(node, count())})
+    return _Prepared(schema, array, flat_type(node), check_shape(node))
 
 
 def datum_schema(text: str, path: str = "", offset: int = 0) -> pa.Schema:
@@ -90,10 +109,10 @@ def datum_schema(text: str, path: str = "", offset: int = 0) -> pa.Schema:
         CorruptFileError: The text is no schema of a record.
         UnsupportedFeatureError: It has a type without counterpart in Arrow.
     """
-    return _prepare(text, path, offset)[0]
+    return _prepare(text, path, offset).schema
 
 
-def _prepare(text: str, path: str, offset: int) -> tuple[pa.Schema, Any, FlatType | None]:
+def _prepare(text: str, path: str, offset: int) -> _Prepared:
     try:
         return _prepared(text)
     except CorruptFileError as error:
@@ -141,18 +160,19 @@ def decode_datums(datums: Datums, text: str, columns: Collection[str], path: str
         CorruptFileError: Bytes that do not fit the schema.
         UnsupportedFeatureError: A type without counterpart in Arrow.
     """
-    schema, reader, flat = _prepare(text, path, offset)
+    prepared = _prepare(text, path, offset)
+    schema = prepared.schema
     wanted = pa.schema([field for field in schema if field.name in columns])
     plain = pa.schema([field.with_type(_plain_type(field.type)) for field in schema])
     batches = []
     for start in range(0, len(datums), ROWS_AT_ONCE):
         part = datums.slice(start, ROWS_AT_ONCE)
         try:
-            if flat is not None:
+            if prepared.flat is not None:
                 types = dict(zip(plain.names, plain.types, strict=True))
-                values = read_columns(part, flat, types, wanted.names)
+                values = read_columns(part, prepared.flat, types, wanted.names)
             else:
-                rows = _read_array(part, reader, path, offset)
+                rows = _read_array(part, prepared, path, offset)
                 struct = pa.array(rows, pa.struct([plain.field(name) for name in wanted.names]))
                 values = {name: struct.field(name) for name in wanted.names}
             arrays = [_logical(values[field.name], field.type) for field in wanted]
@@ -165,8 +185,11 @@ def decode_datums(datums: Datums, text: str, columns: Collection[str], path: str
     return pa.Table.from_batches(batches, wanted)
 
 
-def _read_array(datums: Datums, reader: Any, path: str, offset: int) -> list[Any]:
+def _read_array(datums: Datums, prepared: _Prepared, path: str, offset: int) -> list[Any]:
     """All datums in one call: together, between their number and a zero, they are an Avro array."""
+    if not prepared.least and (datums.ends > datums.starts).any():
+        # fastavro would take what they hold for the numbers of further records, which cost it time and no bytes.
+        raise CorruptFileError(path, offset, "datums without bytes, as their schema has it", "datums with bytes")
     head, rest = bytearray(), len(datums) << 1
     while rest > 0x7F:
         head.append(rest & 0x7F | 0x80)
@@ -174,7 +197,7 @@ def _read_array(datums: Datums, reader: Any, path: str, offset: int) -> list[Any
     head.append(rest)
     stream = io.BytesIO(b"".join((head, *datums.parts(), b"\0")))
     try:
-        rows: Any = schemaless_reader(stream, reader, None)
+        rows: Any = schemaless_reader(stream, prepared.array, None)
     except DATUM_FAILURES as error:
         expected = "Avro records of the block's schema"
         raise CorruptFileError(path, offset, expected, f"{type(error).__name__}: {error}") from error
@@ -218,9 +241,14 @@ def _logical(array: Any, kind: pa.DataType) -> Any:
         entries = array.values
         items = _logical(entries.field(1), kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, entries.field(0), items, type=kind, mask=array.is_null())
-    if pa.types.is_decimal(kind):
-        return decimals(array, kind)
-    return array.view(kind)
+    return _in_range(decimals(array, kind) if pa.types.is_decimal(kind) else array.view(kind))
+
+
+def _in_range(array: Any) -> Any:
+    """The column, whose decimals have no more digits and whose times of day no more hours than their type."""
+    if pa.types.is_decimal(array.type) or pa.types.is_time(array.type):
+        array.validate(full=True)
+    return array
 
 
 def decimals(array: Any, kind: pa.DataType) -> Any:

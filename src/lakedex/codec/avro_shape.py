@@ -35,15 +35,18 @@ class _Shape(NamedTuple):
     depth: int
 
 
-def check_shape(schema: Any) -> None:
+def check_shape(schema: Any) -> int:
     """Refuse a schema that costs more than the bytes that are read by it.
 
     What is no schema at all is left for those who parse it.
 
+    Returns:
+        Fewest bytes that a value takes. A value of a type for which that is none never takes any.
+
     Raises:
         ValueError: It does; the message says how.
     """
-    _Walk({}).shape(schema, "", 0)
+    return _Walk({}).shape(schema, "", 0).size
 
 
 class _Walk:

@@ -114,3 +114,36 @@ def test_dates_are_dates() -> None:
     assert decode_datums(Datums.of(datums(with_meta(own, "1"), text)), text, ["day"])["day"].to_pylist() == [
         dt.date(1899, 12, 31)
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "datum", "found"),
+    [
+        (
+            '{"type":"bytes","logicalType":"decimal","precision":4,"scale":2}',
+            b"\x04\x27\x10",
+            "does not fit in precision",
+        ),
+        ('{"type":"int","logicalType":"time-millis"}', b"\x80\xf0\xb2\x52", "not within the acceptable range"),
+        ('{"type":"long","logicalType":"time-micros"}', b"\x01", "not within the acceptable range"),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_values_past_their_type(kind: str, datum: bytes, found: str, nested: bool) -> None:
+    """Found by fuzzing (``log.raw``): 100.00 in four digits failed later, where no error named the file."""
+    kind, datum = (f'{{"type":"array","items":{kind}}}', b"\2" + datum + b"\0") if nested else (kind, datum)
+    text = f'{{"type":"record","name":"r","fields":[{{"name":"v","type":{kind}}}]}}'
+    with pytest.raises(CorruptFileError, match=found):
+        decode_datums(Datums.of([datum]), text, ["v"], "/t/log")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    ['""', "[]", '[{"name":"s","type":{"type":"record","name":"e","fields":[]}}]', '[{"name":"n","type":"null"}]'],
+)
+def test_records_without_bytes(fields: str) -> None:
+    """Found by fuzzing (``log.inside``): bytes of the record were taken for the number of further ones, 2**61 and more."""
+    text = f'{{"type":"record","name":"r","fields":{fields}}}'
+    with pytest.raises(CorruptFileError, match="datum"):
+        decode_datums(Datums.of([b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"]), text, ["n"], "/t/log")
+    assert decode_datums(Datums.of([b"", b""]), text, ["n"]).num_rows in (0, 2)
