@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,6 +19,8 @@ from life_kit import Life, MovingLife
 DEEP = settings.default.max_examples >= 5000
 LIVES, FEW, STEPS = (200, 50, 60) if DEEP else (8, 3, 25)
 """The first life of each run is the dullest one: the same step again and again."""
+AT_ONCE = 5
+TIMEOUT = 6 * 3600 if DEEP else 300
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,13 +40,22 @@ def live(name: str, kind: type[Life], version: int, lives: int) -> Counter[str]:
     made = type(name, (kind,), {"version": version, "done": done, "thin": 1 if DEEP else 3})
     # No shrinking: it would take minutes, and the steps of a life are short to read.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
-    run_state_machine_as_test(made, settings=settings(max_examples=lives, stateful_step_count=STEPS, phases=phases))
-    print(f"{name}: {done.total()} operations, {dict(sorted(done.items()))}")
+    started = time.monotonic()
+    # A few at a time, so that a long run says how far it is; also one that a fault or a signal ends.
+    for first in range(0, lives, AT_ONCE):
+        some = min(AT_ONCE, lives - first)
+        try:
+            run_state_machine_as_test(
+                made, settings=settings(max_examples=some, stateful_step_count=STEPS, phases=phases)
+            )
+        finally:
+            took = time.monotonic() - started
+            print(f"{name}: {done.total()} operations in {took:.0f} s, {dict(sorted(done.items()))}", flush=True)
     assert done.total() > lives * STEPS / 3
     return done
 
 
-@pytest.mark.timeout(3600 if DEEP else 300)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("version", [8, 9, 6])
 def test_a_life(version: int) -> None:
     """R31-R33, R49, B25-B28: whatever happens to a table, its rows are right and its metadata is clean."""
@@ -52,7 +64,7 @@ def test_a_life(version: int) -> None:
         assert done.keys() >= ALWAYS
 
 
-@pytest.mark.timeout(3600 if DEEP else 300)
+@pytest.mark.timeout(TIMEOUT)
 def test_a_life_with_a_global_index() -> None:
     """R4, B20: a key is one row in the whole table, whatever happens."""
     live("LifeOfGlobalIndex", MovingLife, 8, FEW)

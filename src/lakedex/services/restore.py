@@ -84,6 +84,7 @@ def restore_to(snapshot: Snapshot, savepoint: Instant, clock: InstantClock, star
     names = {instant.requested for instant in undone}
     partitions = undone_partitions(timeline, undone)
     _require_files(snapshot, timeline.savepoint_metadata(savepoint), savepoint.requested, partitions)
+    _require_commits(snapshot, savepoint.requested)
     target = undone_snapshot(snapshot, names)
     if not knows_commits(snapshot, names):
         widen(snapshot, target, partitions, clock)
@@ -135,6 +136,19 @@ def _require_files(snapshot: Snapshot, saved: SavepointMetadata, savepoint: str,
                 f"{snapshot.base_path} cannot be restored to {savepoint}: {len(missing)} files of its savepoint are "
                 f"gone, among them {join_path(partition, missing[0])}. Nothing was changed"
             )
+
+
+def _require_commits(snapshot: Snapshot, savepoint: str) -> None:
+    """All that came after the savepoint can be undone: nothing of it is archived."""
+    names = [name for files in snapshot.listing().values() for name in files]
+    found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
+    timeline = snapshot.timeline
+    archived = sorted(i for i in found if i > savepoint and timeline.is_committed(i) and not timeline.contains(i))
+    if archived:
+        raise InvalidInputError(
+            f"{snapshot.base_path} cannot be restored to {savepoint}: {len(archived)} commits after it were archived "
+            f"(hoodie.archive.beyond.savepoint), the first of them {archived[0]}. Nothing was changed"
+        )
 
 
 def _run(snapshot: Snapshot, restore: Instant, plan: RestorePlan, clock: InstantClock) -> RestoreMetadata:

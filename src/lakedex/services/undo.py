@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.io.heartbeat import Heartbeat
-from lakedex.layout.names import join_path
+from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -65,6 +65,7 @@ def rollback(handle: TableHandle, options: WriteOptions, instant: str) -> Rollba
             return _result(tidied.snapshot, instant, None, 0, started)
         found = _to_undo(tidied.snapshot, instant, options)
         _require_versions(tidied.snapshot, found)
+        _require_beginning(tidied.snapshot, found)
         now = _prepared(handle, tidied, found)
         with Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000)):
             done = roll_back(now, found, tidied.clock)
@@ -158,6 +159,20 @@ def _require_versions(snapshot: Snapshot, undone: Instant) -> None:
                 f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back, since the cleaner took "
                 f"the version of {join_path(*group)} that it rewrote. Nothing was changed"
             )
+
+
+def _require_beginning(snapshot: Snapshot, undone: Instant) -> None:
+    """What archived commits wrote is read since it is older than the active timeline, which has to begin somewhere."""
+    timeline, left = snapshot.timeline, snapshot.timeline.once_gone({undone.requested})
+    names = [name for files in snapshot.listing().values() for name in files]
+    found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
+    lost = sorted(i for i in found - {undone.requested} if timeline.is_committed(i) and not left.is_committed(i))
+    if lost:
+        raise InvalidInputError(
+            f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back: it is the only one that is "
+            f"not archived, and without it no reader would take files of archived ones, the last of them {lost[-1]}, "
+            "for committed. Nothing was changed; write the rows of before anew instead"
+        )
 
 
 def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:

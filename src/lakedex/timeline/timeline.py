@@ -19,10 +19,12 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
+    CommitNotes,
     RollbackMetadata,
     RollbackPlan,
     decode_body,
     decode_commit_metadata,
+    decode_commit_notes,
     decode_rollback_metadata,
     decode_rollback_plan,
 )
@@ -55,8 +57,9 @@ class Timeline:
     """The instants of a table, as one listing found them. Never changes; :meth:`reload` makes a new one.
 
     ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first write
-    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them. ``layout``
-    is the timeline layout: 1 of table version 6, 2 of 8 and 9.
+    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them; where all
+    writes are savepointed, as after a restore, the last one. ``layout`` is the timeline layout: 1 of table version 6, 2
+    of 8 and 9.
     """
 
     storage: Storage
@@ -67,6 +70,7 @@ class Timeline:
     _completed: dict[str, Instant] = field(repr=False)
     _known: frozenset[str] = field(repr=False)
     _metadata: dict[str, CommitMetadata] = field(default_factory=dict, repr=False)
+    _notes: dict[str, CommitNotes] = field(default_factory=dict, repr=False)
     layout: int = 2
 
     @classmethod
@@ -96,7 +100,9 @@ class Timeline:
             # Two completed files of one instant: the earlier completion is the one that others have acted on.
             if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
                 latest[key] = found
-        return cls._of(storage, path, zone, layout, tuple(sorted(latest.values())))._without_restored()
+        return cls._of(
+            storage, path, zone, layout, tuple(sorted(latest.values(), key=Instant.order))
+        )._without_restored()
 
     @classmethod
     def _of(cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...]) -> Timeline:
@@ -106,7 +112,8 @@ class Timeline:
             if instant.is_completed and (instant.action != "savepoint" or instant.requested not in completed):
                 completed[instant.requested] = instant
         kept = {instant.requested for instant in instants if instant.action == "savepoint"}
-        first = next((i for i in instants if i.action in _BEGINNING and i.requested not in kept), None)
+        writes = [instant for instant in instants if instant.action in _BEGINNING]
+        first = next((i for i in writes if i.requested not in kept), writes[-1] if writes else None)
         known_times = frozenset(i.requested for i in instants)
         return cls(storage, path, zone, instants, first, completed, known_times, layout=layout)
 
@@ -130,13 +137,20 @@ class Timeline:
         )
         found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants)
         found._metadata.update(self._metadata)
+        found._notes.update(self._notes)
         return found
+
+    def once_gone(self, undone: Collection[str]) -> Timeline:
+        """The timeline as it will be when nothing is left of these commits."""
+        instants = tuple(i for i in self.instants if i.requested not in undone or i.action not in WRITE_ACTIONS)
+        return Timeline._of(self.storage, self.path, self.zone, self.layout, instants)
 
     def reload(self) -> Timeline:
         """List again. What was read of instants that are still there is kept."""
         fresh = Timeline._load(self.storage, self.path, self.zone, self.layout)
         names = {instant.file_name for instant in fresh.instants}
         fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
+        fresh._notes.update((name, known) for name, known in self._notes.items() if name in names)
         return fresh
 
     def completed(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
@@ -212,6 +226,30 @@ class Timeline:
             else:
                 known = decode_commit_metadata(body, f"{self.path}/{found.file_name}")
             self._metadata[found.file_name] = known
+        return known
+
+    def has_read(self, instant: Instant) -> bool:
+        """Whether :meth:`commit_metadata` of the instant is at hand."""
+        return instant.file_name in self._metadata
+
+    def commit_notes(self, instant: Instant | str) -> CommitNotes:
+        """What :meth:`commit_metadata` says besides the files, for a fraction of its time where there are many.
+
+        Raises:
+            KeyError: A requested time without a completed instant.
+            CorruptFileError: Its file is damaged; or empty, unless it is of layout 1.
+        """
+        found = self._completed[instant] if isinstance(instant, str) else instant
+        whole = self._metadata.get(found.file_name)
+        if whole is not None:
+            return whole.notes
+        known = self._notes.get(found.file_name)
+        if known is None:
+            body = self.read(found.file_name)
+            empty = not body and found.is_legacy
+            path = f"{self.path}/{found.file_name}"
+            known = CommitNotes(operation=None) if empty else decode_commit_notes(body, path)
+            self._notes[found.file_name] = known
         return known
 
     def rollback_plan(self, requested: str) -> RollbackPlan:

@@ -19,8 +19,9 @@ from lakedex.io.local import LocalStorage
 from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_rollback_plan
 from lakedex.timeline.instant import State
 from lakedex.timeline.service_metadata import RestorePlan, encode_restore_plan
+from lakedex.timeline.timeline import Timeline
 from service_kit import actions_of, commits_of, files_on_disk, known_files, with_bitmaps
-from table_checks import NEXT, START, check_table, frame, new_table, open_with, read, rows_of
+from table_checks import NEXT, START, Rows, check_table, frame, new_table, open_with, read, rows_of
 
 NO_CLEAN = {"hoodie.clean.automatic": "false", "hoodie.parquet.small.file.limit": "0"}
 ONE = {"k0": ("a", 2, 50), "z": ("c", 2, 51)}
@@ -124,6 +125,47 @@ def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
         table.rollback(commits_of(table)[-1])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     check_table(tmp_path, {**START, **ONE, "k0": ("a", 8, 1)})
+
+
+ARCHIVED = {**NO_CLEAN, "hoodie.clean.commits.retained": "2", "hoodie.keep.min.commits": "3"} | {
+    "hoodie.keep.max.commits": "4"
+}
+
+
+def check_rows(path: Path, wanted: Rows) -> None:
+    assert read(path) == wanted
+    report = Table.open(path).validate()
+    assert report.ok, str(report)
+
+
+def one_by_one(path: Path, count: int, **options: str) -> tuple[Table, list[str], list[Rows]]:
+    """Commits of one row each, their instants, and the rows after each."""
+    table, held, instants = new_table(path, {}, options={**ARCHIVED, **options}), [], []
+    for number in range(count):
+        instants.append(str(table.insert(frame({f"k{number}": ("a", 1, number)})).instant))
+        held.append(read(path))
+    return table, instants, held
+
+
+def test_a_rollback_leaves_archived_commits_a_timeline(tmp_path: Path) -> None:
+    """Found by a model test: without any commit on the active timeline no reader took archived ones for committed."""
+    table, instants, held = one_by_one(tmp_path, 9)
+    table.archive()
+    active = commits_of(table)
+    assert active == instants[-len(active) :] and len(active) < 5
+    for place in range(8, 9 - len(active), -1):
+        table.rollback(instants[place])
+        check_rows(tmp_path, held[place - 1])
+    first = 9 - len(active)
+    with pytest.raises(InvalidInputError, match="the only one that is not archived.*Nothing was changed"):
+        table.rollback(instants[first])
+    check_rows(tmp_path, held[first])
+    table.savepoint(instants[first])
+    table.upsert(frame(NEXT))
+    table.rollback(commits_of(table)[-1])  # The savepointed commit is where the timeline begins then.
+    check_rows(tmp_path, held[first])
+    table.upsert(frame(NEXT))
+    check_rows(tmp_path, {**held[first], **NEXT})
 
 
 def test_pending_writes(tmp_path: Path) -> None:
@@ -251,6 +293,38 @@ def test_what_cannot_be_restored(tmp_path: Path) -> None:
         table.restore(saved)
     (tmp_path / "away").rename(lost)
     check_table(tmp_path, {**START, **ONE})
+
+
+def test_a_restore_to_the_first_commit_that_is_not_archived(tmp_path: Path) -> None:
+    """Found by a model test: only a savepointed commit was left, with which no timeline began (B27)."""
+    table, instants, held = one_by_one(tmp_path, 9)
+    table.archive()
+    first = 9 - len(commits_of(table))
+    saved = table.savepoint(instants[first])
+    table.restore(saved)
+    assert commits_of(table) == [saved]
+    check_rows(tmp_path, held[first])
+    assert not Timeline.load(LocalStorage(), str(tmp_path)).is_committed(instants[-1])
+    table.upsert(frame(NEXT))
+    check_rows(tmp_path, {**held[first], **NEXT})
+    table.restore(saved)
+    table.delete_savepoint(saved)
+    check_rows(tmp_path, held[first])
+
+
+def test_no_restore_past_archived_commits(tmp_path: Path) -> None:
+    """Their files would be committed again with the next write."""
+    beyond = {"hoodie.archive.beyond.savepoint": "true"}
+    table, *_ = one_by_one(tmp_path, 3, **beyond)
+    saved = table.savepoint()
+    for number in range(5):
+        table.insert(frame({f"m{number}": ("a", 1, number)}))
+    before = read(tmp_path)
+    table.archive()
+    assert saved in commits_of(table) and len(commits_of(table)) < 6
+    with pytest.raises(InvalidInputError, match=f"cannot be restored to {saved}: .* were archived"):
+        table.restore(saved)
+    check_rows(tmp_path, before)
 
 
 def test_a_restore_hides_what_it_undoes(tmp_path: Path) -> None:

@@ -122,6 +122,18 @@ def test_savepoints_do_not_begin_the_timeline(tmp_path: Path) -> None:
     assert timeline.last_time == t(40)
 
 
+def test_a_timeline_of_savepoints_begins_with_the_last_one(tmp_path: Path) -> None:
+    for time in (10, 30):
+        commit(tmp_path, time)
+        put(tmp_path, f"{t(time)}_{t(time + 5)}.savepoint")
+    put(tmp_path, f"{t(50)}_{t(60)}.restore")
+    timeline = load(tmp_path)
+    assert timeline.first_active is not None and timeline.first_active.requested == t(30)
+    assert [timeline.is_committed(t(time)) for time in (5, 10, 20, 30, 40)] == [True, True, True, True, False]
+    gone = timeline.once_gone({t(30)})
+    assert gone.is_committed(t(5)) and not gone.is_committed(t(20))
+
+
 def test_metadata_is_read_once(tmp_path: Path) -> None:
     stat = WriteStat(file_id="f-0", path="p/f", partition_path="p", file_size=3)
     body = CommitMetadata(operation="INSERT", write_stats={"p": (stat,)}, extra={"schema": "{}"})
