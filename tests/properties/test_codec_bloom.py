@@ -1,10 +1,12 @@
 """Bloom filters and Java's hash against plain code, for arbitrary keys."""
 
+import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakedex.codec.bloom import DYNAMIC, SIMPLE, BloomBuilder, build_bloom, decode_bloom, hash_keys
+from lakedex.codec.bloom_probe import KeyProbe
 from lakedex.codec.hashing import file_group_index, file_group_index_many, java_hash
 from lakedex.errors import CorruptFileError
 
@@ -80,3 +82,24 @@ def test_java_hash_is_the_sum_over_utf16(keys, n):
     wanted = [abs(plain(key)) % n for key in keys]
     assert file_group_index_many(keys, n).tolist() == wanted
     assert [file_group_index(key, n) for key in keys] == wanted
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_probe_of_many_filters_finds_what_each_finds(data: st.DataObject) -> None:
+    """B24: of any size, one after the other, in any part of the keys."""
+    keys = pa.array(sorted(data.draw(st.sets(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=60))))
+    asked = KeyProbe(keys)
+    for _ in range(data.draw(st.integers(1, 6))):
+        held = data.draw(st.lists(st.sampled_from(keys.to_pylist()), max_size=30))
+        bloom = build_bloom(
+            pa.array(held, pa.string()),
+            num_entries=data.draw(st.sampled_from([5, 5, 40])),
+            fpp=data.draw(st.sampled_from([1e-9, 0.3, 0.3, 0.9])),
+            type_code=data.draw(st.sampled_from(["SIMPLE", "DYNAMIC_V0"])),
+            max_entries=data.draw(st.sampled_from([5, 20])),
+        )
+        start = data.draw(st.integers(0, len(keys)))
+        end = data.draw(st.integers(start, len(keys)))
+        wanted = np.flatnonzero(bloom.probe(keys))
+        assert asked.passing(bloom, start, end).tolist() == [row for row in wanted.tolist() if start <= row < end]

@@ -140,9 +140,9 @@ def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch) -> N
     bases = Table.open(spread)._snapshot().base_files()
     files = [(base.partition, base.name) for base in bases]
     asked: list[Sequence[str]] = []
-    whole = type(store).get_many
+    whole = type(store).newest_of
     monkeypatch.setattr(
-        type(store), "get_many", lambda self, name, keys: asked.append(list(keys)) or whole(self, name, keys)
+        type(store), "newest_of", lambda self, name, keys: asked.append(list(keys)) or whole(self, name, keys)
     )
     everything = dict(bloom_filters.iter_filters(store, files))
     assert len(everything) == 24

@@ -24,7 +24,7 @@ import io
 import json
 import struct
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import md5
 from importlib import resources
 from typing import Any
@@ -33,6 +33,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.schema import SchemaParseException
 
 from lakedex.codec.avro_shape import check_shape
+from lakedex.codec.avro_skip import Skip, skip_of
 from lakedex.errors import CorruptFileError, InvalidInputError
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "decode_datum",
     "encode_datum",
     "metadata_schema_json",
+    "named_types",
     "parse",
     "parse_json",
     "parsed",
@@ -217,6 +219,60 @@ def _read_one(parsed_schema: ParsedSchema, stream: io.BytesIO, path: str, offset
     return record
 
 
+def _read_fields(
+    readers: list[tuple[str, ParsedSchema, Skip | None]],
+    parsed_schema: ParsedSchema,
+    stream: io.BytesIO,
+    path: str,
+    offset: int,
+) -> dict[str, Any]:
+    """Some fields of the next record."""
+    record: dict[str, Any] = {}
+    data = stream.getvalue()
+    for name, own, skip in readers:
+        if skip is None:
+            record |= _read_one(own, stream, path, offset)
+            continue
+        try:
+            stream.seek(skip(data, stream.tell()))
+        except (ValueError, IndexError) as error:
+            expected = f"{name!r} of an Avro record {parsed_schema.get('name')}"
+            raise CorruptFileError(path, offset + stream.tell(), expected, str(error)) from error
+    return record
+
+
+@lru_cache(maxsize=64)
+def _field_readers(text: str, fields: frozenset[str]) -> list[tuple[str, ParsedSchema, Skip | None]] | None:
+    """For each field its name, a record of it alone, and what steps over it if it is not wanted; None if that fails."""
+    prepared, original = _parse_text(text), json.loads(text)
+    known = named_types(prepared)
+    try:
+        return [
+            (field["name"], prepared, skip_of(ready["type"], known))
+            if field["name"] not in fields
+            else (field["name"], parse({**original, "fields": [field]}), None)
+            for field, ready in zip(original["fields"], prepared["fields"], strict=True)
+        ]
+    except (InvalidInputError, *DATUM_FAILURES):
+        return None  # Types that contain themselves, one that an earlier field defines, or a schema that is damaged.
+
+
+def named_types(node: Any) -> dict[str, Any]:
+    """Named types within a parsed schema by their full names."""
+    found: dict[str, Any] = {}
+    todo = [node]
+    while todo:
+        here = todo.pop()
+        if isinstance(here, list):
+            todo += here
+        elif isinstance(here, dict):
+            if here.get("type") in ("record", "enum", "fixed"):
+                found[str(here["name"])] = here
+            todo += [here[key] for key in ("type", "items", "values") if isinstance(here.get(key), dict | list)]
+            todo += [field["type"] for field in here.get("fields", ())]
+    return found
+
+
 def write_container(schema_name: str, record: Mapping[str, Any], *, sync: bytes | None = None) -> bytes:
     """Object container file with one record of one of Hudi's schemas.
 
@@ -235,10 +291,17 @@ def write_container(schema_name: str, record: Mapping[str, Any], *, sync: bytes 
     return b"".join((MAGIC, header, marker, _long(1), _long(len(datum)), datum, marker))
 
 
-def read_container(data: bytes | memoryview, path: str = "") -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_container(
+    data: bytes | memoryview, path: str = "", fields: frozenset[str] | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Writer's schema and all records of an object container file.
 
     Fields are those of the writer's schema: what an older release did not know is absent.
+
+    Args:
+        data: The file.
+        path: Named in errors.
+        fields: The only fields to give, if not all; the others are stepped over.
 
     Raises:
         CorruptFileError: Damaged bytes, or compressed ones.
@@ -257,15 +320,21 @@ def read_container(data: bytes | memoryview, path: str = "") -> tuple[dict[str, 
         original = json.loads(text)
     except UnicodeDecodeError as error:
         raise CorruptFileError(path, len(MAGIC), "a schema in UTF-8", str(error)) from error
+    readers = None if fields is None else _field_readers(text.decode(), fields)
     sync = reader.take(SYNC_SIZE, "a sync marker")
     records: list[dict[str, Any]] = []
     while reader.pos < len(reader.data):
-        records.extend(_read_block(reader, writer_schema, path))
+        records.extend(_read_block(reader, writer_schema, path, readers))
         reader.expect(sync, "the sync marker")
     return original, records
 
 
-def _read_block(reader: _Cursor, writer_schema: ParsedSchema, path: str) -> list[dict[str, Any]]:
+def _read_block(
+    reader: _Cursor,
+    writer_schema: ParsedSchema,
+    path: str,
+    readers: list[tuple[str, ParsedSchema, Skip | None]] | None,
+) -> list[dict[str, Any]]:
     start = reader.pos
     count = reader.long()
     size = reader.long()
@@ -274,7 +343,8 @@ def _read_block(reader: _Cursor, writer_schema: ParsedSchema, path: str) -> list
         raise CorruptFileError(path, start, f"a record count within {size} bytes", str(count))
     begin = reader.pos
     stream = io.BytesIO(reader.take(size, "a block of records"))
-    records = [_read_one(writer_schema, stream, path, begin) for _ in range(count)]
+    read = _read_one if readers is None else partial(_read_fields, readers)
+    records = [read(writer_schema, stream, path, begin) for _ in range(count)]
     if stream.tell() != size:
         found = f"{size - stream.tell()} more bytes"
         raise CorruptFileError(path, begin + stream.tell(), "the end of the block", found)

@@ -1,8 +1,10 @@
 """Many Avro datums of one schema at once, column by column: each step reads one field of all records with numpy.
 
 Every record has a cursor, and all cursors move together, so a field costs a handful of array operations however many
-records there are. Lists, maps and unions of several types would need a step for each element and are not read here;
-:mod:`lakedex.codec.avro_columns` leaves schemas that have them to fastavro.
+records there are. Lists and maps would need a step for each element and are not read here;
+:mod:`lakedex.codec.avro_columns` leaves schemas that have them to fastavro, and those with unions of several types.
+:mod:`lakedex.codec.record_columns` reads records that may have both: unions of several types become dense unions of
+Arrow, and lists and maps only have to be null.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["DatumError", "Datums", "FlatType", "flat_type", "read_columns"]
+__all__ = ["DatumError", "Datums", "FlatType", "arrow_of", "flat_type", "read_columns"]
 
 Ints = npt.NDArray[np.int64]
 
 _MAX_VARINT = 10
+_MAX_OFFSET = (1 << 31) - 1
+_LONG_TEXT = 256
+"""Texts longer than this are copied one by one: a place for each of their bytes takes eight times their size."""
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
@@ -31,7 +36,8 @@ class DatumError(ValueError):
 class FlatType:
     """A type that this module reads.
 
-    ``kind`` is Avro's name of it; ``null`` is the place of null in a union around it, None where there is none.
+    ``kind`` is Avro's name of it, or ``choice`` for a union of several types, ``opaque`` for one that cannot be read;
+    ``null`` is the place of null in a union around it, None where there is none. ``name`` is that of a named type.
     """
 
     kind: str
@@ -40,20 +46,38 @@ class FlatType:
     size: int = 0
     null: int | None = None
     symbols: tuple[str, ...] = field(default=())
+    name: str = ""
 
 
-def flat_type(node: Any, known: dict[str, FlatType] | None = None, namespace: str = "") -> FlatType | None:
-    """What a schema is made of, or None for one that this module does not read."""
+_OPAQUE = FlatType("opaque")
+
+
+def flat_type(
+    node: Any, known: dict[str, FlatType] | None = None, namespace: str = "", *, partly: bool = False
+) -> FlatType | None:
+    """What a schema is made of, or None for one that this module does not read.
+
+    Args:
+        node: the schema.
+        known: named types that it may refer to; those that it defines are added.
+        namespace: of the type around it.
+        partly: take unions of several types for ``choice``, and what cannot be read for ``opaque``.
+    """
     known = {} if known is None else known
+    found = _flat(node, known, namespace, partly)
+    return _OPAQUE if found is None and partly else found
+
+
+def _flat(node: Any, known: dict[str, FlatType], namespace: str, partly: bool) -> FlatType | None:
     if isinstance(node, list):
-        return _flat_union(node, known, namespace)
+        return _flat_union(node, known, namespace, partly)
     if isinstance(node, str):
         if node in _PRIMITIVES:
             return FlatType(node)
         return known.get(node) or known.get(f"{namespace}.{node}")
     kind = node["type"]
     if isinstance(kind, (dict, list)):
-        return flat_type(kind, known, namespace)
+        return flat_type(kind, known, namespace, partly=partly)
     if kind in _PRIMITIVES:
         return FlatType(kind)
     if kind not in ("record", "fixed", "enum"):
@@ -62,26 +86,55 @@ def flat_type(node: Any, known: dict[str, FlatType] | None = None, namespace: st
     inner = name.rpartition(".")[0] if "." in name else str(node.get("namespace", namespace))
     full = name if "." in name or not inner else f"{inner}.{name}"
     if kind == "record":
-        children = [flat_type(entry["type"], known, inner) for entry in node["fields"]]
+        children = [flat_type(entry["type"], known, inner, partly=partly) for entry in node["fields"]]
         found = [child for child in children if child is not None]
         if len(found) != len(children) or not found:
             return None
-        made = FlatType("record", tuple(entry["name"] for entry in node["fields"]), tuple(found))
+        made = FlatType("record", tuple(entry["name"] for entry in node["fields"]), tuple(found), name=full)
     else:
-        made = FlatType(kind, size=int(node.get("size", 0)), symbols=tuple(node.get("symbols", ())))
+        made = FlatType(kind, size=int(node.get("size", 0)), symbols=tuple(node.get("symbols", ())), name=full)
     known[full] = made
     return made
 
 
-def _flat_union(branches: list[Any], known: dict[str, FlatType], namespace: str) -> FlatType | None:
+def _flat_union(branches: list[Any], known: dict[str, FlatType], namespace: str, partly: bool) -> FlatType | None:
     others = [place for place, branch in enumerate(branches) if branch != "null"]
     if len(others) != 1 or len(branches) > 2:
-        return None
-    child = flat_type(branches[others[0]], known, namespace)
+        if not partly or not others:
+            return None
+        found = (flat_type(branch, known, namespace, partly=True) for branch in branches)
+        return FlatType("choice", children=tuple(child or _OPAQUE for child in found))
+    child = flat_type(branches[others[0]], known, namespace, partly=partly)
     if child is None or child.kind == "null":
         return None
     null = 1 - others[0] if len(branches) == 2 else None
     return FlatType("union", children=(child,), null=null)
+
+
+_ARROW = {
+    "null": pa.null(),
+    "opaque": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+
+
+def arrow_of(kind: FlatType, wanted: Collection[str] | None = None) -> pa.DataType:
+    """The Arrow type that values of a type are read as; of a record only the ``wanted`` fields if they are given."""
+    if kind.kind == "union":
+        return arrow_of(kind.children[0], wanted)
+    if kind.kind == "record":
+        fields = zip(kind.names, kind.children, strict=True)
+        return pa.struct([(name, arrow_of(child)) for name, child in fields if wanted is None or name in wanted])
+    if kind.kind == "choice":
+        return pa.dense_union([pa.field(str(place), arrow_of(child)) for place, child in enumerate(kind.children)])
+    return pa.binary(kind.size) if kind.kind == "fixed" else _ARROW[kind.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +204,11 @@ class _Reader:
             return self._union(kind, rows, arrow)
         if kind.kind == "record":
             return self._record(kind, rows, arrow)
-        if kind.kind == "null":
+        if kind.kind == "choice":
+            return self._choice(kind, rows, arrow)
+        if kind.kind == "opaque" and len(rows):
+            raise DatumError("a list, a map or another type that is not read here")
+        if kind.kind in ("null", "opaque"):
             return None if arrow is None else pa.nulls(len(rows), arrow)
         if kind.kind in ("int", "long"):
             return self._integer(rows, arrow)
@@ -173,17 +230,40 @@ class _Reader:
         there = branch != kind.null
         if there.all():
             return self.read(kind.children[0], rows, arrow)
+        if not there.any():
+            return None if arrow is None else pa.nulls(len(rows), arrow)
         values = self.read(kind.children[0], rows[there], arrow)
         if values is None:
             return None
         return values.take(pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there))
 
+    def _choice(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
+        branch = self._varint(rows)
+        if len(rows) and not (branch.min() >= 0 and branch.max() < len(kind.children)):
+            raise DatumError("a branch that its union does not have")
+        offsets = np.zeros(len(rows), np.int32)
+        children = []
+        for place, child in enumerate(kind.children):
+            own = np.flatnonzero(branch == place)
+            offsets[own] = np.arange(len(own))
+            to = None if arrow is None else arrow.field(place).type
+            values = self.read(child, rows[own], to) if len(own) else None
+            children.append(pa.nulls(0, to) if values is None and to is not None else values)
+        if arrow is None:
+            return None
+        names = [str(place) for place in range(len(children))]
+        types = pa.array(branch.astype(np.int8))
+        return pa.UnionArray.from_dense(types, pa.array(offsets), children, names)
+
     def _record(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
-        fields = [None] * len(kind.children) if arrow is None else list(arrow)
-        children = [
-            self.read(child, rows, None if part is None else part.type)
-            for child, part in zip(kind.children, fields, strict=True)
-        ]
+        wanted = {} if arrow is None else {part.name: part for part in arrow}
+        children, fields = [], []
+        for name, child in zip(kind.names, kind.children, strict=True):
+            part = wanted.get(name)
+            column = self.read(child, rows, None if part is None else part.type)
+            if part is not None:
+                children.append(column)
+                fields.append(part)
         return None if arrow is None else pa.StructArray.from_arrays(children, fields=fields)
 
     def _integer(self, rows: Ints, arrow: pa.DataType | None) -> Any:
@@ -201,8 +281,14 @@ class _Reader:
             return None
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        places = np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[places])]
+        if offsets[-1] > _LONG_TEXT * len(rows):
+            view, ends = self.data.data, (begin + lengths).tolist()
+            text = pa.py_buffer(b"".join([view[low:high] for low, high in zip(begin.tolist(), ends, strict=True)]))
+        else:
+            text = pa.py_buffer(self.data[np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])])
+        if offsets[-1] > _MAX_OFFSET:
+            raise DatumError("more text than one column can hold")
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), text]
         array = pa.Array.from_buffers(arrow, len(rows), buffers)
         array.validate(full=True)
         return array
@@ -241,9 +327,17 @@ class _Reader:
     def _varint(self, rows: Ints) -> Ints:
         """Zigzag numbers of up to ten bytes."""
         position, end = self.position[rows], self.end[rows]
-        value = np.zeros(len(rows), np.uint64)
-        left = np.arange(len(rows))
-        for place in range(_MAX_VARINT):
+        if (position >= end).any():
+            raise DatumError("a number that runs past the end of its datum")
+        byte = self.data[position]
+        value = (byte & np.uint8(0x7F)).astype(np.uint64)
+        position += 1
+        left = np.flatnonzero(byte >= 0x80)
+        for place in range(1, _MAX_VARINT + 1):
+            if not len(left):
+                break
+            if place == _MAX_VARINT:
+                raise DatumError("a number of more than ten bytes")
             at = position[left]
             if (at >= end[left]).any():
                 raise DatumError("a number that runs past the end of its datum")
@@ -251,9 +345,5 @@ class _Reader:
             value[left] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * place)
             position[left] = at + 1
             left = left[byte >= 0x80]
-            if not len(left):
-                break
-        else:
-            raise DatumError("a number of more than ten bytes")
         self.position[rows] = position
         return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)

@@ -19,7 +19,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from fastavro import schemaless_writer
@@ -80,7 +80,7 @@ def encode_bitmap_records(records: Iterable[BitmapRecord]) -> list[bytes]:
             (
                 head,
                 _sized(None if record.bitmap is None else record.bitmap.encode()),
-                _sized(None if record.base_file is None else record.base_file.encode()),
+                _text(record.base_file),
                 b"\0" if record.cardinality is None else b"\x02" + _zigzag(record.cardinality),
                 _sized(record.coverage),
             )
@@ -89,10 +89,17 @@ def encode_bitmap_records(records: Iterable[BitmapRecord]) -> list[bytes]:
     ]
 
 
+@lru_cache(maxsize=4096)
+def _text(text: str | None) -> bytes:
+    """The name of a base file, which comes with each of its values."""
+    return _sized(None if text is None else text.encode())
+
+
 def _sized(data: bytes | None) -> bytes:
     return b"\0" if data is None else b"\x02" + _zigzag(len(data)) + data
 
 
+@lru_cache(maxsize=1 << 16)
 def _zigzag(number: int) -> bytes:
     return encode_varint(number << 1 if number >= 0 else ~(number << 1))
 

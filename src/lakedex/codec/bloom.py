@@ -399,13 +399,17 @@ def _decode_dynamic(data: bytes, path: str) -> BloomFilter:
         raise CorruptFileError(path, _ROW_HEADER.size, "a filter with rows", found)
     row_size = _ROW_HEADER.size - (-bits // 8)
     with_headers = _rows(data, path, _DYNAMIC_HEADER.size, count, row_size)
-    row_header = np.frombuffer(_ROW_HEADER.pack(_VERSION, num_hashes, _MURMUR, bits), dtype=np.uint8)
+    expected = _ROW_HEADER.pack(_VERSION, num_hashes, _MURMUR, bits)
+    rows = with_headers[:, _ROW_HEADER.size :]
+    if count == 1 and data.startswith(expected, _DYNAMIC_HEADER.size):
+        return BloomFilter(DYNAMIC, num_hashes, bits, rows, per_row, in_last)
+    row_header = np.frombuffer(expected, dtype=np.uint8)
     wrong = np.flatnonzero((with_headers[:, : _ROW_HEADER.size] != row_header).any(axis=1))
     if wrong.size:
         offset = _DYNAMIC_HEADER.size + int(wrong[0]) * with_headers.shape[1]
         found = with_headers[wrong[0], : _ROW_HEADER.size].tobytes().hex()
         raise CorruptFileError(path, offset, f"the row header {row_header.tobytes().hex()}", found)
-    return BloomFilter(DYNAMIC, num_hashes, bits, with_headers[:, _ROW_HEADER.size :], per_row, in_last)
+    return BloomFilter(DYNAMIC, num_hashes, bits, rows, per_row, in_last)
 
 
 def _shape(data: bytes, path: str) -> tuple[int, int]:

@@ -15,6 +15,7 @@ and ``HoodieTableMetadataUtil.mapRecordKeyToFileGroupIndex`` (1.1.1).
 from __future__ import annotations
 
 from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import md5
@@ -27,7 +28,15 @@ import xxhash
 from lakedex.codec._strings import Keys, StringChunk, string_chunks
 from lakedex.errors import InvalidInputError
 
-__all__ = ["column_id", "file_group_index", "file_group_index_many", "file_id", "java_hash", "partition_id"]
+__all__ = [
+    "column_id",
+    "file_group_index",
+    "file_group_index_many",
+    "file_id",
+    "file_id_bytes",
+    "java_hash",
+    "partition_id",
+]
 
 # HashID keeps 0xdabadaba in an int; XXHash64 widens it to a long, sign and all.
 SEED_64 = 0xFFFFFFFF_DABADABA
@@ -52,7 +61,12 @@ def partition_id(path: str) -> str:
 
 def file_id(name: str) -> str:
     """Id of a file by its name."""
-    return b64encode(md5(name.encode(), usedforsecurity=False).digest()).decode("ascii")
+    return file_id_bytes(name).decode("ascii")
+
+
+def file_id_bytes(name: str) -> bytes:
+    """:func:`file_id` in ASCII."""
+    return b2a_base64(md5(name.encode(), usedforsecurity=False).digest(), newline=False)
 
 
 def _xxh64(text: str) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from lakedex.codec.avro import DATUM_FAILURES, metadata_schema_json, parse_json
+from lakedex.codec.avro import DATUM_FAILURES, metadata_schema_json, named_types, parse_json
 from lakedex.errors import CorruptFileError, InvalidInputError
 
-__all__ = ["decode_many", "decode_metadata_record", "encode_many", "encode_metadata_record"]
+__all__ = ["decode_many", "decode_metadata_record", "encode_many", "encode_metadata_record", "is_metadata_schema"]
 
 Gaps = tuple[tuple[str | None, dict[str, Any]], ...]
 """Fields to fill in: name of the part of the record that lacks them (None for the record itself), and defaults."""
@@ -112,6 +112,15 @@ def decode_many(
     return records
 
 
+def is_metadata_schema(writer_schema_json: str) -> bool:
+    """Whether a file's schema is one whose records :func:`decode_many` takes."""
+    try:
+        _gaps(writer_schema_json)
+    except DATUM_FAILURES:
+        return False
+    return True
+
+
 def _fill(records: list[dict[str, Any]], part: str | None, defaults: dict[str, Any]) -> None:
     for record in records:
         target = record if part is None else record[part]
@@ -132,7 +141,7 @@ def _gaps(writer_schema_json: str) -> Gaps:
         raise ValueError("no key and type")
     for name, known in _fields(parse_json(metadata_schema_json())).items():
         if name in fields:
-            _require_fitting(fields[name], known, name, _named(writer), fillable=_record_of(known) is not None)
+            _require_fitting(fields[name], known, name, named_types(writer), fillable=_record_of(known) is not None)
     gaps: list[tuple[str | None, dict[str, Any]]] = []
     for part, known in _known_fields().items():
         has = fields if part is None else _fields(fields.get(part))
@@ -190,23 +199,7 @@ def _branches(node: Any, named: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _known_names() -> dict[str, Any]:
-    return _named(parse_json(metadata_schema_json()))
-
-
-def _named(node: Any) -> dict[str, Any]:
-    """Named types within a parsed schema by their full names."""
-    found: dict[str, Any] = {}
-    todo = [node]
-    while todo:
-        here = todo.pop()
-        if isinstance(here, list):
-            todo += here
-        elif isinstance(here, dict):
-            if here.get("type") in ("record", "enum", "fixed"):
-                found[str(here["name"])] = here
-            todo += [here[key] for key in ("type", "items", "values") if isinstance(here.get(key), dict | list)]
-            todo += [field["type"] for field in here.get("fields", ())]
-    return found
+    return named_types(parse_json(metadata_schema_json()))
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar, cast
 
 import pyarrow as pa
@@ -62,6 +63,12 @@ def parse_predicate(sql: str, schema: pa.Schema, *, case_sensitive: bool = False
         InvalidInputError: Text that is no condition, or a column that does not exist.
     """
     session_zone(timezone)
+    return _parsed(sql, schema, case_sensitive, timezone)
+
+
+@lru_cache(maxsize=64)
+def _parsed(sql: str, schema: pa.Schema, case_sensitive: bool, timezone: str) -> Predicate:
+    # Kept: a query that comes again and again takes longer to parse than its index to answer.
     translator = _Translator(mask(sql), schema, case_sensitive, Binder(timezone))
     return translator.guarded(sql, translator.predicate)
 

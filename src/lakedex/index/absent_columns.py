@@ -59,7 +59,7 @@ def _written_schema(snapshot: Snapshot, instant: str) -> pa.Schema | None:
     """Columns of the files of a commit; None where they are not known for sure."""
     if not snapshot.timeline.is_completed(instant):
         return None
-    commit = snapshot.timeline.commit_metadata(instant)
+    commit = snapshot.timeline.commit_notes(instant)
     if commit.schema is None or OWN_MARK not in commit.extra:
         return None
     return snapshot.parse_schema(commit.schema, instant)

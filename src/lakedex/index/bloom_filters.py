@@ -1,34 +1,48 @@
 """``bloom_filters``: the filter of each base file's record keys, kept in the metadata table.
 
 The keys of one data partition's filters are contiguous (they begin with the partition's id), so the filters of many
-files are a few range reads; each key is hashed once and probes them all.
+files are a few range reads; each key is hashed once and probes them all. Filters that a query read stay for the next.
+
+Memory of those: ``HELD_BYTES`` for each state of the table; states that follow each other share what did not change.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.bloom import BloomFilter, decode_bloom
+from lakedex.codec.bloom import BloomFilter, HashedKeys, decode_bloom, hash_keys
+from lakedex.codec.hfile import HFileReader
+from lakedex.codec.record_columns import payload_columns
 from lakedex.expr import equality_values
 from lakedex.expr.nodes import Predicate
 from lakedex.index.protocol import Rows, Verdict, not_there
 from lakedex.layout.value_text import value_text
+from lakedex.metadata.cells import decode_cell, record_schema
+from lakedex.metadata.file_view import FileView, MetadataFiles
 from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
-from lakedex.metadata.records import is_deleted
+from lakedex.metadata.records import PAYLOADS, is_deleted
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 from lakedex.types import RECORD_KEY
 
-__all__ = ["BATCH_BYTES", "BloomFilters", "iter_filters", "load_filters"]
+__all__ = ["BATCH_BYTES", "HELD_BYTES", "BloomFilters", "HeldFilters", "iter_filters", "load_filters"]
 
 BATCH_BYTES = 16 << 20
 """Blocks of the metadata table that are read, and filters that are decoded, at once (a larger filter alone). Java makes
 filters of 60,000 entries, 430 KiB, whatever a file holds: a batch is some 40 of them."""
+HELD_BYTES = 64 << 20
+"""Decoded filters that stay: 200 of Java's."""
+MOST_UNSEEN = 16
+"""Layers of the metadata table that may wait to be looked at before held filters are given up."""
+
+File = tuple[str, str]
+"""Data partition and name of a base file."""
 
 
 def iter_filters(store: MetadataStore, files: Sequence[tuple[str, str]]) -> Iterator[tuple[int, BloomFilter]]:
@@ -42,12 +56,27 @@ def iter_filters(store: MetadataStore, files: Sequence[tuple[str, str]]) -> Iter
     """
     places = {bloom_key(partition, name): place for place, (partition, name) in enumerate(files)}
     for keys in _batches(store, places):
-        for key, record in store.get_many(BLOOM_FILTERS.name, keys).items():
-            payload = record.get("BloomFilterMetadata")
-            if payload is None or is_deleted(record) or not payload["bloomFilter"]:
-                continue
-            place = places[key]
-            yield place, decode_bloom(payload["bloomFilter"], payload["type"], files[place][1])
+        newest = store.newest_of(BLOOM_FILTERS.name, keys)
+        for layer, rows, values in newest.by_layer():
+            for row, (kind, text) in zip(rows.tolist(), _texts(values, layer), strict=True):
+                if text:
+                    place = places[keys[row]]
+                    yield place, decode_bloom(text, kind, files[place][1])
+
+
+def _texts(values: list[bytes], layer: HFileReader) -> Iterable[tuple[str, bytes]]:
+    """Type and text of each filter; an empty one where the file has none any more.
+
+    Raises:
+        CorruptFileError: Damaged bytes, or records of another partition.
+    """
+    schema, payload = record_schema(layer), PAYLOADS[BLOOM_FILTERS.name]
+    read = payload_columns(values, schema, payload, frozenset({"type", "bloomFilter", "isDeleted"}))
+    if read is not None and {"type", "bloomFilter", "isDeleted"} <= {field.name for field in read.type}:
+        columns = (read.field(name).to_pylist() for name in ("type", "bloomFilter", "isDeleted"))
+        return [(kind, b"" if gone else text) for kind, text, gone in zip(*columns, strict=True)]
+    records = (decode_cell(value, schema, layer, payload) for value in values)
+    return [(r[payload]["type"], b"" if is_deleted(r) else r[payload]["bloomFilter"]) for r in records]
 
 
 def load_filters(store: MetadataStore, partition: str, file_names: Sequence[str]) -> Iterator[tuple[str, BloomFilter]]:
@@ -68,6 +97,94 @@ def _batches(store: MetadataStore, keys: Iterable[str]) -> Iterator[list[str]]:
         yield ordered[start:]
 
 
+@dataclass(slots=True, eq=False)
+class HeldFilters:
+    """Filters that were read, those asked for last at the end; None where a file has none that can be used.
+
+    Attributes:
+        files: the metadata files that they come from.
+    """
+
+    files: MetadataFiles
+    _filters: dict[File, BloomFilter | None] = field(default_factory=dict)
+    _unseen: tuple[HFileReader, ...] = ()
+    _size: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def of(cls, view: FileView, store: MetadataStore) -> HeldFilters:
+        """Those of a state."""
+        with view.lock:
+            held = view.derived.get(BLOOM_FILTERS.name)
+            if not isinstance(held, HeldFilters):
+                held = view.derived[BLOOM_FILTERS.name] = cls(store.files_of(BLOOM_FILTERS.name))
+            return held
+
+    def iter(self, store: MetadataStore, files: Sequence[File]) -> Iterator[tuple[int, BloomFilter]]:
+        """As :func:`iter_filters`, of which only those are read that are not held."""
+        missing: list[int] = []
+        with self._lock:
+            self._see()
+            found = []
+            for place, file in enumerate(files):
+                if file not in self._filters:
+                    missing.append(place)
+                    continue
+                bloom = self._filters[file] = self._filters.pop(file)
+                if bloom is not None:
+                    found.append((place, bloom))
+        yield from found
+        unread = set(missing)
+        # One query does not drive out its own filters: the next one like it would find none of them.
+        own = frozenset(files)
+        for at, bloom in iter_filters(store, [files[place] for place in missing]):
+            place = missing[at]
+            unread.discard(place)
+            self._keep(files[place], bloom, own)
+            yield place, bloom
+        for place in unread:
+            self._keep(files[place], None, own)
+
+    def _see(self) -> None:
+        """Forget what later layers speak of. Blocks of them are read only where one of the held keys may lie."""
+        if self._unseen:
+            keys = {bloom_key(*file).encode(): file for file in self._filters}
+            for layer in self._unseen:
+                for key in layer.get_many(keys):
+                    self._size -= _cost(self._filters.pop(keys.pop(key)))
+            self._unseen = ()
+
+    def _keep(self, file: File, bloom: BloomFilter | None, own: frozenset[File]) -> None:
+        size = _cost(bloom)
+        with self._lock:
+            if file in self._filters:
+                return
+            while self._filters and self._size + size > HELD_BYTES:
+                oldest = next(iter(self._filters))
+                if oldest in own:
+                    return
+                self._size -= _cost(self._filters.pop(oldest))
+            self._size += size
+            self._filters[file] = bloom
+
+    def carried(self, older: FileView, newer: FileView, store: MetadataStore) -> HeldFilters | None:
+        """What still holds in a newer state: filters of files that it has too, if they were not written again."""
+        added = store.added_since(BLOOM_FILTERS.name, self.files) if store.has(BLOOM_FILTERS.name) else None
+        if added is None or len(self._unseen) + len(added) > MOST_UNSEEN:
+            return None
+        present = {(item.partition, item.base_file.name) for item in newer.table.slices if item.base_file is not None}
+        with self._lock:
+            filters = {file: bloom for file, bloom in self._filters.items() if file in present}
+            unseen = (*self._unseen, *added)
+        files = store.files_of(BLOOM_FILTERS.name)
+        return HeldFilters(files, filters, unseen, sum(map(_cost, filters.values())))
+
+
+def _cost(bloom: BloomFilter | None) -> int:
+    """Bytes of memory, about: the bits, and what an entry takes besides."""
+    return 512 + (0 if bloom is None else int(bloom.rows.nbytes))
+
+
 _PLAIN_KEYS = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
 """Key generators whose key of one field is the field's value and nothing else."""
 
@@ -86,7 +203,7 @@ class BloomFilters:
         return BLOOM_FILTERS.name
 
     def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
-        """Probe the filters of the slices, partition by partition."""
+        """Probe the filters of the slices."""
         tied = _key_values(snapshot, predicate)
         if tied is None:
             return Verdict()
@@ -94,15 +211,20 @@ class BloomFilters:
             return Verdict(unused=(not_there(self.name, snapshot.metadata),))
         column, keys = tied
         keep = np.ones(len(rows), bool)
-        by_partition: dict[str, dict[str, int]] = {}
-        for place, item in enumerate(snapshot.view().table.take(rows)):
+        view = snapshot.view()
+        places: list[int] = []
+        files: list[File] = []
+        for place, item in enumerate(view.table.take(rows)):
             if item.base_file is not None and not item.log_files:
-                by_partition.setdefault(item.partition, {})[item.base_file.name] = place
+                places.append(place)
+                files.append((item.partition, item.base_file.name))
         missing = len(rows)
-        for partition, places in by_partition.items():
-            for name, bloom in load_filters(snapshot.metadata, partition, list(places)):
-                missing -= 1
-                keep[places[name]] = bool(bloom.probe(keys).any()) if len(keys) else False
+        hashed: HashedKeys | None = None
+        for at, bloom in HeldFilters.of(view, snapshot.metadata).iter(snapshot.metadata, files):
+            missing -= 1
+            if len(keys) and (hashed is None or hashed.num_hashes < bloom.num_hashes):
+                hashed = hash_keys(keys, bloom.num_hashes)
+            keep[places[at]] = hashed is not None and bool(bloom.probe(hashed).any())
         term = f"{column} = {keys[0].as_py()!r}" if len(keys) == 1 else f"{column} IN ({len(keys)} values)"
         return Verdict(keep=keep, terms=(term,), note=f"no filter for {missing} files, kept" if missing else "")
 

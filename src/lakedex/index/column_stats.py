@@ -31,6 +31,7 @@ from lakedex.codec.stats_value import (
     wrap_stat,
 )
 from lakedex.index.definitions import source_fields
+from lakedex.layout.dictionaries import compact
 from lakedex.layout.string_bounds import is_order_safe, key_bounds, lower_bound, upper_bound
 from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key
 from lakedex.metadata.records import Record, stats_record
@@ -206,6 +207,8 @@ def _min_max(column: pa.Array, kind: pa.DataType) -> tuple[Any, Any]:
             numbers = column.filter(pc.invert(nan)).drop_null()
             # NaN is the largest value in Spark's order.
             return (pc.min(numbers).as_py() if len(numbers) else math.nan), math.nan
+    if pa.types.is_dictionary(column.type):
+        column = compact(column).dictionary
     bounds = pc.min_max(_physical(column, kind))
     return bounds["min"].as_py(), bounds["max"].as_py()
 

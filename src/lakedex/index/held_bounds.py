@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakedex.expr import ColumnBounds
 from lakedex.index.column_stats import ColumnStat
-from lakedex.index.file_bounds import bound_array
+from lakedex.index.stat_arrays import StatArrays
 from lakedex.metadata.cells import decode_cell, record_schema
 from lakedex.metadata.file_view import FileView, MetadataFiles
 from lakedex.metadata.partitions import column_stats_prefix
@@ -28,8 +28,8 @@ from lakedex.types import RECORD_KEY
 __all__ = ["HeldBounds", "Load", "Rows"]
 
 Rows = npt.NDArray[np.int64]
-Load = Callable[[Rows, Mapping[str, pa.DataType]], Mapping[str, Sequence[ColumnStat | None]]]
-"""Reads stats of subjects: per column one entry for each of the rows, None where nothing is known."""
+Load = Callable[[Rows, Mapping[str, pa.DataType]], Mapping[str, Sequence[ColumnStat | None] | StatArrays]]
+"""Reads stats of subjects: per column one entry for each of the rows, None where nothing is known; or as arrays."""
 
 NOT_READ = -2
 UNKNOWN = -1
@@ -51,15 +51,15 @@ class _Entries:
         none = np.empty(0, np.int64)
         return cls(kind, np.full(subjects, NOT_READ, np.int64), pa.array([], kind), pa.array([], kind), none, none)
 
-    def add(self, rows: Rows, stats: Sequence[ColumnStat | None]) -> None:
-        known = [stat for stat in stats if stat is not None]
+    def add(self, rows: Rows, stats: Sequence[ColumnStat | None] | StatArrays) -> None:
+        found = stats if isinstance(stats, StatArrays) else StatArrays.of(stats, self.kind)
         places = np.full(len(rows), UNKNOWN, np.int64)
-        places[[stat is not None for stat in stats]] = len(self.nulls) + np.arange(len(known))
+        places[found.known] = len(self.nulls) + np.arange(len(found.nulls))
         self.place[rows] = places
-        self.low = pa.concat_arrays([self.low, bound_array([stat.minimum for stat in known], self.kind)])
-        self.high = pa.concat_arrays([self.high, bound_array([stat.maximum for stat in known], self.kind)])
-        self.nulls = np.concatenate([self.nulls, np.array([stat.null_count for stat in known], np.int64)])
-        self.counts = np.concatenate([self.counts, np.array([stat.value_count for stat in known], np.int64)])
+        self.low = pa.concat_arrays([self.low, found.low])
+        self.high = pa.concat_arrays([self.high, found.high])
+        self.nulls = np.concatenate([self.nulls, found.nulls])
+        self.counts = np.concatenate([self.counts, found.counts])
 
     def bounds(self, rows: Rows) -> ColumnBounds:
         place = self.place[rows]

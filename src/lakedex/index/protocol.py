@@ -21,6 +21,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 
 __all__ = [
+    "DAMAGED",
     "Mask",
     "PruningIndex",
     "Rows",
@@ -96,9 +97,13 @@ def not_there(index: str, store: MetadataStore) -> Unused:
     return Unused(index=index, reason="no index", detail="not in the table's metadata")
 
 
+DAMAGED = "damaged"
+"""Reason of an index that could not be read: it may be whole again at the next look."""
+
+
 def damaged(index: str, wrong: str) -> Unused:
     """An index, or the listing of files, that cannot be used."""
-    return Unused(index=index, reason="damaged", detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
+    return Unused(index=index, reason=DAMAGED, detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
 
 
 def terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from lakedex.index.column_stats import ColumnStat, merge_stats, partition_stat_o
 from lakedex.index.file_bounds import stats_of_files
 from lakedex.index.held_bounds import HeldBounds, Load
 from lakedex.index.protocol import Rows, Unused, Verdict, not_there, terms_on
+from lakedex.index.stat_arrays import MANY, StatArrays, stat_arrays
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.partitions import COLUMN_STATS, PARTITION_STATS, column_stats_prefix, partition_stats_key
@@ -200,7 +201,32 @@ class _SliceStats:
     snapshot: Snapshot
     view: FileView
 
-    def __call__(self, rows: Rows, columns: Mapping[str, pa.DataType]) -> dict[str, Sequence[ColumnStat | None]]:
+    def __call__(
+        self, rows: Rows, columns: Mapping[str, pa.DataType]
+    ) -> dict[str, Sequence[ColumnStat | None] | StatArrays]:
+        arrays = self._as_arrays(rows, columns)
+        left = {name: kind for name, kind in columns.items() if name not in arrays}
+        return {**arrays, **(self._one_by_one(rows, left) if left else {})}
+
+    def _as_arrays(self, rows: Rows, columns: Mapping[str, pa.DataType]) -> dict[str, StatArrays]:
+        """Stats of many slices that are base files alone."""
+        table = self.view.table
+        if len(rows) < MANY or table.has_logs[rows].any():
+            return {}
+        bases = [item.base_file for item in table.take(rows)]
+        files = [(base.partition, base.name) for base in bases if base is not None]
+        found = stat_arrays(self.snapshot.metadata, files, columns)
+        for name, stats in found.items():
+            holes = np.flatnonzero(~stats.known).tolist()
+            if holes:
+                unknown = {name: [None] * len(holes)}
+                filled = nulls_of_absent_columns(self.snapshot, [bases[place] for place in holes], unknown)
+                found[name] = stats.filled(filled[name])
+        return found
+
+    def _one_by_one(
+        self, rows: Rows, columns: Mapping[str, pa.DataType]
+    ) -> dict[str, Sequence[ColumnStat | None] | StatArrays]:
         slices = self.view.table.take(rows)
         files = [_files(item) for item in slices]
         flat = [file for own in files for file in own]

@@ -91,7 +91,7 @@ def _columns(snapshot: Snapshot) -> list[str]:
     names.update(indexable_columns(snapshot.schema, limit=len(snapshot.schema)))
     texts: dict[str, str] = {}
     for instant in snapshot.timeline.completed(WRITE_ACTIONS):
-        text = snapshot.timeline.commit_metadata(instant).schema
+        text = snapshot.timeline.commit_notes(instant).schema
         if text is not None:
             texts.setdefault(text, instant.file_name)
     for text, source in texts.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
+from lakedex.layout.names import BASE_FILE_NAME, join_path, parse_base_file_name, parse_log_file_name
 
 __all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "base_versions", "find_slices"]
 
@@ -64,6 +64,8 @@ class FileSlice:
     @property
     def size(self) -> int:
         """Bytes of all its files."""
+        if not self.log_files and self.base_file is not None:
+            return self.base_file.size
         return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
 
 
@@ -103,7 +105,12 @@ def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> 
         version 6 to the one that its name says.
     """
     slices = []
+    committed = _Committed(rules.is_committed)
     for partition, files in sorted(listing.items()):
+        plain = _plain_slices(partition, files, rules, committed)
+        if plain is not None:
+            slices += plain
+            continue
         bases, logs = _group_files(partition, files, rules)
         for file_id in sorted(bases.keys() | logs.keys()):
             if (partition, file_id) in rules.replaced:
@@ -112,6 +119,43 @@ def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> 
             if found is not None:
                 slices.append(found)
     return slices
+
+
+class _Committed(dict[str, bool]):
+    """Whether instants are committed, each asked for once."""
+
+    def __init__(self, is_committed: Callable[[str], bool]) -> None:
+        self._is_committed = is_committed
+
+    def __missing__(self, instant: str) -> bool:
+        found = self[instant] = self._is_committed(instant)
+        return found
+
+
+def _plain_slices(
+    partition: str, files: Mapping[str, int], rules: SliceRules, committed: Mapping[str, bool]
+) -> list[FileSlice] | None:
+    """Slices of a partition without log files, in one step for each file; None for one that has some."""
+    newest: dict[str, tuple[str, str, int]] = {}
+    match, limit = BASE_FILE_NAME.fullmatch, rules.as_of
+    for name, size in files.items():
+        found = match(name)
+        if found is None:
+            if not rules.base_files_only and parse_log_file_name(name) is not None:
+                return None
+            continue
+        file_id, instant = found.group(1, 3)
+        if not committed[instant] or (limit is not None and instant > limit):
+            continue
+        known = newest.get(file_id)
+        # Of two attempts of one task only one is in the metadata; a plain listing may show both.
+        if known is None or (instant, name) > known[:2]:
+            newest[file_id] = (instant, name, size)
+    return [
+        FileSlice(partition, file_id, instant, BaseFile(partition, name, size, file_id, instant))
+        for file_id, (instant, name, size) in sorted(newest.items())
+        if (partition, file_id) not in rules.replaced
+    ]
 
 
 def base_versions(

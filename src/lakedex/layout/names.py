@@ -14,6 +14,7 @@ import uuid
 from dataclasses import dataclass
 
 __all__ = [
+    "BASE_FILE_NAME",
     "PARTITION_METAFILE",
     "BaseFileName",
     "LogFileName",
@@ -27,7 +28,8 @@ __all__ = [
 
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
-_BASE = re.compile(r"([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)")
+BASE_FILE_NAME = re.compile(r"([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)")
+"""File id, write token, instant and extension; for loops over many names, others call :func:`parse_base_file_name`."""
 _LOG = re.compile(r"\.([^._]+)_([^.]*)\.log\.([0-9]{1,18})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?")
 _MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
 
@@ -67,7 +69,7 @@ class LogFileName:
 
 def parse_base_file_name(name: str) -> BaseFileName | None:
     """The parts of ``name``, or None when it is no base file."""
-    match = _BASE.fullmatch(name)
+    match = BASE_FILE_NAME.fullmatch(name)
     return BaseFileName(*match.groups()) if match else None
 
 

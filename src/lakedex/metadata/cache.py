@@ -63,6 +63,11 @@ class MetadataCache:
         self._timelines[path] = now
         return now
 
+    def is_open(self, path: str, size: int) -> bool:
+        """Whether a file of this size was opened before."""
+        found = self._open.get(path)
+        return found is not None and (isinstance(found, HFileReader) or found.size == size)
+
     def hfile(self, storage: Storage, path: str, size: int) -> HFileReader:
         """A base file, opened once."""
         found = self._open.get(path)
@@ -84,6 +89,7 @@ class MetadataCache:
         return MetadataCache, (self._limit,)
 
     def _keep(self, path: str, opened: HFileReader | MetadataLogFile) -> None:
-        while len(self._open) >= self._limit:
-            del self._open[next(iter(self._open))]
-        self._open[path] = opened
+        with self.lock:
+            while len(self._open) >= self._limit:
+                del self._open[next(iter(self._open))]
+            self._open[path] = opened

@@ -64,6 +64,12 @@ class MetadataLogFile:
             for block in read_block_headers(self._fetch, self.size, path, skip_torn=skip_torn):
                 self._add(block, None)
 
+    def warm(self) -> None:
+        """Read what the blocks keep in memory: their indexes."""
+        for block in self.blocks:
+            if isinstance(block.layer, HFileReader):
+                block.layer.warm()
+
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return self._storage.read_ranges(self._path, ranges)
 

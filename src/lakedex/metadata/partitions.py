@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lakedex.codec.hashing import column_id, file_id, partition_id
+from lakedex.codec.hashing import column_id, file_id, file_id_bytes, partition_id
 
 __all__ = [
     "ALL_PARTITIONS",
@@ -33,6 +33,7 @@ __all__ = [
     "bloom_key",
     "bloom_prefix",
     "column_stats_key",
+    "column_stats_keys",
     "column_stats_prefix",
     "files_key",
     "metadata_partitions_property",
@@ -98,6 +99,18 @@ def column_stats_prefix(column: str, partition: str | None = None) -> str:
 def column_stats_key(column: str, partition: str, file_name: str) -> str:
     """Key of one column's stats in one base file."""
     return column_id(column) + partition_id(partition) + file_id(file_name)
+
+
+def column_stats_keys(column: str, files: Iterable[tuple[str, str]]) -> list[bytes]:
+    """Keys of one column's stats in many base files, given as (data partition, file name)."""
+    paths: dict[str, bytes] = {}
+    keys = []
+    for partition, name in files:
+        prefix = paths.get(partition)
+        if prefix is None:
+            prefix = paths[partition] = column_stats_prefix(column, partition).encode()
+        keys.append(prefix + file_id_bytes(name))
+    return keys
 
 
 def partition_stats_key(column: str, partition: str) -> str:

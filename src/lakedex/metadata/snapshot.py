@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -259,7 +260,7 @@ class Snapshot:
         for instant in reversed(self.timeline.completed({"commit", "deltacommit", "replacecommit"})):
             if self.as_of is not None and instant.requested > self.as_of:
                 continue
-            commit = self.timeline.commit_metadata(instant)
+            commit = self.timeline.commit_notes(instant)
             if commit.schema is not None and commit.operation not in ("COMPACT", "CLUSTER", "LOG_COMPACT"):
                 self.evolves_on_read = bool(commit.extra.get(LATEST_SCHEMA))
                 if self.evolves_on_read:
@@ -299,16 +300,20 @@ class Snapshot:
         Known from the commit that wrote it; a file of an archived commit is asked itself.
         """
         if self.timeline.is_completed(base.instant):
-            text = self.timeline.commit_metadata(base.instant).schema
+            text = self.timeline.commit_notes(base.instant).schema
             if text is not None:
                 return self.parse_schema(text, base.instant)
         return read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
-        path = f"{self.base_path}/.hoodie/{source}"
-        stored = avro_to_arrow(decode_json_object(text, "an Avro schema", path), path)
-        return pa.schema([column for column in stored if column.name not in META_COLUMNS])
+        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")
+
+
+@lru_cache(maxsize=64)
+def _own_columns(text: str, path: str) -> pa.Schema:
+    stored = avro_to_arrow(decode_json_object(text, "an Avro schema", path), path)
+    return pa.schema([column for column in stored if column.name not in META_COLUMNS])
 
 
 def _timelines(

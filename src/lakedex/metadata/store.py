@@ -9,10 +9,15 @@ in layout 1 of each block of a log file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
+from lakedex.arrow_frames import run_threads
 from lakedex.codec.hashing import file_group_index_many
 from lakedex.codec.hfile import HFileReader
 from lakedex.errors import CorruptFileError
@@ -29,12 +34,69 @@ from lakedex.metadata.wholeness import missing_file
 from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.timeline import Timeline
 
-__all__ = ["Layer", "MetadataFileGroup", "MetadataStore", "metadata_path"]
+__all__ = ["Layer", "MetadataFileGroup", "MetadataStore", "NewestValues", "metadata_path"]
 
 
 def metadata_path(base_path: str) -> str:
     """Folder of a table's metadata table."""
     return f"{base_path}/.hoodie/metadata"
+
+
+_READS_AT_ONCE = 16
+"""Threads that wait for a storage that lets one wait."""
+_SECONDS_WORTH_THREADS = 0.004
+"""A listing that takes longer comes from afar. On a local disk starting threads takes longer than reading."""
+
+_NO_RECORD_BYTES = 80
+"""A log file of layout 2 up to this size holds no record, so it need not be read: a block takes 46 bytes besides its
+header and content, the instant in its header 22, and a list of one deleted key 14. Every file group begins with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewestValues:
+    """Values of numbered keys.
+
+    Attributes:
+        values: by number; empty where there is none (any more).
+        sources: by number the place of the file among ``layers``; -1 where there is no value.
+        layers: files that values were taken from.
+        again: numbers of keys that were written more than once, whose records may have to be merged.
+    """
+
+    values: list[bytes]
+    sources: list[int]
+    layers: list[HFileReader]
+    again: list[int]
+
+    @classmethod
+    def none(cls, count: int) -> NewestValues:
+        """No values yet."""
+        return cls([b""] * count, [-1] * count, [], [])
+
+    def take(self, layer: HFileReader, places: Mapping[bytes, int], cells: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take the cells of a later file."""
+        values, sources, number, find = self.values, self.sources, len(self.layers), places.get
+        self.layers.append(layer)
+        for key, value in cells:
+            place = find(key)
+            if place is not None:
+                if sources[place] >= 0:
+                    self.again.append(place)
+                values[place] = value
+                sources[place] = number if value else -1
+
+    def forget(self, places: Iterable[int]) -> None:
+        """Take values away."""
+        for place in places:
+            self.values[place], self.sources[place] = b"", -1
+
+    def by_layer(self) -> Iterator[tuple[HFileReader, npt.NDArray[np.int64], list[bytes]]]:
+        """For each file the numbers of the keys whose values it has, and these."""
+        sources = np.array(self.sources, np.int64)
+        for number, layer in enumerate(self.layers):
+            rows = np.flatnonzero(sources == number)
+            if len(rows):
+                yield layer, rows, [self.values[row] for row in rows.tolist()]
 
 
 @dataclass(slots=True)
@@ -55,6 +117,7 @@ class MetadataStore:
     _entries: dict[str, list[FileInfo]] = field(default_factory=dict)
     _pending: frozenset[str] = field(init=False)
     _planned: dict[tuple[str, str], str] | None = field(default=None)
+    _threads: int = 1
 
     def __post_init__(self) -> None:
         # A savepoint that is being made has the requested time of a commit that is complete.
@@ -86,7 +149,8 @@ class MetadataStore:
         known = self.cache.whole.get(partition)
         if known is None or known[0] != instants:
             present = {entry.name: entry.size for entry in self._folder(partition)}
-            wrong = missing_file(partition, present, self.timeline, lambda: self._begun(partition))
+            begun = partial(self._begun, partition)
+            wrong = missing_file(partition, present, self.timeline, begun, self._threads)
             known = (instants, wrong)
             self.cache.whole[partition] = known
         return known[1]
@@ -98,10 +162,21 @@ class MetadataStore:
     def _folder(self, partition: str) -> list[FileInfo]:
         """Base and log files of a metadata partition, listed once."""
         if partition not in self._entries:
+            started = time.perf_counter()
             entries = self.storage.list(f"{metadata_path(self.base_path)}/{partition}")
             kept = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
             self._entries[partition] = kept
+            if time.perf_counter() - started > _SECONDS_WORTH_THREADS:
+                self._threads = _READS_AT_ONCE
         return self._entries[partition]
+
+    def list_folders(self, partitions: Iterable[str]) -> None:
+        """List folders of metadata partitions that will be asked for, all at once; those seen before are not."""
+        seen = {name for name, (instants, _) in self.cache.whole.items() if instants == self.timeline.instants}
+        names = [name for name in partitions if name in self.partitions and name not in self._entries.keys() | seen]
+        for name in names[:1]:
+            self._folder(name)  # Tells whether the others are worth threads.
+        run_threads(self._folder, names[1:], self._threads)
 
     def _begun(self, partition: str) -> str:
         """The first commit that wrote to the folder as it is now; ``files`` is never made anew alone."""
@@ -124,7 +199,23 @@ class MetadataStore:
         """File groups of a metadata partition, by file id: the order that the key hash counts in."""
         if partition not in self._groups:
             self._groups[partition] = self._find_groups(partition)
+            self._open_files(self._groups[partition])
         return self._groups[partition]
+
+    def _open_files(self, groups: Sequence[MetadataFileGroup]) -> None:
+        """Open the files of groups at the same time, so that their requests wait for storage together."""
+        if self.timeline.layout == 1:
+            return  # Which files are read there is told by what is in others.
+        bases = [group.base for group in groups if group.base is not None]
+        logs = [log for group in groups for log in group.logs if log[1] > _NO_RECORD_BYTES]
+        new = [file for file in (*bases, *logs) if not self.cache.is_open(*file)]
+        if len(new) > 1 and self._threads > 1:
+            opened = set(bases)
+            run_threads(
+                lambda file: (self.cache.hfile if file in opened else self.cache.log)(self.storage, *file).warm(),
+                new,
+                self._threads,
+            )
 
     def files_of(self, partition: str) -> MetadataFiles:
         """Files that records of a metadata partition are read from now."""
@@ -220,7 +311,8 @@ class MetadataStore:
 
     def _blocks(self, path: str, size: int) -> list[MetadataBlock]:
         """Blocks of a log file that count, command blocks among them."""
-        if size == 0:  # A stray empty log: its writer died before the first byte.
+        # A stray empty log: its writer died before the first byte.
+        if size == 0 or (size <= _NO_RECORD_BYTES and self.timeline.layout != 1):
             return []
         blocks = self.log_file(path, size).blocks
         if self.timeline.layout != 1:
@@ -284,6 +376,55 @@ class MetadataStore:
         for group in self.file_groups(partition):
             self._merge(partition, group, found, lambda layer: layer.scan_prefixes(wanted), None)
         return found
+
+    def newest_values(self, partition: str, places: Mapping[bytes, int], prefixes: Sequence[str]) -> NewestValues:
+        """The value of each key that was written last, not decoded: for those who decode many at once.
+
+        Args:
+            partition: the metadata partition.
+            places: keys, numbered from 0.
+            prefixes: each of the keys begins with one of them.
+        """
+        found = NewestValues.none(len(places))
+        wanted = [prefix.encode() for prefix in set(prefixes)]
+        for group in self.file_groups(partition):
+            for layer in self.layers(group):
+                if isinstance(layer, frozenset):
+                    found.forget(places[gone] for gone in layer & places.keys())
+                else:
+                    found.take(layer, places, layer.scan_prefixes(wanted))
+        return found
+
+    def newest_of(self, partition: str, keys: Sequence[str]) -> NewestValues:
+        """The value of each key that was written last, as of :meth:`newest_values`. Reads the blocks that may hold one.
+
+        Args:
+            partition: the metadata partition.
+            keys: distinct keys; their places are the numbers.
+        """
+        groups = self.file_groups(partition)
+        found = NewestValues.none(len(keys))
+        if not groups or not keys:
+            return found
+        places = {key.encode(): place for place, key in enumerate(keys)}
+        by_group = self._by_group(partition, keys)
+        read = run_threads(lambda one: self._cells_of(groups[one[0]], one[1]), by_group, self._threads)
+        for (_, wanted), layers in zip(by_group, read, strict=True):
+            for layer, cells in layers:
+                if isinstance(layer, frozenset):
+                    found.forget(places[gone] for gone in layer.intersection(wanted))
+                else:
+                    found.take(layer, places, cells)
+        return found
+
+    def _cells_of(
+        self, group: MetadataFileGroup, wanted: Sequence[bytes]
+    ) -> list[tuple[Layer, Iterable[tuple[bytes, bytes]]]]:
+        """Cells of the keys in each layer of a file group."""
+        return [
+            (layer, () if isinstance(layer, frozenset) else layer.get_many(wanted).items())
+            for layer in self.layers(group)
+        ]
 
     def _merge(
         self,

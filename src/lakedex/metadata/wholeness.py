@@ -12,10 +12,11 @@ of archived commits. The first is met when the file is read; the second are olde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from lakedex.arrow_frames import run_threads
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
-from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat
+from lakedex.timeline.commit_metadata import WriteStat
 from lakedex.timeline.instant import Instant
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
 
@@ -27,7 +28,9 @@ _MAKES_ANEW = "BULK_INSERT"
 request it at the very beginning of time (``SOLO_COMMIT_TIMESTAMP``), so what counts is when it completed."""
 
 
-def missing_file(partition: str, present: Mapping[str, int], timeline: Timeline, begun: Callable[[], str]) -> str:
+def missing_file(
+    partition: str, present: Mapping[str, int], timeline: Timeline, begun: Callable[[], str], threads: int = 1
+) -> str:
     """What is wrong with a metadata partition; empty if nothing is.
 
     Args:
@@ -36,6 +39,7 @@ def missing_file(partition: str, present: Mapping[str, int], timeline: Timeline,
         timeline: the metadata table's own.
         begun: the first commit of the folder; asked only where a file is missing. An index that was dropped and built
             again has earlier commits, whose files went with the old folder.
+        threads: commits read at once.
     """
     completed = timeline.completed(WRITE_ACTIONS)
     if not completed:
@@ -45,11 +49,15 @@ def missing_file(partition: str, present: Mapping[str, int], timeline: Timeline,
     newest = _newest_bases(present)
     since = min(newest.values(), default="")
     wanted = sorted((one for one in completed if _completed_at(one) >= since), key=_completed_at)
-    commits = run_threads(lambda instant: _still_there(timeline, instant), wanted, 16)
+    # Those read before need no thread: most of them, wherever a table is looked at again and again.
+    unread = [instant for instant in wanted if not timeline.has_read(instant)]
+    there = run_threads(partial(_still_there, timeline), unread, threads)
+    gone = {instant for instant, is_there in zip(unread, there, strict=True) if not is_there}
     stats: list[tuple[Instant, WriteStat]] = []
-    for instant, found in zip(wanted, commits, strict=True):
-        if found is None:
+    for instant in wanted:
+        if instant in gone:
             continue
+        found = timeline.commit_metadata(instant)
         own = found.write_stats.get(partition, ())
         if own and (found.operation or "").startswith(_MAKES_ANEW):
             stats.clear()
@@ -58,12 +66,13 @@ def missing_file(partition: str, present: Mapping[str, int], timeline: Timeline,
     return _first_wrong(stats, present, newest, "", layout) and _first_wrong(stats, present, newest, begun(), layout)
 
 
-def _still_there(timeline: Timeline, instant: Instant) -> CommitMetadata | None:
-    """What a commit did. None if it was undone or archived since the timeline was listed: then no file of it counts."""
+def _still_there(timeline: Timeline, instant: Instant) -> bool:
+    """Read what a commit did. Not if it was undone or archived since the timeline was listed: no file of it counts."""
     try:
-        return timeline.commit_metadata(instant)
+        timeline.commit_metadata(instant)
     except FileNotFoundError:
-        return None
+        return False
+    return True
 
 
 def _first_wrong(

@@ -18,6 +18,7 @@ from lakedex.timeline.json_body import encode_json_body, json_write_stat
 
 __all__ = [
     "CommitMetadata",
+    "CommitNotes",
     "RollbackMetadata",
     "RollbackPlan",
     "RollbackRequest",
@@ -25,6 +26,7 @@ __all__ = [
     "commit_of_record",
     "decode_body",
     "decode_commit_metadata",
+    "decode_commit_notes",
     "decode_rollback_metadata",
     "decode_rollback_plan",
     "encode_commit_metadata",
@@ -149,6 +151,19 @@ class WriteStat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitNotes:
+    """What a commit says besides its files: all that reads on of one that wrote many of them."""
+
+    operation: str | None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str | None:
+        """The table's Avro schema as this commit left it, without meta columns; JSON text."""
+        return self.extra.get(SCHEMA_KEY) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
     """A commit, delta commit or replace commit. Partitions are escaped paths, ``""`` for the whole table.
 
@@ -166,6 +181,11 @@ class CommitMetadata:
     def schema(self) -> str | None:
         """The table's Avro schema as this commit left it, without meta columns; JSON text."""
         return self.extra.get(SCHEMA_KEY) or None
+
+    @property
+    def notes(self) -> CommitNotes:
+        """All but the files."""
+        return CommitNotes(operation=self.operation, extra=self.extra)
 
     def all_stats(self) -> list[WriteStat]:
         """Write stats of all partitions."""
@@ -211,8 +231,8 @@ class RollbackMetadata:
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
-def decode_body(data: bytes, path: str = "") -> dict[str, Any]:
-    """Decode the one record of a timeline file.
+def decode_body(data: bytes, path: str = "", fields: frozenset[str] | None = None) -> dict[str, Any]:
+    """Decode the one record of a timeline file; of an Avro one only some ``fields`` if they are given.
 
     Raises:
         CorruptFileError: The file is empty, damaged, or holds no record or several.
@@ -221,7 +241,7 @@ def decode_body(data: bytes, path: str = "") -> dict[str, Any]:
         raise CorruptFileError(path, 0, "the body of a timeline file", "an empty file")
     if data[:1] == b"{":
         return decode_json_object(data, "a JSON object", path)
-    _, records = read_container(data, path)
+    _, records = read_container(data, path, fields)
     if len(records) != 1:
         raise CorruptFileError(path, 0, "one Avro record", f"{len(records)} records")
     record = records[0]
@@ -268,6 +288,24 @@ def decode_commit_metadata(data: bytes, path: str = "") -> CommitMetadata:
     return commit_of_record(decode_body(data, path), path)
 
 
+def decode_commit_notes(data: bytes, path: str = "") -> CommitNotes:
+    """Decode a completed commit, delta commit or replace commit without its write stats.
+
+    Raises:
+        CorruptFileError: As :func:`decode_commit_metadata`, but for damage inside of the stats.
+    """
+    return _notes_of(decode_body(data, path, frozenset({"extraMetadata", "operationType"})), path)
+
+
+def _notes_of(record: Mapping[str, Any], path: str) -> CommitNotes:
+    with _fields_of("fields of a commit", path):
+        extra = _map_of(record, "extraMetadata")
+        return CommitNotes(
+            operation=_known(record, "operationType", str),
+            extra={key: "" if value is None else str(value) for key, value in extra.items()},
+        )
+
+
 def commit_of_record(record: Mapping[str, Any], path: str = "") -> CommitMetadata:
     """What a record of a completed commit, delta commit or replace commit says.
 
@@ -283,11 +321,11 @@ def commit_of_record(record: Mapping[str, Any], path: str = "") -> CommitMetadat
         if "partitionToReplaceFileIds" in record:
             found = _map_of(record, "partitionToReplaceFileIds")
             replaced = {partition: _texts(ids, "partitionToReplaceFileIds") for partition, ids in found.items()}
-        extra = _map_of(record, "extraMetadata")
+        notes = _notes_of(record, path)
         return CommitMetadata(
-            operation=_known(record, "operationType", str),
+            operation=notes.operation,
             write_stats=stats,
-            extra={key: "" if value is None else str(value) for key, value in extra.items()},
+            extra=notes.extra,
             replaced=replaced,
             compacted=bool(record.get("compacted")),
             raw=dict(record),

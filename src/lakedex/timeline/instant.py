@@ -20,7 +20,7 @@ import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Final
 
 from lakedex.errors import CommitError, InvalidInputError
@@ -85,11 +85,12 @@ class Instant:
         """Whether its completed file comes from layout 1: no completion time in its name, a JSON body."""
         return self.is_completed and "_" not in self.file_name
 
-    def _key(self) -> tuple[str, str, int, str, str]:
+    def order(self) -> tuple[str, str, int, str, str]:
+        """What instants are sorted by."""
         return self.requested, comparable_action(self.action), self.state, self.completed or "", self.file_name
 
     def __lt__(self, other: Instant) -> bool:
-        return self._key() < other._key()
+        return self.order() < other.order()
 
     def __str__(self) -> str:
         return f"{self.requested}.{self.action} ({self.state.name.lower()})"
@@ -104,8 +105,15 @@ def parse_instant_name(name: str, modified: int | None = None, zone: str = "UTC"
         zone: The timeline's zone, for ``modified``.
 
     Returns:
-        The instant, or ``None`` for a name that is none of Hudi's.
+        The instant, or ``None`` for a name that is none of Hudi's. The same object each time.
     """
+    has_time = "_" in name or name.endswith((".requested", ".inflight"))
+    return _parsed_name(name, None if has_time else modified, zone)
+
+
+@lru_cache(maxsize=8192)
+def _parsed_name(name: str, modified: int | None, zone: str) -> Instant | None:
+    # Kept: each look at a table lists its timelines again, most of whose names were there before.
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -148,7 +148,7 @@ def _carried(snapshot: Snapshot) -> Iterator[Batches]:
     timeline = snapshot.timeline
     commits = timeline.completed(WRITE_ACTIONS)
     for commit in sorted(commits, key=lambda instant: (instant.completed or instant.requested, instant), reverse=True):
-        text = timeline.commit_metadata(commit).extra.get(BATCHES_KEY)
+        text = timeline.commit_notes(commit).extra.get(BATCHES_KEY)
         if text is not None:
             yield _decoded(text, f"{timeline.path}/{commit.file_name}")
     folder = snapshot.history_path

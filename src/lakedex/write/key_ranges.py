@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from lakedex.engine import Engine
 from lakedex.index.column_stats import ColumnStat, stat_of
+from lakedex.index.stat_arrays import MANY, stat_arrays
 from lakedex.io.process import ProcessIdentity
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import read_footer
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.string_bounds import is_order_safe
-from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key, column_stats_prefix
+from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, column_stats_key, column_stats_prefix
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 from lakedex.options import WriteOptions
@@ -47,6 +48,8 @@ def find_key_ranges(
     Ranges come from ``column_stats`` of ``_hoodie_record_key``, from footers where the table has none or is not to use
     its metadata, and from nowhere with ``hoodie.bloom.index.prune.by.ranges=false``.
     """
+    if options.use_metadata_blooms:
+        snapshot.metadata.list_folders((FILES.name, COLUMN_STATS.name, BLOOM_FILTERS.name))
     bases = snapshot.base_files(partitions)
     report.files_listed = len(bases)
     if not bases:
@@ -56,6 +59,9 @@ def find_key_ranges(
     if not options.prune_by_ranges:
         return [TagFile(number, base) for number, base in enumerate(bases)]
     if options.use_metadata_blooms and store.has(COLUMN_STATS.name):
+        many = _many_from_metadata(store, bases) if len(bases) >= MANY else None
+        if many is not None:
+            return many
         stats = _stats_from_metadata(store, bases)
         return [_tag_file(number, base, stat) for number, (base, stat) in enumerate(zip(bases, stats, strict=True))]
     report.source = "footers"
@@ -113,6 +119,25 @@ def _stats_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> lis
         else None
         for base, record in zip(bases, records, strict=True)
     ]
+
+
+def _many_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> list[TagFile] | None:
+    """As :func:`_stats_from_metadata` and :func:`_tag_file`, the records of all files at once; None if that fails."""
+    files = [(base.partition, base.name) for base in bases]
+    stats = stat_arrays(store, files, {RECORD_KEY: pa.string()}, named=True).get(RECORD_KEY)
+    if stats is None:
+        return None
+    known = zip(stats.low.to_pylist(), stats.high.to_pylist(), stats.nulls.tolist(), stats.counts.tolist(), strict=True)
+    found = []
+    for number, (base, is_known) in enumerate(zip(bases, stats.known.tolist(), strict=True)):
+        low, high, nulls, rows = next(known) if is_known else (None, None, 0, 0)
+        if not is_known or nulls == rows:
+            found.append(TagFile(number, base))
+        elif is_order_safe(str(low)) and is_order_safe(str(high)):
+            found.append(TagFile(number, base, low, high, rows))
+        else:
+            found.append(TagFile(number, base, rows=rows))
+    return found
 
 
 def _tag_file(number: int, base: BaseFile, stat: ColumnStat | None) -> TagFile:

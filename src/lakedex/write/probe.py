@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.bloom import BloomFilter, HashedKeys, decode_bloom, hash_keys
+from lakedex.codec.bloom import BloomFilter, decode_bloom, hash_keys
+from lakedex.codec.bloom_probe import KeyProbe
 from lakedex.index.bloom_filters import iter_filters
 from lakedex.index.key_intervals import KeyRanges, SortedKeys
 from lakedex.io.process import ProcessIdentity
@@ -125,17 +126,17 @@ class Probe:
         files, starts, ends = files[touched], starts[touched], ends[touched]
         counts.after_ranges.update(files.tolist())
         counts.clock("ranges", started)
-        hashed: HashedKeys | None = None
+        asked = KeyProbe(keys.keys)
         left = set(range(len(files)))
+        bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
         for place, bloom in self._filters(files):
             started = time.perf_counter()
             left.discard(place)
-            start, end = int(starts[place]), int(ends[place])
-            if hashed is None or hashed.num_hashes < bloom.num_hashes:
-                hashed = hash_keys(keys.keys, bloom.num_hashes)
-            part = HashedKeys(keys.keys.slice(start, end - start), hashed.hashes[:, start:end])
+            start, end = bounds[place]
             counts.pairs += end - start
-            yield from self._passed(int(files[place]), part.keys.filter(pa.array(bloom.probe(part))), counts)
+            passed = asked.passing(bloom, start, end)
+            if len(passed):
+                yield from self._passed(int(files[place]), keys.keys.take(pa.array(passed)), counts)
             counts.clock("blooms", started)
         for place in sorted(left):
             counts.unfiltered.add(int(files[place]))
@@ -293,7 +294,7 @@ class MatchKeys:
         path = f"{self.base_path}/{base.relative_path}"
         seen = np.zeros(len(keys), bool)
         held: list[pa.RecordBatch] = []
-        for batch in iter_base_file(self.storage, path, columns.names):
+        for batch in iter_base_file(self.storage, path, columns.names, size=base.size):
             stored = conform(batch, columns)
             places = pc.index_in(stored.column(0), value_set=keys)
             seen[places.drop_null().to_numpy()] = True

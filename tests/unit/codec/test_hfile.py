@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import random
 import struct
 import time
 import tracemalloc
@@ -518,3 +520,15 @@ def test_members_without_an_end_are_damage(tail: bytes) -> None:
     header = struct.pack(">8siiqBii", DATA, len(stream), 2, -1, 0, 16384, HEADER_SIZE + len(stream))
     with pytest.raises(CorruptFileError, match="no end"):
         decode_block(header + stream, DATA, CODEC_GZIP, offset=0)
+
+
+def test_text_without_repetitions_is_packed_by_bytes_alone() -> None:
+    """The text of a bloom filter: codes for single bytes come out no longer than what looks for repetitions."""
+    text = base64.b64encode(random.Random(7).randbytes(150_000))
+    repeated = b"the same again " * 10_000
+    packed = write_hfile([(b"k", text)], info={})
+    assert len(packed) < len(zlib.compress(text, 6)) + 4_500  # Trailer and index.
+    assert len(write_hfile([(b"k", repeated)], info={})) < 6_000
+    for value, content in ((text, packed), (repeated, write_hfile([(b"k", repeated)], info={}))):
+        reader = HFileReader.from_bytes(content)
+        assert reader.get(b"k") == value

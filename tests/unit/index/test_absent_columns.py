@@ -11,7 +11,7 @@ import pytest
 from lakedex import Table
 from lakedex.index.absent_columns import OWN_MARK
 from lakedex.metadata.partitions import column_stats_key
-from lakedex.timeline.commit_metadata import CommitMetadata
+from lakedex.timeline.commit_metadata import CommitNotes
 from lakedex.timeline.timeline import Timeline
 from table_kit import OWN_FILE, make, own
 
@@ -79,14 +79,14 @@ def test_counts_of_absent_columns_are_exact(table: Table) -> None:
 
 def test_files_of_others_stay_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The schema that another engine keeps with a commit is not proof of what its files hold."""
-    read = Timeline.commit_metadata
+    read = Timeline.commit_notes
 
-    def foreign(self: Timeline, instant: object) -> CommitMetadata:
+    def foreign(self: Timeline, instant: object) -> CommitNotes:
         found = read(self, instant)  # type: ignore[arg-type]
         extra = {key: value for key, value in found.extra.items() if key != OWN_MARK}
-        return CommitMetadata(operation=found.operation, write_stats=found.write_stats, extra=extra)
+        return CommitNotes(operation=found.operation, extra=extra)
 
-    monkeypatch.setattr(Timeline, "commit_metadata", foreign)
+    monkeypatch.setattr(Timeline, "commit_notes", foreign)
     assert kept(table, "m = 60") == 2
     assert kept(table, "n = 5") == 1
 

@@ -86,7 +86,7 @@ def test_row_groups_are_left_out_where_values_lie_together(table: Table) -> None
     kept = sum(len(selection.kept_groups()) for selection in plan.selections.values())
     groups = sum(len(selection.groups) for selection in plan.selections.values())
     assert sum(selection.count for selection in plan.selections.values()) == 20
-    assert kept == len(plan.selections) == groups / 2, "of two row groups of each file the last one"
+    assert kept == len(plan.selections) <= groups / 2, "of the row groups of each file the last one"
 
 
 def test_a_reader_that_reads_whole_files_gets_no_rows(table: Table) -> None:

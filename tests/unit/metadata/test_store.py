@@ -15,7 +15,7 @@ from lakedex.codec.delete_block import encode_delete_block
 from lakedex.codec.hashing import file_group_index
 from lakedex.codec.hfile import HFileReader, write_hfile
 from lakedex.codec.log_block import RollbackCommand, decode_log_blocks, encode_log_block, encode_rollback_block
-from lakedex.codec.metadata_record import encode_metadata_record
+from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
@@ -538,3 +538,68 @@ def test_a_store_is_read_by_many_threads(written: Path) -> None:
 def test_live_files_of_nothing() -> None:
     assert live_files(None) == {}
     assert live_files({"type": 2}) == {}
+
+
+def test_newest_values_are_those_that_a_scan_merges_last(empty: Path) -> None:
+    """Also where keys were deleted by a block, by an empty value, and written again."""
+    records = {name: bloom_record("SIMPLE", t(1), name.encode()) for name in "abcd"}
+    commit(empty, t(1), {"bloom_filters": list(records.items())})
+    commit(empty, t(2), {"bloom_filters": [("b", bloom_record("SIMPLE", t(2), b"new"))]})
+    for key in "cd":
+        deletes = encode_delete_block([{"recordKey": key, "partitionPath": "", "orderingVal": None}])
+        group = load(empty).file_groups("bloom_filters")[file_group_index(key, 4)]
+        file = empty / ".hoodie" / "metadata" / "bloom_filters" / f".{group.file_id}_{t(2)}.log.9_{ord(key)}-9-9"
+        file.write_bytes(encode_log_block("DELETE", {"INSTANT_TIME": t(2)}, deletes))
+    commit(empty, t(3), {"bloom_filters": [("d", bloom_record("SIMPLE", t(3), b"again"))]})
+    keys = ["absent", "d", "c", "b", "a"]
+    assert set(load(empty).get_many("bloom_filters", keys)) == {"a", "b", "d"}
+    for store, newest in (
+        (load(empty), lambda store: store.newest_of("bloom_filters", keys)),
+        (
+            load(empty),
+            lambda store: store.newest_values(
+                "bloom_filters", dict(zip(map(str.encode, keys), range(5), strict=True)), [""]
+            ),
+        ),
+    ):
+        found = newest(store)
+        texts = {
+            keys[row]: decode_metadata_record(value, metadata_schema_json())["BloomFilterMetadata"]["bloomFilter"]
+            for _, rows_, values in found.by_layer()
+            for row, value in zip(rows_.tolist(), values, strict=True)
+        }
+        assert texts == {"a": b"a", "b": b"new", "d": b"again"}
+        assert sorted(found.again) == [3]
+
+
+def test_a_log_too_small_for_a_record_is_not_read(empty: Path) -> None:
+    """Each file group begins with one; the smallest that deletes a key is read."""
+    commit(empty, t(1), {"files": [("p", files_record({"f": 1}))]})
+    sizes = sorted(file.stat().st_size for file in (empty / ".hoodie" / "metadata").rglob(".*.log.*") if file.is_file())
+    assert sizes[0] <= 80
+    deletes = encode_delete_block([{"recordKey": "p", "partitionPath": None, "orderingVal": None}])
+    small = encode_log_block("DELETE", {"INSTANT_TIME": t(1)}, deletes)
+    assert 80 < len(small) < 90
+    store = load(empty)
+    before = store.storage.counted.copy()
+    assert store.file_listing(["p"]) == {"p": {"f": 1}}
+    unread = (store.storage.counted - before).requests
+    put_log(empty, t(1), small)
+    store = load(empty)
+    before = store.storage.counted.copy()
+    assert store.file_listing(["p"]) == {"p": {}}
+    assert (store.storage.counted - before).requests == unread + 1
+
+
+def test_threads_read_what_one_reads(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = {name: load(written).scan(name) for name in ("files", "column_stats", "bloom_filters")}
+    monkeypatch.setattr("lakedex.metadata.store._SECONDS_WORTH_THREADS", -1.0)
+    store = load(written)
+    store.list_folders(everything)
+    assert store._threads > 1
+    assert {name: store.scan(name) for name in everything} == everything
+    keys = list(everything["bloom_filters"])
+    assert sum(source >= 0 for source in store.newest_of("bloom_filters", keys).sources) == len(keys)
+    before = store.storage.counted.requests
+    store.list_folders(everything)
+    assert store.storage.counted.requests == before

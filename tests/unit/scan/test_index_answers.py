@@ -17,6 +17,7 @@ from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr import parse_predicate
 from lakedex.index.bitmap.runs import bitmap_folder
+from lakedex.scan import answers
 from lakedex.scan.answers import AnswerPlan, answer_aggregates
 from lakedex.scan.groups import find_column
 from lakedex.scan.scan import Scan
@@ -238,3 +239,46 @@ def test_slices_with_log_files_are_read(name: str, tmp_path: Path) -> None:
         assert found == Counter(rows.column(column).to_pylist())
     plan = scan(table).explain(answer="count_by", columns=columns[0])
     assert plan.scanned == logs
+
+
+def test_a_question_that_comes_again_reads_the_state_alone(table: Table) -> None:
+    """No data file, no bitmap and no stats; and a later state is another question."""
+    table.create_index("all", using="bitmap", columns=["g", "n"])
+    where = "g = 'm' AND n = 3"
+    wanted = table.scan(where, skipping=False).count()
+    asked = replace(table.scan(where), cost_gate=False)
+    assert asked.count() == wanted
+    counted = asked.snapshot.storage.counted
+    lose_data(table)
+    again = scan(table, where)
+    before = counted.copy()
+    assert again.count() == wanted
+    read = counted - before
+    assert read.requests == 2, "definitions and listing of the bitmap index"
+    assert again.explain(answer="count").plan.where == asked.explain(answer="count").plan.where
+
+
+def test_a_later_state_is_planned_anew(table: Table) -> None:
+    table.create_index("all", using="bitmap", columns=["g", "n"])
+    where = "g = 'm' AND n = 3"
+    first = scan(table, where).count()
+    table.upsert(
+        data(0, 60, "a").set_column(2, "g", pa.array(["m"] * 60)).set_column(3, "n", pa.array([3] * 60, pa.int32()))
+    )
+    assert (
+        scan(table, where).count() == scan(table, where).count() == table.scan(where, skipping=False).count() != first
+    )
+
+
+def test_aggregates_plan_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create_index("all", using="bitmap", columns=["g", "n"])
+    snapshot = table.scan().snapshot
+    schema = snapshot.schema
+    columns = [find_column(name, schema, case_sensitive=False) for name in ("g", "n")]
+    planned: list[str] = []
+    whole = answers.plan_scan
+    monkeypatch.setattr(answers, "plan_scan", lambda *a, **k: planned.append("") or whole(*a, **k))
+    aggregates = [("count_star", None), *((kind, column) for column in columns for kind in ("min", "count"))]
+    found = answer_aggregates(snapshot, parse_predicate("n = 3", schema), [], aggregates)
+    assert found is not None
+    assert len(planned) == 1

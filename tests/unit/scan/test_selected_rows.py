@@ -21,7 +21,7 @@ from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.scan import slice_rows
+from lakedex.scan import sifting
 from lakedex.scan.slice_rows import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string())])
@@ -81,8 +81,10 @@ def test_exact_rows_are_not_judged_again_and_need_no_column_of_the_condition(fol
     assert found.column("n").to_pylist() == [0, 11]
     _, other = read(folder, [0, 11], "n", exact=False, where="t = 'nowhere'")
     assert other.bytes_read == 0 and other.row_groups == 0, "but others are judged, by their row groups first"
-    _, judged = read(folder, [0, 11], "n", exact=False)
-    assert judged.bytes_read > count.bytes_read
+    found, judged = read(folder, [0, 1, 11, 13], "n", exact=False)
+    assert found.column("n").to_pylist() == [1, 13] and judged.bytes_read > count.bytes_read
+    _, nothing = read(folder, [0, 11], "n", exact=False)
+    assert nothing.row_groups == 2 and nothing.bytes_read == judged.bytes_read - count.bytes_read, "t alone"
 
 
 def test_rows_that_may_match_are_judged(folder: Path) -> None:
@@ -93,7 +95,7 @@ def test_rows_that_may_match_are_judged(folder: Path) -> None:
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("batch", [1, 7, 16, 65_536])
 def test_batches_across_row_groups(folder: Path, exact: bool, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_rows, "BATCH_ROWS", batch)
+    monkeypatch.setattr(sifting, "BATCH_ROWS", batch)
     rows = [9, 10, 11, 36, 37, 49]
     found, _ = read(folder, rows, "n", exact=exact)
     assert found.column("n").to_pylist() == [row for row in rows if exact or row % 3 == 1]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.expr.test_oracle import TYPES
 
 from bitmap_samples import ByHand
 from lakedex import Table
@@ -20,6 +19,7 @@ from lakedex.expr.terms import unknown_texts
 from lakedex.scan.planner import INDEXES, plan_scan, read_columns
 from pairs import FOLDER, Case, load
 from table_kit import OWN_FILE, properties, set_properties
+from tests.unit.expr.test_oracle import TYPES
 
 CASES = [case for path in sorted(FOLDER.glob("*.pairs")) for case in load(path) if "table" in case.heads]
 OPTIONS = {

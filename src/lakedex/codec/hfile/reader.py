@@ -88,6 +88,10 @@ class HFileReader:
         view = memoryview(buf)
         return cls(lambda ranges: [view[start:end] for start, end in ranges], len(view), path)
 
+    def warm(self) -> None:
+        """Read what is kept: index and file info."""
+        self._index  # noqa: B018 - a property that reads
+
     @property
     def trailer(self) -> Trailer:
         """What the trailer says."""

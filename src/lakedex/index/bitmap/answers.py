@@ -236,6 +236,8 @@ class IndexAnswers:
                 self.by_bitmaps[place], self.open[place] = False, True
             else:
                 found.append(answer)
+        if found and not self.columns:
+            return len(found), self._table([], np.array([sum(int(counts.sum()) for _, counts in found)], np.int64))
         tables = [self._table(codes, counts) for codes, counts in found]
         nothing = np.empty(0, np.int64)
         return len(found), pa.concat_tables(tables or [self._table([nothing] * len(self.columns), nothing)])

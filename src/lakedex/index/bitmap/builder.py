@@ -24,6 +24,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.compute import column_values
 from lakedex.expr.nodes import Column
 from lakedex.index.bitmap.values import is_indexable, normal_values, type_text, value_texts
+from lakedex.layout.dictionaries import ENCODED, compact
 
 __all__ = [
     "INDEXED",
@@ -135,7 +136,7 @@ class _Values:
     def add(self, batch: pa.RecordBatch, first: int) -> None:
         if self.state != INDEXED or not batch.num_rows:
             return
-        encoded = pc.dictionary_encode(normal_values(column_values(self.column, batch)), null_encoding="encode")
+        encoded = self._encoded(batch)
         # Of more values than these, null among them, one is surely too many.
         texts = value_texts(encoded.dictionary.slice(0, self.limit + 2))
         is_long = (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES
@@ -157,6 +158,16 @@ class _Values:
             else:
                 known |= found
             start = end
+
+    def _encoded(self, batch: pa.RecordBatch) -> pa.DictionaryArray:
+        """The rows' values by number, null among them."""
+        if len(self.column.path) == 1:
+            found = batch.column(batch.schema.get_field_index(self.column.path[0]))
+            # Text is its own normal form, so one that comes as a dictionary need not be hashed again.
+            if found.type == ENCODED and not found.null_count and not found.dictionary.null_count:
+                return compact(found)
+        values = normal_values(column_values(self.column, batch))
+        return pc.dictionary_encode(values, null_encoding="encode")
 
     def _give_up_at_first(self, texts: pa.Array) -> None:
         """Give up for the first value that is one too many or too long, so that it is the same however rows come."""

@@ -4,7 +4,8 @@ A *file number* stands for a base file that some run speaks of. Per column there
 the newest run. What a query did not ask about is not read.
 
 Memory: for each covered file some 300 bytes, and for each column that a query asked about 56 bytes a file and 24 bytes
-for each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.is_worn`).
+for each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.is_worn`). Bitmaps that
+were read stay, up to ``held_bitmaps.HELD_BYTES``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lakedex.codec.hfile import HFileReader
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.blocks import COLUMN_SCHEMA, FILES_SCHEMA, IS_INDEXED, NO_ENTRY, decode_block
+from lakedex.index.bitmap.held_bitmaps import HeldBitmaps
 from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix
 from lakedex.index.bitmap.runs import Run, RunFolder, bitmap_folder
 from lakedex.index.bitmap.values import parse_type, typed_values
@@ -38,6 +40,8 @@ Numbers = npt.NDArray[np.int64]
 
 NULL = -1
 """Stands for null where a value's number is asked for."""
+FEW_VALUES = 8
+"""Up to so many values are each compared with all of an entry's, beyond that they are sorted."""
 GONE = -1
 """Rank of a run that is no more."""
 WORN_AT = 256
@@ -137,37 +141,49 @@ class ColumnCoverage:
     _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     _typed: dict[pa.DataType, tuple[pa.Array, npt.NDArray[np.bool_]]] = field(default_factory=dict)
 
-    def add(self, run: int, files: Numbers, block: pa.Table, ranks: Numbers) -> None:
-        """Take in a block: its entries replace those of runs that rank lower, or are gone.
+    def add(self, run: int, files: Sequence[Numbers], blocks: Sequence[pa.Table], ranks: Numbers) -> None:
+        """Take in the blocks of a run: their entries replace those of runs that rank lower, or are gone.
 
         Runs come in any order: a repair may be known before the fold that puts older runs together.
         """
+        found: list[dict[str, Numbers]] = []
+        first, start = len(self.states), len(self.codes)
+        for block in blocks:
+            found.append(self._arrays(block, first, start))
+            first, start = first + block.num_rows, start + len(found[-1]["codes"])
+        first = len(self.states)
+        for own, arrays in zip(files, found, strict=True):
+            takes = arrays["states"] != NO_ENTRY
+            self.entry_of = _grown(self.entry_of, int(own.max(initial=-1)) + 1, -1)
+            if len(self.runs):
+                known = self.entry_of[own]
+                takes &= (known < 0) | (ranks[self.runs[np.maximum(known, 0)]] < ranks[run])
+            self.entry_of[own[takes]] = first + np.flatnonzero(takes)
+            self.runs = np.concatenate([self.runs, np.full(len(takes), run, np.int64)])
+            first += len(takes)
+        for name in found[0] if found else ():
+            # Once for all blocks: a run of 100,000 files has dozens of them.
+            setattr(self, name, np.concatenate([getattr(self, name), *(arrays[name] for arrays in found)]))
+
+    def _arrays(self, block: pa.Table, first: int, start: int) -> dict[str, Numbers]:
+        """A block's arrays. Its entries begin at ``first``, its values at ``start``."""
         states = block.column("state").to_numpy().astype(np.int64)
-        self.entry_of = _grown(self.entry_of, int(files.max(initial=-1)) + 1, -1)
-        takes = states != NO_ENTRY
-        if len(self.runs):
-            known = self.entry_of[files]
-            takes &= (known < 0) | (ranks[self.runs[np.maximum(known, 0)]] < ranks[run])
         texts = _chunk(block, "texts")
         lengths = np.diff(texts.offsets.to_numpy()).astype(np.int64)
-        codes = self._codes(block, texts, lengths)
-        first = len(self.states)
-        self.entry_of[files[takes]] = first + np.flatnonzero(takes)
-        self.states = np.concatenate([self.states, states])
-        self.nulls = np.concatenate([self.nulls, block.column("nulls").to_numpy()])
-        self.starts = np.concatenate([self.starts, len(self.codes) + np.cumsum(lengths) - lengths])
-        self.sizes = np.concatenate([self.sizes, lengths])
-        self.runs = np.concatenate([self.runs, np.full(len(states), run, np.int64)])
-        self.codes = np.concatenate([self.codes, codes])
         counts = _chunk(block, "counts").flatten().to_numpy()
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        last = np.cumsum(lengths)
-        self.totals = np.concatenate([self.totals, ends[last] - ends[last - lengths]])
-        self.owners = np.concatenate([self.owners, np.repeat(first + np.arange(len(states)), lengths)])
-        self.counts = np.concatenate([self.counts, counts])
-        self.groups = np.concatenate([self.groups, _chunk(block, "groups").flatten().to_numpy()])
-        self.null_groups = np.concatenate([self.null_groups, block.column("null_groups").to_numpy()])
-        self.loaded.add(run)
+        ends, last = np.concatenate([[0], np.cumsum(counts)]), np.cumsum(lengths)
+        return {
+            "states": states,
+            "nulls": block.column("nulls").to_numpy(),
+            "starts": start + last - lengths,
+            "sizes": lengths,
+            "totals": ends[last] - ends[last - lengths],
+            "owners": np.repeat(first + np.arange(len(states)), lengths),
+            "codes": self._codes(block, texts, lengths),
+            "counts": counts,
+            "groups": _chunk(block, "groups").flatten().to_numpy(),
+            "null_groups": block.column("null_groups").to_numpy(),
+        }
 
     def is_indexed(self, entry: int) -> bool:
         """Whether an entry has bitmaps."""
@@ -273,6 +289,7 @@ class Coverage:
         self._ranks: Numbers = np.empty(0, np.int64)
         self._files_of: list[list[Numbers]] = []
         self._told_by: Numbers = np.empty(0, np.int64)
+        self._held = HeldBitmaps()
 
     @property
     def is_worn(self) -> bool:
@@ -375,8 +392,7 @@ class Coverage:
         except (CorruptFileError, FileNotFoundError, IndexError, ValueError) as error:
             self.unread[run.name] = str(error)
             return
-        for own, block in zip(files, blocks, strict=True):
-            column.add(number, own, block, self._ranks)
+        column.add(number, files, blocks, self._ranks)
 
     def bitmaps(self, name: str, wanted: Mapping[int, Sequence[int]]) -> dict[tuple[int, int], BitMap]:
         """Bitmaps of some values of a column.
@@ -387,7 +403,7 @@ class Coverage:
 
         Returns:
             By (file number, value number). One that is missing, damaged, or of another size than coverage says is left
-            out: it is unknown.
+            out: it is unknown. They are held for the next query: nobody may change them.
         """
         column = self.column(name)
         found: dict[tuple[int, int], BitMap] = {}
@@ -397,12 +413,17 @@ class Coverage:
             if entry < 0 or column.states[entry] != IS_INDEXED:
                 continue
             item = self.files[number]
+            run = int(column.runs[entry])
             counts = self._counts(column, entry, codes)
             for code in codes:
                 text = None if code == NULL else column.values[code][1]
                 key = bitmap_key(name, text, item.partition, item.file_id).encode()
                 count = int(column.nulls[entry]) if code == NULL else counts[code]
-                by_run.setdefault(int(column.runs[entry]), {})[key] = (number, code, count)
+                held = self._held.get(self._runs[run].name, key, item.base_file, count)
+                if held is not None:
+                    found[number, code] = held
+                else:
+                    by_run.setdefault(run, {})[key] = (number, code, count)
         for run, keys in by_run.items():
             self._fetch(self._runs[run], keys, found)
         return found
@@ -412,7 +433,10 @@ class Coverage:
         """Rows of some values of an entry."""
         span = column.span(entry)
         codes = column.codes[span]
-        places = np.flatnonzero(np.isin(codes, np.asarray(wanted, np.int64)))
+        if len(wanted) <= FEW_VALUES:
+            places = np.flatnonzero(np.logical_or.reduce([codes == code for code in wanted] or [codes < NULL]))
+        else:
+            places = np.flatnonzero(np.isin(codes, np.asarray(wanted, np.int64)))
         return dict(zip(codes[places].tolist(), column.counts[span][places].tolist(), strict=True))
 
     def _fetch(
@@ -438,6 +462,7 @@ class Coverage:
                 continue
             if len(bitmap) == count:
                 found[number, code] = bitmap
+                self._held.keep(run.name, key, item.base_file, bitmap)
 
 
 def run_records(reader: HFileReader, values: Sequence[bytes], path: str) -> list[BitmapRecord]:
