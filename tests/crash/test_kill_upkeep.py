@@ -73,7 +73,7 @@ def cleanable(path: Path) -> None:
 
 def clean(table: Table) -> object:
     """What runs after a write, if it is due."""
-    return clean_metadata_if_due(table._handle, parse_options(STILL))
+    return clean_metadata_if_due(table._handle, parse_options(STILL), table._handle.snapshot())
 
 
 @dataclass(frozen=True)

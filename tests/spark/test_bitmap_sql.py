@@ -47,10 +47,11 @@ def town(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch) -> None:
         for first in range(0, batch.num_rows, GROUP):
             whole(writer, batch.slice(first, GROUP))
+            writer._flush()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseFileWriter, "write", in_groups)
-        options = {**OWN_FILE, "hoodie.parquet.block.size": "1"}
+        options = OWN_FILE
         table = Table.create(None, warehouse / "t", SCHEMA, record_key="id", partition_by="p", options=options)
         for first, partition in ((0, "a"), (ROWS, "b")):
             numbers = range(first, first + ROWS)

@@ -100,7 +100,11 @@ def test_filters_skip_files(spark: SparkSession, table: Table) -> None:
 
 
 @pytest.mark.smoke
-def test_every_action(spark: SparkSession, table: Table) -> None:
+@pytest.mark.parametrize("merged_by", ["driver", "executors"])
+def test_every_action(spark: SparkSession, table: Table, merged_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if merged_by == "executors":
+        # What a master of other machines does; here threads of the driver would merge.
+        monkeypatch.setattr(table._handle.engine, "_alone", False)
     change = frame(spark, 70).where("id >= 50").withColumn("n", F.col("n") + 1000).withColumn("ts", F.col("ts") + 1)
     result = table.upsert(change)
     assert (result.inserted, result.updated, result.deleted) == (10, 10, 0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pyarrow as pa
+from hypothesis import strategies as st
 
-from lakedex.arrow_frames import conform
+from lakedex import arrow_frames
+from lakedex.arrow_frames import ArrowFrame, conform
 
 LOOSE = pa.struct(
     [
@@ -42,3 +46,46 @@ def test_null_structs_with_required_fields() -> None:
             assert found.column(0).to_pylist() == given.column(0).to_pylist()
     empty = conform(pa.table([pa.chunked_array([], LOOSE)], names=["s"]), pa.schema([("s", STRICT)]))
     assert empty.num_rows == 0
+
+
+@hypothesis.given(
+    groups=st.lists(st.integers(-3, 5), max_size=40),
+    tasks=st.integers(1, 5),
+    by_key=st.booleans(),
+    far=st.booleans(),
+    data=st.data(),
+)
+def test_exchange_sorts_by_group_then_order(
+    groups: list[int], tasks: int, by_key: bool, far: bool, data: st.DataObject
+) -> None:
+    keys = data.draw(st.lists(st.one_of(st.none(), st.text(max_size=2)), min_size=len(groups), max_size=len(groups)))
+    spread = [group * 1_000_000 if far else group for group in groups]
+    table = pa.table(
+        {
+            "g": pa.array(spread, pa.int32()),
+            "k": pa.array(keys, pa.string()),
+            "p": pa.array(range(len(groups)), pa.int64()),
+        }
+    )
+    frame = arrow_frames.exchange(ArrowFrame.of(table, 3), "g", tasks, ("k", "p") if by_key else ("p",), threads=2)
+    pairs = enumerate(zip(spread, keys, strict=True))
+    nulls_first = [(g, key is not None, (key or "").encode(), p) for p, (g, key) in pairs]
+    order = sorted(nulls_first) if by_key else sorted((g, p) for p, g in enumerate(spread))
+    assert [row["p"] for row in frame.table().to_pylist()] == [row[-1] for row in order]
+    seen = [set(part.column("g").to_pylist()) for part in frame.partitions]
+    assert sum(map(len, seen)) == len(set(spread))
+    assert frame.exchanged
+
+
+def test_mapped_partitions_are_slices_like_others() -> None:
+    """What comes out of the map of an exchange is no reason for another job of as many tasks."""
+    frame = arrow_frames.exchange(ArrowFrame.of(pa.table({"g": pa.array([2, 1], pa.int32())}), 1), "g", 2)
+    assert len(frame.partitions) == 2
+
+    class Same:
+        schema = frame.schema
+
+        def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return batches
+
+    assert not arrow_frames.map_partitions(frame, Same(), 1).exchanged

@@ -36,9 +36,11 @@ def _side_file(path: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
+    if not name.startswith("."):
+        return False
     if name.startswith(_TEMP_PREFIX) and name.endswith(_TEMP_SUFFIX):
         return True
-    return name.startswith(".") and name.endswith(".crc")
+    return name.endswith(".crc")
 
 
 def _unlink(path: str) -> None:
@@ -79,7 +81,9 @@ def _write_temp(folder: str, data: bytes) -> str:
         with open(temp, "xb") as out:
             out.write(data)
             out.flush()
-            os.fsync(out.fileno())
+            # An empty file (a marker) is its name alone, which the caller forces to disk.
+            if data:
+                os.fsync(out.fileno())
     except BaseException:
         _unlink(temp)
         raise

@@ -24,7 +24,8 @@ from lakedex.codec.avro import schema
 from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
-from lakedex.layout.base_file import open_parquet
+from lakedex.layout.base_file import open_parquet, sound_batches
+from lakedex.layout.sound_values import check_values
 from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 
 __all__ = [
@@ -105,7 +106,7 @@ def archived_commits(storage: Storage, path: str) -> Iterator[CommitMetadata]:
     """
     places: list[tuple[str, str, int]] = []
     for file in archived_files(storage, path):
-        with open_parquet(storage, file) as parquet:
+        with open_parquet(storage, file) as (parquet, _):
             rows = parquet.read([*_COLUMNS, "action"]).to_pylist()
         places += [
             (row["completionTime"] or row["instantTime"], file, number)
@@ -115,7 +116,7 @@ def archived_commits(storage: Storage, path: str) -> Iterator[CommitMetadata]:
     held: tuple[str, list[bytes | None]] = ("", [])
     for _, file, number in sorted(places, reverse=True):
         if held[0] != file:
-            with open_parquet(storage, file) as parquet:
+            with open_parquet(storage, file) as (parquet, _):
                 held = file, parquet.read(["metadata"]).column(0).to_pylist()
         body = held[1][number]
         if body:
@@ -314,8 +315,8 @@ def _write_file(storage: Storage, path: str, batches: Iterator[pa.RecordBatch]) 
 
 
 def _batches(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
-    with open_parquet(storage, path) as parquet:
-        for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+    with open_parquet(storage, path) as (parquet, _):
+        for batch in sound_batches(parquet, _ROWS_AT_ONCE):
             yield pa.RecordBatch.from_arrays([_column(batch, field) for field in _SCHEMA], schema=_SCHEMA)
 
 
@@ -327,7 +328,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _times_of(storage: Storage, path: str) -> dict[str, str]:
-    with open_parquet(storage, path) as parquet:
+    with open_parquet(storage, path) as (parquet, _):
         rows = parquet.read(_COLUMNS)
+        check_values(rows, range(len(_COLUMNS)))
     requested, completed = (rows.column(name).to_pylist() for name in _COLUMNS)
     return {r: c for r, c in zip(requested, completed, strict=True) if r and c}

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,9 +28,11 @@ from lakedex.arrow_frames import has_required
 from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError, LakedexError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
+from lakedex.layout.dictionaries import compact, encoded_columns
 from lakedex.layout.hidden_nulls import fill_hidden
+from lakedex.layout.sound_values import check_values, fallible_columns
 from lakedex.layout.string_bounds import key_bounds
-from lakedex.types import RECORD_KEY
+from lakedex.types import COMMIT_SEQNO, RECORD_KEY
 
 __all__ = [
     "BaseFileSettings",
@@ -44,6 +47,7 @@ __all__ = [
     "read_base_file",
     "read_footer",
     "read_schema",
+    "sound_batches",
 ]
 
 BLOOM_FOOTER_KEY = b"org.apache.hudi.bloomfilter"
@@ -53,6 +57,8 @@ MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
 MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 BATCH_ROWS = 65_536
+WHOLE_FILE_BYTES = 256 * 1024
+"""What storage sends in the time that it takes for another answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +69,14 @@ class BaseFileSettings:
         avro_schema: Avro JSON of the file, meta columns included.
         compression: Parquet codec name as pyarrow spells it.
         bloom: which filters the files get.
+        unique: columns with a value of its own in (nearly) each row, by their path: a dictionary only costs there.
         row_group_bytes: size of a row group before encoding.
     """
 
     avro_schema: str
     compression: str = "zstd"
     bloom: BloomSizing = field(default_factory=BloomSizing)
+    unique: frozenset[str] = frozenset({RECORD_KEY, COMMIT_SEQNO})
     row_group_bytes: int = ROW_GROUP_BYTES
 
 
@@ -91,13 +99,17 @@ class BaseFileSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What a base file's footer says of its record keys; None where it does not."""
+    """What a base file's footer says of its record keys; None where it does not.
+
+    ``dictionaries`` are text columns that its rows have as dictionaries, of those that were asked for.
+    """
 
     rows: int
     bloom: bytes | None
     bloom_type: str
     min_key: str | None
     max_key: str | None
+    dictionaries: frozenset[str] = frozenset()
 
 
 class BaseFileWriter:
@@ -118,7 +130,7 @@ class BaseFileWriter:
         Args:
             storage: where.
             path: the file.
-            schema: its columns.
+            schema: its columns; those of text may come as dictionaries.
             settings: how it is written.
             expected_rows: how many rows will come, to size the filter by.
             kept_bloom: text of a filter over the very keys that will come; they are not hashed then. See
@@ -134,7 +146,7 @@ class BaseFileWriter:
         self._max: str | None = None
         self._rows = 0
         self._buffer: list[pa.RecordBatch] = []
-        self._buffered = 0
+        self._buffered = 0.0
         self._collected: list[pq.FileMetaData] = []
         self._sink = storage.open_output(path)
         exact = [path for path, kind in _leaves(self._schema) if not pa.types.is_floating(kind)]
@@ -145,7 +157,7 @@ class BaseFileWriter:
             version="2.6",
             # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
             # that leave them out; column_stats carries their bounds instead.
-            use_dictionary=exact,
+            use_dictionary=[path for path in exact if path not in settings.unique],
             write_statistics=exact,
             store_schema=False,
             metadata_collector=self._collected,
@@ -163,10 +175,19 @@ class BaseFileWriter:
         self._min = low if self._min is None else min(self._min, low)
         self._max = high if self._max is None else max(self._max, high)
         self._rows += batch.num_rows
-        self._buffer.append(batch)
-        self._buffered += batch.nbytes
-        if self._buffered >= self._settings.row_group_bytes:
-            self._flush()
+        self._fill_groups(batch)
+
+    def _fill_groups(self, batch: pa.RecordBatch) -> None:
+        """A load comes as one batch a file, which is no reason for one row group."""
+        target, start = self._settings.row_group_bytes, 0
+        row = max(batch.nbytes / batch.num_rows, 1e-9)
+        while start < batch.num_rows:
+            part = batch.slice(start, max(int((target - self._buffered) / row), 1))
+            start += part.num_rows
+            self._buffer.append(part)
+            self._buffered += part.num_rows * row
+            if self._buffered + row > target:
+                self._flush()
 
     @property
     def keeps_bloom(self) -> bool:
@@ -181,9 +202,9 @@ class BaseFileWriter:
 
     def _flush(self) -> None:
         if self._buffer:
-            table = _shown(pa.Table.from_batches(self._buffer, self._schema))
+            table = _shown(_compacted(pa.Table.from_batches(self._buffer, self._schema)))
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
-            self._buffer, self._buffered = [], 0
+            self._buffer, self._buffered = [], 0.0
 
     def close(self) -> BaseFileSummary:
         """Finish the file: durable once this returns."""
@@ -221,6 +242,15 @@ class BaseFileWriter:
             self._writer.close()
         self._sink.close()
         self._storage.delete(self._path)
+
+
+def _compacted(table: pa.Table) -> pa.Table:
+    """The rows of a row group, with one dictionary a column, of the values that they have."""
+    table = table.unify_dictionaries()
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(place, column, compact(table.column(place).combine_chunks()))
+    return table
 
 
 def _shown(table: pa.Table) -> pa.Table:
@@ -292,12 +322,19 @@ def _unreadable(path: str, error: Exception) -> LakedexError:
 
 
 @contextmanager
-def open_parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
-    """An open Parquet file, for this package; what Arrow cannot read is a ``CorruptFileError``."""
-    source = storage.open_input(path)
+def open_parquet(
+    storage: Storage, path: str, footer: pq.FileMetaData | None = None, size: int | None = None
+) -> Iterator[tuple[pq.ParquetFile, BinaryIO]]:
+    """An open Parquet file and what it reads from, for this package; a known ``footer`` is not read again.
+
+    One of a ``size`` up to ``WHOLE_FILE_BYTES`` is read in one request. What Arrow cannot read is a
+    ``CorruptFileError``.
+    """
+    whole = size is not None and size <= WHOLE_FILE_BYTES
+    source = pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
     try:
-        with pq.ParquetFile(source) as parquet:
-            yield parquet
+        with pq.ParquetFile(source, metadata=footer) as parquet:
+            yield parquet, source
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
     finally:
@@ -310,12 +347,31 @@ def iter_base_file(
     columns: Sequence[str] | None = None,
     row_groups: Sequence[int] | None = None,
     batch_rows: int = BATCH_ROWS,
+    size: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a base file, in row order; ``columns`` that the file lacks are left out."""
-    with open_parquet(storage, path) as parquet:
+    """Batches of a base file, in row order; ``columns`` that the file lacks are left out.
+
+    A file whose ``size`` is known and small is read in one request instead of three.
+    """
+    with open_parquet(storage, path, size=size) as (parquet, _):
         names = set(parquet.schema_arrow.names)
         wanted = None if columns is None else [name for name in columns if name in names]
-        yield from parquet.iter_batches(batch_size=batch_rows, columns=wanted, row_groups=row_groups)
+        yield from sound_batches(parquet, batch_rows, wanted, row_groups)
+
+
+def sound_batches(
+    parquet: pq.ParquetFile,
+    batch_rows: int,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of an open file, for this package; text that is none is an ``ArrowInvalid``."""
+    places: tuple[int, ...] | None = None
+    for batch in parquet.iter_batches(batch_size=batch_rows, columns=columns, row_groups=row_groups):
+        if places is None:
+            places = fallible_columns(batch.schema)
+        check_values(batch, places)
+        yield batch
 
 
 def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -335,41 +391,58 @@ def parquet_columns(content: bytes | memoryview, columns: Collection[str], path:
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as parquet:
             wanted = [name for name in parquet.schema_arrow.names if name in columns]
-            return parquet.read(wanted).replace_schema_metadata(None)
+            rows = parquet.read(wanted).replace_schema_metadata(None)
+            check_values(rows, fallible_columns(rows.schema))
+            return rows
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:
     """Arrow schema of a base file as it lies there, without footer metadata."""
-    with open_parquet(storage, path) as parquet:
+    with open_parquet(storage, path) as (parquet, _):
         return parquet.schema_arrow.remove_metadata()
 
 
 def read_footer(storage: Storage, path: str) -> Footer:
     """Key range and bloom filter that the footer carries."""
-    with open_parquet(storage, path) as parquet:
+    with open_parquet(storage, path) as (parquet, _):
         return _footer(parquet, path)
 
 
 @contextmanager
-def open_base_file(storage: Storage, path: str) -> Iterator[tuple[Footer, Iterator[pa.RecordBatch]]]:
-    """The footer of a base file and its rows in batches, opened once. Errors of the caller's own pass through."""
+def open_base_file(
+    storage: Storage, path: str, *, without: Collection[str] = (), dictionaries: Collection[str] = ()
+) -> Iterator[tuple[Footer, Iterator[pa.RecordBatch]]]:
+    """The footer of a base file and its rows in batches, opened once. Errors of the caller's own pass through.
+
+    Args:
+        storage: where.
+        path: the file.
+        without: columns that are not read.
+        dictionaries: text columns that may come as dictionaries, where the file has them so.
+    """
     source = storage.open_input(path)
     try:
         try:
-            parquet = pq.ParquetFile(source)
+            parquet = pq.ParquetFile(source, pre_buffer=True)
             footer = _footer(parquet, path)
+            names = [name for name in parquet.schema_arrow.names if name not in without]
+            encoded = encoded_columns(parquet.metadata, parquet.schema_arrow, [n for n in names if n in dictionaries])
+            if encoded:
+                parquet = pq.ParquetFile(source, metadata=parquet.metadata, read_dictionary=encoded, pre_buffer=True)
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
-        yield footer, _batches(parquet, path)
+        yield replace(footer, dictionaries=frozenset(encoded)), _batches(parquet, path, names)
     finally:
         source.close()
 
 
-def _batches(parquet: pq.ParquetFile, path: str) -> Iterator[pa.RecordBatch]:
+def _batches(parquet: pq.ParquetFile, path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
-        yield from parquet.iter_batches(batch_size=BATCH_ROWS)
+        # A group at a time: what is read ahead is let go only with the reader.
+        for group in range(parquet.num_row_groups):
+            yield from sound_batches(parquet, BATCH_ROWS, names, [group])
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
 

@@ -18,18 +18,26 @@ from __future__ import annotations
 
 import decimal
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex.io.storage import Storage
-from lakedex.layout.base_file import open_parquet
+from lakedex.layout.base_file import open_parquet, sound_batches
 
-__all__ = ["BaseFileReader", "LeafStats", "open_base_file"]
+__all__ = ["BaseFileReader", "Footers", "LeafStats", "open_base_file"]
+
+CODE_BYTES = 2
+"""Numbers of a dictionary take so many bytes a row in a column of few values …"""
+FEW_BYTES = 16_384
+"""… and the values themselves so many."""
+FOOTERS_BYTES = 64 << 20
+"""A bloom filter of Java's makes a footer 430 KiB large, so these are 150 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +52,14 @@ class LeafStats:
 class BaseFileReader:
     """An open base file. Its footer is read once; rows come one batch at a time."""
 
-    def __init__(self, parquet: pq.ParquetFile) -> None:
+    def __init__(self, parquet: pq.ParquetFile, source: BinaryIO) -> None:
         self._parquet = parquet
+        self._source = source
         self._metadata = parquet.metadata
         self.schema: pa.Schema = parquet.schema_arrow
         self._leaves: dict[str, int] | None = None
+        self._rows: list[int] | None = None
+        self._leaf_paths: list[str] | None = None
         old = _PARQUET_MR.match(self._metadata.created_by or "")
         self._signed_bytes = old is not None and int(old[1]) < 10
 
@@ -65,7 +76,9 @@ class BaseFileReader:
     @property
     def rows_per_group(self) -> list[int]:
         """Rows of each row group."""
-        return [int(self._metadata.row_group(group).num_rows) for group in range(self.row_groups)]
+        if self._rows is None:
+            self._rows = [int(self._metadata.row_group(group).num_rows) for group in range(self.row_groups)]
+        return self._rows
 
     @property
     def group_spans(self) -> list[tuple[int, int]]:
@@ -117,45 +130,120 @@ class BaseFileReader:
         """Number of a Parquet leaf; -1 where there is none, or several (a column ``a.b`` beside a struct ``a``)."""
         if self._leaves is None:
             self._leaves = {}
-            for index in range(self._metadata.num_columns):
-                path = self._parquet.schema.column(index).path
+            for index, path in enumerate(self._paths()):
                 self._leaves[path] = -1 if path in self._leaves else index
         return self._leaves.get(dotted, -1)
+
+    def _paths(self) -> list[str]:
+        """Dotted path of each leaf."""
+        if self._leaf_paths is None:
+            schema = self._metadata.schema
+            self._leaf_paths = [schema.column(index).path for index in range(self._metadata.num_columns)]
+        return self._leaf_paths
 
     def bytes_of(self, columns: Sequence[str], groups: Sequence[int]) -> int:
         """Stored size of some columns (or leaves) in some row groups, in bytes."""
         prefixes = tuple(f"{name}." for name in columns)
         names = set(columns)
-        wanted = [
-            index
-            for index in range(self._metadata.num_columns)
-            if (path := self._parquet.schema.column(index).path) in names or path.startswith(prefixes)
-        ]
+        wanted = [index for index, path in enumerate(self._paths()) if path in names or path.startswith(prefixes)]
         return sum(
             int(row_group.column(index).total_compressed_size)
             for row_group in (self._metadata.row_group(group) for group in groups)
             for index in wanted
         )
 
-    def batches(self, columns: Sequence[str], groups: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Rows of some row groups. ``columns`` are names, or dotted paths of leaves; those it lacks are left out."""
+    def batches(
+        self, columns: Sequence[str], groups: Sequence[int], batch_rows: int, *, coded: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of some row groups, at most ``batch_rows`` at once.
+
+        Args:
+            columns: names, or dotted paths of leaves; those it lacks are left out.
+            groups: in the order in which they come.
+            batch_rows: rows of a batch.
+            coded: strings of few values come as dictionary arrays.
+        """
         if not groups:
             return
         names = set(self.schema.names)
         known = [name for name in columns if name in names or name.split(".", 1)[0] in names]
-        yield from self._parquet.iter_batches(batch_size=batch_rows, columns=known, row_groups=list(groups))
+        parquet = self._parquet
+        few = self._of_few_values(known, groups) if coded else []
+        if few:
+            parquet = pq.ParquetFile(self._source, metadata=self._metadata, read_dictionary=few)
+        yield from sound_batches(parquet, batch_rows, known, list(groups))
+
+    def _of_few_values(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
+        """Columns of text whose chunks take so few bytes a row that they can only be numbers of a dictionary."""
+        kinds = {name: self.schema.field(name).type for name in columns if name in self.schema.names}
+        texts = {name: self._leaf(name) for name, kind in kinds.items() if pa.types.is_string(kind)}
+        row_groups = [self._metadata.row_group(group) for group in groups]
+        return [
+            name
+            for name, index in texts.items()
+            if index >= 0
+            and all(
+                group.column(index).has_dictionary_page
+                and group.column(index).total_uncompressed_size <= CODE_BYTES * group.num_rows + FEW_BYTES
+                for group in row_groups
+            )
+        ]
+
+
+class Footers:
+    """Footers of files that were opened, for the next time: base files never change. Shared by threads.
+
+    Memory: ``FOOTERS_BYTES`` of them as they are stored; those opened last stay.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], pq.FileMetaData] = {}
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str, size: int) -> pq.FileMetaData | None:
+        """The footer of a file of so many bytes, if it is held."""
+        with self._lock:
+            found = self._known.pop((path, size), None)
+            if found is not None:
+                self._known[path, size] = found
+            return found
+
+    def keep(self, path: str, size: int, footer: pq.FileMetaData) -> None:
+        """Hold a footer."""
+        with self._lock:
+            if (path, size) not in self._known:
+                self._known[path, size] = footer
+                self._size += footer.serialized_size
+                while self._size > FOOTERS_BYTES:
+                    self._size -= self._known.pop(next(iter(self._known))).serialized_size
+
+    def __reduce__(self) -> tuple[type[Footers], tuple[()]]:
+        """Tasks begin without any."""
+        return Footers, ()
 
 
 @contextmanager
-def open_base_file(storage: Storage, path: str) -> Iterator[BaseFileReader]:
+def open_base_file(
+    storage: Storage, path: str, size: int = 0, footers: Footers | None = None
+) -> Iterator[BaseFileReader]:
     """Open a base file.
+
+    Args:
+        storage: where.
+        path: the file.
+        size: of the file in bytes; only with ``footers``.
+        footers: those that are known, to which this one is added.
 
     Raises:
         FileNotFoundError: it is gone.
         CorruptFileError: it is no readable Parquet file.
     """
-    with open_parquet(storage, path) as parquet:
-        yield BaseFileReader(parquet)
+    known = None if footers is None else footers.get(path, size)
+    with open_parquet(storage, path, known) as (parquet, source):
+        if footers is not None and known is None:
+            footers.keep(path, size, parquet.metadata)
+        yield BaseFileReader(parquet, source)
 
 
 def _value(raw: Any, kind: pa.DataType) -> Any:

@@ -60,7 +60,7 @@ class LocalEngine(Engine):
 
     def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
         """See :meth:`lakedex.engine.Engine.exchange`."""
-        return arrow_frames.exchange(_arrow(frame), by, tasks, order)
+        return arrow_frames.exchange(_arrow(frame), by, tasks, order, self._threads)
 
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
         """See :meth:`lakedex.engine.Engine.join`."""

@@ -10,14 +10,18 @@ from collections.abc import Callable, Sequence
 
 from lakedex.errors import LakedexError
 from lakedex.metadata.handle import TableHandle
+from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.services.clean import clean_after_write
 from lakedex.services.upkeep import archive_if_due, clean_metadata_if_due, compact_metadata_if_due
 
 __all__ = ["run_services"]
 
-Service = Callable[[TableHandle, WriteOptions], Sequence[str]]
-"""Does what is due, without being asked, and says what it did. Takes the table's lock itself."""
+Service = Callable[[TableHandle, WriteOptions, Snapshot], Sequence[str] | None]
+"""Does what is due by a snapshot, without being asked. Takes the table's lock itself.
+
+Returns what it did, in words for people; None if nothing was due, so that the snapshot still holds.
+"""
 
 SERVICES: tuple[tuple[str, Service], ...] = (
     ("cleaning", clean_after_write),
@@ -34,15 +38,21 @@ table is compacted.
 
 
 def run_services(handle: TableHandle, options: WriteOptions) -> list[str]:
-    """Run all services after a write.
+    """Run all services after a write. One look at the table tells all of them whether they are due.
 
     Returns:
         Notes for the write's result.
     """
     notes: list[str] = []
+    now: Snapshot | None = None
     for name, service in SERVICES:
         try:
-            notes += service(handle, options)
+            now = now or handle.snapshot()
+            done = service(handle, options, now)
+            if done is not None:
+                notes += done
+                now = None
         except (LakedexError, OSError) as error:
+            now = None
             notes.append(f"{name} after the write failed, the next write tries again ({error})")
     return notes

@@ -129,20 +129,18 @@ def clean(
     return _clean(handle, options, rule, started, notes, only_changed=False)
 
 
-def clean_after_write(handle: TableHandle, options: WriteOptions) -> list[str]:
+def clean_after_write(handle: TableHandle, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Clean after a commit where the options say so (``hoodie.clean.automatic``); what was done, for people."""
     if not options.clean_after_write:
-        return []
+        return None
     started, rule = time.perf_counter(), clean_rule(options)
-    snapshot = handle.snapshot()
-    notes = finish_cleans(handle, options, snapshot)
-    if notes:
-        snapshot = handle.snapshot()
+    notes = finish_cleans(handle, options, seen)
+    snapshot = handle.snapshot() if notes else seen
     if not _is_due(snapshot, options.clean_every) or snapshot.timeline.pending({"clean"}):
-        return notes
+        return notes or None
     # Without the lock at first: most of the time there is nothing to do.
     if plan_clean(snapshot, rule, _now(), only_changed=True) is None:
-        return notes
+        return notes or None
     done = _clean(handle, options, rule, started, [], only_changed=True)
     return [*notes, f"cleaned {done.files:,} old files, {size_text(done.bytes_freed)}"] if done.instant else notes
 

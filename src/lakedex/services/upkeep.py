@@ -110,10 +110,10 @@ def compact_metadata(handle: TableHandle, options: WriteOptions) -> CompactionRe
     )
 
 
-def compact_metadata_if_due(handle: TableHandle, options: WriteOptions) -> list[str]:
+def compact_metadata_if_due(handle: TableHandle, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Compact when ``hoodie.metadata.compact.max.delta.commits`` are there. A note where a dead one was finished."""
-    if not compaction_due(handle.snapshot(), options):
-        return []
+    if not compaction_due(seen, options):
+        return None
     done = _compact(handle, options, on_request=False)
     return [f"finished the compaction {instant} of the metadata table, whose writer died" for instant in done.found]
 
@@ -149,15 +149,16 @@ def _sum(first: CompactionDone, second: CompactionDone) -> CompactionDone:
 # --------------------------------------------------------------------------------------------- cleaning, archival
 
 
-def clean_metadata_if_due(handle: TableHandle, options: WriteOptions) -> list[str]:
+def clean_metadata_if_due(handle: TableHandle, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Delete slices of the metadata table that no reader needs any more."""
-    if cleaning_due(handle.snapshot(), options):
-        require_exclusive_create(handle)
-        with table_lock(handle, options) as lock:
-            now = handle.snapshot()
-            require_writable(now.config)
-            if cleaning_due(now, options):
-                clean_metadata(now, options, InstantClock(now.config.timezone), lock)
+    if not cleaning_due(seen, options):
+        return None
+    require_exclusive_create(handle)
+    with table_lock(handle, options) as lock:
+        now = handle.snapshot()
+        require_writable(now.config)
+        if cleaning_due(now, options):
+            clean_metadata(now, options, InstantClock(now.config.timezone), lock)
     return []
 
 
@@ -179,10 +180,11 @@ def archive_table(handle: TableHandle, options: WriteOptions) -> ArchivalResult:
     )
 
 
-def archive_if_due(handle: TableHandle, options: WriteOptions) -> list[str]:
+def archive_if_due(handle: TableHandle, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Archive, unless ``hoodie.archive.automatic`` is off."""
-    if options.archive and _archival_due(handle.snapshot(), options):
-        archive_table(handle, options)
+    if not (options.archive and _archival_due(seen, options)):
+        return None
+    archive_table(handle, options)
     return []
 
 

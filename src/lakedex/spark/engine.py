@@ -24,7 +24,7 @@ from lakedex.spark.placement import salts
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from lakedex.spark.session import is_connect, set_job_description
 
-__all__ = ["SparkEngine", "SparkFrame"]
+__all__ = ["DRIVER_CAP", "LOCAL_CAP", "SparkEngine", "SparkFrame"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,11 +33,20 @@ R = TypeVar("R")
 _GROWING = re.compile(
     r"\b(Generate|Expand|MapIn\w+|FlatMap\w+|MapPartitions\w*|MapElements|PythonMap\w*|ScriptTrans\w+)\b"
 )
+DRIVER_CAP = 200_000, 32 << 20
+"""Rows and bytes of staged input that the driver of a cluster holds."""
+LOCAL_CAP = 2_000_000, 128 << 20
+# A relation of files, whose estimate is their size as they are stored.
+_FILES = re.compile(r"\bRelation\w*[ \[(]")
+_PACKED = 8
+"""Rows of a Parquet file may take so many times its size, or more; larger input is counted before it is collected."""
 _DRIVER_TASKS = 2
 # A driver-held table goes to the executors in pieces of at least this size.
 _PAYLOAD_BYTES = 1 << 20
 # Tasks that say of themselves that they do little: a look into a file's key column, say.
 _LIGHT_TASKS = 32
+# Threads of Arrow's that share one interpreter without much waiting.
+_THREADS_OF_ONE = 4
 _PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
 _PAYLOAD_ARROW = pa.schema([pa.field("payload", pa.binary(), False)])
 
@@ -57,14 +66,18 @@ class SparkEngine(Engine):
     Args:
         spark: The session.
         driver_rows: Staged input of at most so many rows …
-        driver_bytes: … and bytes is held and worked on by the driver.
+        driver_bytes: … and bytes is held and worked on by the driver. Without them ``DRIVER_CAP``, or ``LOCAL_CAP``
+            under a master ``local[n]`` of few threads, where the driver is all there is.
     """
 
-    def __init__(self, spark: SparkSession, *, driver_rows: int = 200_000, driver_bytes: int = 32 << 20) -> None:
+    def __init__(self, spark: SparkSession, *, driver_rows: int | None = None, driver_bytes: int | None = None) -> None:
         self.spark = spark
-        self._driver_rows = driver_rows
-        self._driver_bytes = driver_bytes
         self._connect = is_connect(spark)
+        # Executors that are this very machine, and so few threads that one interpreter keeps them busy.
+        self._alone = not self._connect and self.parallelism <= _THREADS_OF_ONE and _is_local(spark)
+        rows, size = LOCAL_CAP if self._alone else DRIVER_CAP
+        self._driver_rows = rows if driver_rows is None else driver_rows
+        self._driver_bytes = size if driver_bytes is None else driver_bytes
 
     @property
     def name(self) -> str:
@@ -92,7 +105,7 @@ class SparkEngine(Engine):
     def stage(self, data: Any, prepare: BatchMap) -> Frame:
         """See :meth:`lakedex.engine.Engine.stage`.
 
-        A Spark frame that its plan shows to be small is collected by the one action that runs ``prepare``. Any other
+        A Spark frame that its plan shows to be small is collected and prepared here, without Python workers. Any other
         is checkpointed to the executors' disks, counted there, and collected if it turned out small.
         """
         if not _is_dataframe(data):
@@ -102,13 +115,15 @@ class SparkEngine(Engine):
             return self.keep(self._spark_map(SparkFrame(self._to_spark(table), table.schema), prepare))
         frame = SparkFrame(data, self.schema_of(data))
         if not self._connect and self._is_small(data):
-            return ArrowFrame.of(self.collect(self.map(frame, prepare)), self._threads)
+            return self._driver_map(ArrowFrame.of(self.collect(frame), self._threads), prepare)
         return self.keep(self._spark_map(frame, prepare))
 
     def _is_small(self, df: DataFrame) -> bool:
         plan = df._jdf.queryExecution().optimizedPlan()
-        size = int(str(plan.stats().sizeInBytes()))
-        return size <= self._driver_bytes and _GROWING.search(plan.toString()) is None
+        size, text = int(str(plan.stats().sizeInBytes())), plan.toString()
+        if _FILES.search(text):
+            size *= _PACKED
+        return size <= self._driver_bytes and _GROWING.search(text) is None
 
     def keep(self, frame: Frame) -> Frame:
         """See :meth:`lakedex.engine.Engine.keep`: on the executors' disks, or on the driver if it is little."""
@@ -151,15 +166,16 @@ class SparkEngine(Engine):
         """See :meth:`lakedex.engine.Engine.map`. Lazy on Spark rows; runs at once on rows of the driver.
 
         Rows of the driver that were exchanged for more than two tasks go to the executors: each partition then stands
-        for real work (a file to merge), however few its rows are.
+        for real work (a file to merge), however few its rows are. Where a master ``local[n]`` of few threads would run
+        them, threads of the driver do: a job has no other processors, and copies the rows twice.
         """
         if isinstance(frame, SparkFrame):
             return self._spark_map(frame, fn)
         held = _held(frame)
         limit = _LIGHT_TASKS if getattr(fn, "light", False) else _DRIVER_TASKS
-        if held.exchanged and len(held.partitions) > limit:
+        if held.exchanged and len(held.partitions) > limit and not self._alone:
             answers = self.run(_MapOne(fn, held.schema), [_pack(part) for part in held.partitions])
-            return ArrowFrame(tuple(_unpack(answer) for answer in answers), fn.schema, exchanged=True)
+            return ArrowFrame(tuple(_unpack(answer) for answer in answers), fn.schema)
         return self._driver_map(held, fn)
 
     def _driver_map(self, frame: ArrowFrame, fn: BatchMap) -> ArrowFrame:
@@ -173,7 +189,7 @@ class SparkEngine(Engine):
     def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
         """See :meth:`lakedex.engine.Engine.exchange`. Integers go round robin: value modulo ``tasks`` is the task."""
         if not isinstance(frame, SparkFrame):
-            return arrow_frames.exchange(_held(frame), by, tasks, order)
+            return arrow_frames.exchange(_held(frame), by, tasks, order, self._threads)
         key = F.col(f"`{by}`")
         if frame.schema.field(by).type in (pa.int32(), pa.int64()):
             # Hash partitioning alone puts several of few values into one task and leaves others idle.
@@ -206,7 +222,7 @@ class SparkEngine(Engine):
         """A DataFrame of ``table``: as Arrow bytes, which keeps nested values and nulls exact on every PySpark."""
         schema = arrow_frames.normal_schema(table.schema)
         table = conform(table, schema)
-        by_size = -(-table.nbytes // max(self._driver_bytes, _PAYLOAD_BYTES))
+        by_size = -(-table.nbytes // max(min(self._driver_bytes, DRIVER_CAP[1]), _PAYLOAD_BYTES))
         parts = max(1, self.parallelism if table.num_rows > arrow_frames.ROWS_PER_PARTITION else 1, by_size)
         payloads = [(_pack(part),) for part in arrow_frames.split(table, parts)]
         packed = self.spark.createDataFrame(payloads, _PAYLOAD)
@@ -350,6 +366,10 @@ def _rows(task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) 
 def _pickle(value: Any) -> bytes:
     """Also what plain pickle refuses: functions of a notebook, lambdas."""
     return bytes(_dumps(value))  # type: ignore[no-untyped-call]
+
+
+def _is_local(spark: SparkSession) -> bool:
+    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is not None
 
 
 def _is_dataframe(data: Any) -> bool:

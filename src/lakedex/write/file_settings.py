@@ -14,7 +14,7 @@ from lakedex.layout.base_file import BaseFileSettings
 from lakedex.metadata.partitions import COLUMN_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
-from lakedex.types import META_COLUMNS
+from lakedex.types import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 
 __all__ = ["bloom_sizing", "file_schema", "file_settings", "indexed_columns"]
 
@@ -49,9 +49,11 @@ def bloom_sizing(options: WriteOptions) -> BloomSizing:
 
 def file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> BaseFileSettings:
     """How base files of this schema are written."""
+    keys = snapshot.config.record_key_fields
     return BaseFileSettings(
         avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
         compression=options.compression,
         bloom=bloom_sizing(options),
+        unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
         row_group_bytes=options.row_group_bytes,
     )

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakedex.codec.bloom import BloomFilter
 from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
+from lakedex.layout.dictionaries import plain, shaped
 from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.prepare import ACTION, KEY, PARTITION, POSITION
 
@@ -143,25 +144,23 @@ class IncomingRows:
             count = self.rows.num_rows
             numbers = pa.array(np.arange(count)).cast(pa.string())
             fixed = {
-                COMMIT_TIME: pa.repeat(pa.scalar(self.instant), count),
+                COMMIT_TIME: _constant(self.instant, count),
                 COMMIT_SEQNO: pc.binary_join_element_wise(pa.scalar(self.seqno_prefix), numbers, ""),
                 RECORD_KEY: self._keys,
-                PARTITION_PATH: self.rows.column(self.rows.schema.get_field_index(PARTITION)),
-                FILE_NAME: pa.repeat(pa.scalar(self.file_name), count),
+                PARTITION_PATH: self._payload(PARTITION),
+                FILE_NAME: _constant(self.file_name, count),
             }
-            columns = [
-                fixed[f.name] if f.name in fixed else self.rows.column(self.rows.schema.get_field_index(f.name))
-                for f in self.schema
-            ]
+            columns = [fixed[f.name] if f.name in fixed else self._payload(f.name) for f in self.schema]
+            columns = [shaped(c, f.type) for f, c in zip(self.schema, columns, strict=True)]
             self._written = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return self._written
 
+    def _payload(self, name: str) -> pa.Array:
+        return self.rows.column(self.rows.schema.get_field_index(name))
+
     def merge(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         """One batch of the base file as it is after this write."""
-        stored = conform(stored, self.schema)
-        position = self.schema.get_field_index(FILE_NAME)
-        names = pa.repeat(pa.scalar(self.file_name), stored.num_rows)
-        stored = stored.set_column(position, self.schema.field(position), names)
+        stored = self._as_file(stored)
         if not self.rules.match_stored:
             return stored
         partner = pc.index_in(stored.column(self.schema.get_field_index(RECORD_KEY)), value_set=self._keys)
@@ -182,10 +181,21 @@ class IncomingRows:
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
             return stored.slice(0, 0)
-        both = pa.Table.from_batches([stored, self._as_stored()]).combine_chunks()
-        merged = both.take(pa.array(take)).combine_chunks().to_batches()[0]
+        merged = _taken(stored, self._as_stored(), take, () if gone.any() else (RECORD_KEY, FILE_NAME))
         kept = replaced & (self._moves[partners] == KEPT)
         return self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
+
+    def _as_file(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+        """Stored rows in the new file's schema, its name in them."""
+        position = stored.schema.get_field_index(FILE_NAME)
+        if position >= 0:
+            stored = stored.remove_column(position)
+        names = set(self.schema.names)
+        stored = stored.append_column(FILE_NAME, _constant(self.file_name, stored.num_rows))
+        fields = [self.schema.field(name) if name in names else None for name in stored.schema.names]
+        columns = [c if f is None else shaped(c, f.type) for f, c in zip(fields, stored.columns, strict=True)]
+        stored = pa.RecordBatch.from_arrays(columns, names=stored.schema.names)
+        return conform(stored, self.schema)
 
     def _with_partition_of(
         self,
@@ -202,9 +212,10 @@ class IncomingRows:
         for name in self.rules.partition_columns:
             position = self.schema.get_field_index(name)
             if position >= 0:
-                theirs = stored.column(position).filter(mask)
-                values = pc.if_else(chosen, theirs, merged.column(position))
-                merged = merged.set_column(position, self.schema.field(position), values)
+                field = self.schema.field(position)
+                theirs = plain(stored.column(position)).filter(mask)
+                values = pc.if_else(chosen, theirs, plain(merged.column(position)))
+                merged = merged.set_column(position, field, shaped(values, field.type))
         return merged
 
     def _require_new(self, met: npt.NDArray[np.int64]) -> None:
@@ -241,6 +252,25 @@ class IncomingRows:
             fresh &= self._new
         written = self._as_stored()
         return written if fresh.all() else written.filter(pa.array(fresh))
+
+
+def _constant(text: str, count: int) -> pa.DictionaryArray:
+    """One text in each row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _taken(
+    stored: pa.RecordBatch, incoming: pa.RecordBatch, take: npt.NDArray[np.int64], same: Sequence[str]
+) -> pa.RecordBatch:
+    """Rows of ``stored`` and after them those of ``incoming``, by number; columns that are the ``same`` stay."""
+    numbers, columns = pa.array(take), []
+    for name, ours, theirs in zip(stored.schema.names, stored.columns, incoming.columns, strict=True):
+        if name in same:
+            columns.append(ours)
+            continue
+        both = pa.chunked_array([ours, theirs]).unify_dictionaries().combine_chunks()
+        columns.append(both.take(numbers))
+    return pa.RecordBatch.from_arrays(columns, schema=stored.schema)
 
 
 def delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool_]:

@@ -30,10 +30,11 @@ from lakedex.layout.base_file import (
     iter_base_file,
     open_base_file,
 )
+from lakedex.layout.dictionaries import with_dictionaries
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
 from lakedex.layout.partition_path import partition_depth
 from lakedex.timeline.timeline import is_under_way
-from lakedex.types import RECORD_KEY
+from lakedex.types import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps
 from lakedex.write.merge import IncomingRows, MergeRules, by_group, one_per_key
 from lakedex.write.prepare import KEY, PARTITION, POSITION
@@ -43,8 +44,12 @@ __all__ = ["RESULT_SCHEMA", "GroupResult", "RewriteGroup", "WriteGroups", "decod
 
 RESULT_SCHEMA = pa.schema([("group", pa.int32()), ("result", pa.binary())])
 
+_CONSTANT = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+"""Meta columns of few values, whatever the table holds."""
 INLINE_BLOOM_BYTES = 64 * 1024
-"""Larger filters go to a file below the instant's temp folder instead of through the driver."""
+"""A filter up to this size comes back with the result; a larger one in a file below the instant's temp folder."""
+RESULT_BLOOM_BYTES = 16 * 1024 * 1024
+"""Filters of all files together that come back whatever their size: each file of one would cost two syncs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +144,19 @@ class WriteGroups:
         name = BaseFileName(target.file_id, str(task), self.instant)
         if self.rules.by_action:
             rows = one_per_key(rows, self.base_path)
-        incoming = IncomingRows(
-            rows,
-            self.rules,
-            self.file_schema,
-            self.instant,
-            str(name),
-            f"{self.instant}_{task.partition}_{target.file_id[:8]}-",
-        )
-        if target.base is None and incoming.inserts().num_rows == 0:
-            return None
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
-        marker = self._announce(target, str(name))
         with self._stored(target) as (footer, batches):
+            incoming = IncomingRows(
+                rows,
+                self.rules,
+                self._schema_of(footer),
+                self.instant,
+                str(name),
+                f"{self.instant}_{task.partition}_{target.file_id[:8]}-",
+            )
+            if target.base is None and incoming.inserts().num_rows == 0:
+                return None
+            marker = self._announce(target, str(name))
             writer = self._writer(path, footer, incoming)
             built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
             try:
@@ -166,7 +171,7 @@ class WriteGroups:
                 writer.abort()
                 raise
         spill = None
-        if len(summary.bloom) > INLINE_BLOOM_BYTES:
+        if len(summary.bloom) > max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
             spill = f"{self._temp}/.blooms/{name}.bloom"
             self.storage.write(spill, summary.bloom)
         held = self._held(built, target, str(name), summary)
@@ -221,8 +226,24 @@ class WriteGroups:
         if target.base is None:
             yield None, iter(())
         else:
-            with open_base_file(self.storage, f"{self.base_path}/{target.base.relative_path}") as opened:
+            path = f"{self.base_path}/{target.base.relative_path}"
+            wanted = {old for name in self._texts for old in (name, *self._old_names(name))}
+            with open_base_file(self.storage, path, without=(FILE_NAME,), dictionaries=wanted) as opened:
                 yield opened
+
+    def _old_names(self, name: str) -> list[str]:
+        return [old for old, new in self.renames.items() if new == name]
+
+    @property
+    def _texts(self) -> set[str]:
+        """Text columns that may be dictionaries: not those whose values are compared, nor those that hardly repeat."""
+        texts = {column.name for column in self.file_schema if pa.types.is_string(column.type)}
+        return texts - {RECORD_KEY, *self.settings.unique, *self.rules.ordering}
+
+    def _schema_of(self, footer: Footer | None) -> pa.Schema:
+        """The new file's columns: dictionaries where the old file has them, or where bitmaps take the values apart."""
+        found = self.bitmaps if footer is None else [self.renames.get(name, name) for name in footer.dictionaries]
+        return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self._texts)
 
     def _writer(self, path: str, footer: Footer | None, incoming: IncomingRows) -> BaseFileWriter:
         """A writer of the group's new file, whose filter is sized for its rows, or the old one if that will do."""
@@ -232,7 +253,7 @@ class WriteGroups:
         if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
             kept = footer.bloom if self.settings.bloom.fits(old, before) else None
         return BaseFileWriter(
-            self.storage, path, self.file_schema, self.settings, expected_rows=before + growth, kept_bloom=kept
+            self.storage, path, incoming.schema, self.settings, expected_rows=before + growth, kept_bloom=kept
         )
 
     def _merge_into(
@@ -246,17 +267,20 @@ class WriteGroups:
         for stored in batches:
             if self.renames:
                 stored = stored.rename_columns([self.renames.get(name, name) for name in stored.schema.names])
-            batch = incoming.merge(stored)
-            writer.write(batch)
-            built.add(batch)
+            self._take(incoming.merge(stored), writer, built)
         fresh = incoming.inserts()
         if fresh.num_rows and writer.keeps_bloom and target.base is not None:
             # The old filter took a new key for one that it has.
             path = f"{self.base_path}/{target.base.relative_path}"
             writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
-        writer.write(fresh)
-        built.add(fresh)
+        self._take(fresh, writer, built)
         return int(fresh.num_rows)
+
+    @staticmethod
+    def _take(batch: pa.RecordBatch, writer: BaseFileWriter, built: _Built) -> None:
+        """The next rows of the new file."""
+        writer.write(batch)
+        built.add(batch)
 
     def _announce(self, target: GroupTarget, name: str) -> str:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""

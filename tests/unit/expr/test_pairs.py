@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.expr.test_oracle import TYPES
 
 from lakedex.expr import ColumnBounds, parse_predicate, prune
 from lakedex.expr.fold import fold_cast
 from lakedex.expr.keys import literal_array
 from lakedex.expr.nodes import Column, Literal
 from pairs import FOLDER, Case, load
+from tests.unit.expr.test_oracle import TYPES
 
 
 def field(path: list[str], kind: str) -> pa.Field:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.expr.test_oracle import TYPES
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr import ColumnBounds, filter_rows, parse_predicate, prune, to_sql
 from lakedex.expr.nodes import Column, Comparison, In, IsNull, Literal, Not
 from lakedex.expr.pushed import pushed_predicate
 from lakedex.expr.terms import unknown_texts
+from tests.unit.expr.test_oracle import TYPES
 
 NESTED = pa.struct([("b", pa.int32()), ("c.d", pa.string())])
 SCHEMA = pa.schema([
