@@ -28,10 +28,11 @@ from lakedex.index.bitmap.answers import COUNT, IndexAnswers
 from lakedex.index.bitmap.held import HeldIndex, held_index
 from lakedex.index.bitmap.pruning import BYTES_PER_VALUE, MAX_FETCH, Bitmaps
 from lakedex.index.partition_values import partition_bounds
-from lakedex.index.protocol import Mask, Rows
+from lakedex.index.protocol import DAMAGED, Mask, Rows
 from lakedex.index.stats_pruning import slice_bounds
 from lakedex.layout.base_file import read_footer
 from lakedex.layout.file_slice import FileSlice
+from lakedex.metadata.file_view import FileView
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.groups import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
 from lakedex.scan.ordered import stream_ordered
@@ -40,7 +41,7 @@ from lakedex.scan.planner import INDEXES, plan_scan, read_columns
 from lakedex.scan.slice_rows import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
 from lakedex.types import size_text
 
-__all__ = ["Answer", "AnswerPlan", "Question", "answer", "answer_aggregates"]
+__all__ = ["Answer", "AnswerPlan", "Question", "answer", "answer_aggregates", "plan_question"]
 
 OPEN_COST = 64 * 1024
 """Bytes of data that could be read in the time that opening a file takes."""
@@ -161,13 +162,58 @@ class Answer:
         return sum(self.groups.column(COUNT).to_pylist()) if self.groups.num_rows else 0
 
 
-def answer(question: Question) -> Answer:
+def answer(question: Question, plan: ScanPlan | None = None) -> Answer:
     """Answer a question.
+
+    Args:
+        question: what is asked.
+        plan: of :func:`plan_question` for a question about the same rows, if there is one.
 
     Raises:
         UnsupportedFeatureError: slices have to be read, and only Spark can evaluate the condition.
     """
-    return _Work(question).answer()
+    return _Work(question).answer(plan or plan_question(question))
+
+
+def plan_question(question: Question) -> ScanPlan:
+    """The slices that a question is about. Bitmaps do not prune first: what they say is the answer.
+
+    A question that comes again while the table stays as it is has its plan already.
+    """
+    q, started = question, time.perf_counter()
+    view = q.snapshot.view()
+    key = (q.predicate, q.skipping)
+    with view.lock:
+        plans = view.derived.setdefault(_PLANS, _Plans())
+        known = plans.found.get(key) if isinstance(plans, _Plans) else None
+    if known is not None:
+        return replace(known, seconds=time.perf_counter() - started)
+    plan = plan_scan(q.snapshot, q.predicate, skipping=q.skipping, indexes=INDEXES[:-1])
+    if isinstance(plans, _Plans) and all(item.reason != DAMAGED for item in plan.unused):
+        with view.lock:
+            plans.keep(key, plan)
+    return plan
+
+
+_PLANS = "plans of questions"
+_KEPT_PLANS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """Plans of the last questions about a view."""
+
+    found: dict[tuple[Predicate | None, bool], ScanPlan] = field(default_factory=dict)
+
+    def keep(self, key: tuple[Predicate | None, bool], plan: ScanPlan) -> None:
+        while len(self.found) >= _KEPT_PLANS:
+            del self.found[next(iter(self.found))]
+        stages = (replace(stage, requests=0, bytes_read=0, seconds=0.0) for stage in plan.stages)
+        self.found[key] = replace(plan, stages=tuple(stages))
+
+    def carried(self, older: FileView, newer: FileView, store: object) -> None:
+        """Nothing: another state is planned anew."""
+        del older, newer, store
 
 
 @dataclass(slots=True)
@@ -200,10 +246,8 @@ class _Work:
     def __post_init__(self) -> None:
         self.tally = GroupTally([column.type for column in self.question.columns])
 
-    def answer(self) -> Answer:
-        q, started = self.question, time.perf_counter()
-        # Bitmaps do not prune first: what they say is the answer.
-        plan = plan_scan(q.snapshot, q.predicate, skipping=q.skipping, indexes=INDEXES[:-1])
+    def answer(self, plan: ScanPlan) -> Answer:
+        q, started = self.question, time.perf_counter() - plan.seconds
         counted = q.snapshot.storage.counted
         before = counted.copy()
         rows = np.flatnonzero(plan.dropped_by < 0) if plan.dropped_by is not None else np.empty(0, np.int64)
@@ -279,7 +323,7 @@ class _Work:
         """Slices that were answered by the number of their rows: each row matches, and nothing else is asked."""
         q = self.question
         table = q.snapshot.view().table
-        if q.columns or (q.predicate is not None and not q.skipping):
+        if q.columns or (q.predicate is not None and not q.skipping) or not left.any():
             return np.zeros(len(left), np.bool_)
         certain = left & ~table.has_logs[rows]
         if q.predicate is not None:
@@ -402,6 +446,7 @@ def answer_aggregates(
     for column in asked:
         check_groupable(column)
     found: dict[Column | None, pa.Table] = {}
+    plan: ScanPlan | None = None
     # Each aggregated column with the groups, not all of them together: that would be far more groups.
     for column in dict.fromkeys([None, *(column for _, column in aggregates)]):
         columns = [*keys, *([] if column is None else [column])]
@@ -412,7 +457,8 @@ def answer_aggregates(
             reader=reader_for(snapshot, predicate, list(dict.fromkeys(own.path[0] for own in columns))),
             index_only=index_only,
         )
-        answered = answer(question)
+        plan = plan or plan_question(question)
+        answered = answer(question, plan)
         if not answered.is_whole:
             return None
         found[column] = answered.groups

@@ -22,7 +22,7 @@ from lakedex.index.partition_values import PartitionValues
 from lakedex.index.protocol import PruningIndex, Rows, Unused, damaged, unjudged
 from lakedex.index.stats_pruning import ColumnStats, PartitionStats
 from lakedex.layout.slice_table import SliceTable
-from lakedex.metadata.partitions import FILES
+from lakedex.metadata.partitions import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import PruneStage, ScanPlan
 from lakedex.types import META_COLUMNS
@@ -65,6 +65,8 @@ def plan_scan(
         indexes: who may remove files, in order.
     """
     started = time.perf_counter()
+    if predicate is not None and skipping:
+        snapshot.metadata.list_folders((FILES.name, PARTITION_STATS.name, COLUMN_STATS.name))
     table = snapshot.view().table
     rows: Rows = np.arange(len(table))
     dropped_by = np.full(len(table), -1, np.int8)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Scan", "join_scan", "semi_joined"]
 
+PART_BYTES = 8 << 20
+"""A file is read in parts, each of which reads the footer, only if they are larger than this."""
 FEW_KEYS = 1_000
 """Up to so many keys a join that has another judge prunes by them."""
 
@@ -244,7 +246,12 @@ class Scan:
         plan = self._verified(predicate)
         reader, slices = self._reader(predicate, self.schema.names, plan), plan.slices
         parts = max(1, -(-self.threads // max(1, len(slices)))) if self.threads > 1 else 1
-        work = [(item, Part(number, parts)) for item in slices for number in range(parts)]
+        work = [
+            (item, Part(number, own))
+            for item in slices
+            for own in [min(parts, 1 + item.size // PART_BYTES)]
+            for number in range(own)
+        ]
         left = self.max_rows
         with closing(stream_ordered(_ReadPart(reader), work, self.threads)) as batches:
             for batch in [] if left == 0 else batches:

@@ -19,15 +19,17 @@ from lakedex.index.bitmap.selection import RowSelection
 from lakedex.io.storage import Storage
 from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import FileSlice
-from lakedex.layout.row_groups import BaseFileReader, open_base_file
+from lakedex.layout.row_groups import BaseFileReader, Footers, open_base_file
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
 from lakedex.scan.planner import read_columns
+from lakedex.scan.sifting import Sifter
 from lakedex.types import RECORD_KEY
 
 __all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "reader_for"]
 
 BATCH_ROWS = 65_536
+_FOOTERS = "footers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class SliceReader:
         skipping: False reads all row groups.
         merge: how log files are merged; None for a table without any.
         selections: rows of some base files, by name, that may match.
+        footers: those of base files that were read before; tasks begin with none.
     """
 
     storage: Storage
@@ -81,6 +84,7 @@ class SliceReader:
     skipping: bool = True
     merge: MergeSettings | None = None
     selections: Mapping[str, RowSelection] = field(default_factory=dict)
+    footers: Footers | None = field(default=None, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -145,7 +149,18 @@ def reader_for(
         skipping=skipping,
         merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
         selections=selections or {},
+        footers=_footers(snapshot),
     )
+
+
+def _footers(snapshot: Snapshot) -> Footers:
+    """Those that the process has read of the table."""
+    cache = snapshot.metadata.cache
+    with cache.lock:
+        found = cache.held.get(_FOOTERS)
+        if not isinstance(found, Footers):
+            found = cache.held[_FOOTERS] = Footers()
+        return found
 
 
 def iter_slice_rows(
@@ -168,9 +183,13 @@ def iter_slice_rows(
         return
     if item.base_file is None:
         return
-    with open_base_file(reader.storage, f"{reader.base_path}/{item.base_file.relative_path}") as source:
+    path = f"{reader.base_path}/{item.base_file.relative_path}"
+    with open_base_file(reader.storage, path, item.base_file.size, reader.footers) as source:
         predicate, needed, selection = reader.for_file(item.base_file.name, source.rows_per_group)
         groups = _kept_groups(reader, predicate, selection, source, part, seen)
+        if reader.names and (predicate is not None or selection is not None):
+            yield from _sifted(reader, predicate, needed, selection, source, groups, seen)
+            return
         leaves = _leaf_names(needed, whole=reader.names)
         seen.bytes_read += source.bytes_of(leaves, groups)
         for stored in _selected(source.batches(leaves, groups, BATCH_ROWS), source, groups, selection, seen):
@@ -178,6 +197,40 @@ def iter_slice_rows(
             seen.matched += batch.num_rows
             if batch.num_rows:
                 yield batch.select(list(reader.names))
+
+
+def _sifted(
+    reader: SliceReader,
+    predicate: Predicate | None,
+    needed: pa.Schema,
+    selection: RowSelection | None,
+    source: BaseFileReader,
+    groups: Sequence[int],
+    seen: ReadCount,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the result that match, the columns of the condition read first."""
+    asked = {column.path[0] for column in (() if predicate is None else columns_of(predicate))}
+    judged = pa.schema([column for column in needed if column.name in asked])
+    sifter = Sifter(
+        source=source,
+        predicate=predicate,
+        judged=judged,
+        judged_leaves=_leaf_names(judged, whole=reader.names),
+        others=pa.schema([column for column in needed if column.name not in asked]),
+        names=reader.names,
+    )
+    rows = source.rows_per_group
+    starts = np.cumsum([0, *rows])
+    mask = None if selection is None else selection.mask(source.num_rows)
+    try:
+        for group in groups:
+            seen.rows += rows[group]
+            wanted = None if mask is None else mask[starts[group] : starts[group + 1]]
+            for batch in sifter.rows(group, wanted):
+                seen.matched += batch.num_rows
+                yield batch
+    finally:
+        seen.bytes_read += sifter.bytes_read
 
 
 def _selected(

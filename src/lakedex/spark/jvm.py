@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError
+from lakedex.spark.java_names import java_names
 from lakedex.spark.reader import REBASE, qualified
 
 __all__ = ["FileStatuses", "Jvm"]
@@ -123,7 +124,7 @@ class Jvm:
             ensure_callback_server_started(self.gateway)  # type: ignore[no-untyped-call]
         self.spark = spark
         self.session: Any = spark._jsparkSession
-        self.view: Any = self.gateway.jvm
+        self.view: Any = java_names(gateway)
         self.utils = self.view.org.apache.spark.api.python.PythonUtils
         self.none = self.view.scala.Option.empty()
         self.options = self.utils.toScalaMap(REBASE)

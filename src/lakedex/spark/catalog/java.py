@@ -15,7 +15,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -27,8 +27,12 @@ from pyspark.sql.types import StructType
 from lakedex.errors import LakedexError, UnsupportedFeatureError
 from lakedex.spark.catalog.java_source import BRIDGE, bridge_source
 from lakedex.spark.failures import remember
+from lakedex.spark.java_names import java_names
 
 __all__ = ["Answer", "JavaError", "JavaSide"]
+
+KEPT_STRUCTS = 256
+"""Schemas that a session keeps as Java has them."""
 
 _TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
 
@@ -148,7 +152,7 @@ class JavaSide:
         gateway: Any = spark.sparkContext._gateway
         self.gateway = gateway
         self.spark = spark
-        self.view: Any = gateway.jvm
+        self.view: Any = java_names(gateway)
         self.session: Any = spark._jsparkSession
         self.is_spark_3 = spark.version.startswith("3.")
         # The newer way to be handed filters came with Spark 4.1.
@@ -160,6 +164,8 @@ class JavaSide:
         # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
         self._kept = threading.local()
         self._names: dict[type[Answer], str] = {}
+        self._structs: dict[str, Any] = {}
+        self._constants: dict[Any, Any] = {}
         self._thrown = _Thrown(self)
         with self._starting:
             ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
@@ -276,7 +282,20 @@ class JavaSide:
 
     def struct(self, schema: StructType) -> Any:
         """Spark's ``StructType``."""
-        return self.session.parseDataType(schema.json())
+        text = schema.json()
+        found = self._structs.get(text)
+        if found is None:
+            found = self.session.parseDataType(text)
+            if len(self._structs) >= KEPT_STRUCTS:
+                self._structs = {}
+            self._structs[text] = found
+        return found
+
+    def constant(self, name: Any, make: Callable[[], Any]) -> Any:
+        """A Java object that nobody changes, made once for this session."""
+        if name not in self._constants:
+            self._constants[name] = make()
+        return self._constants[name]
 
     def options(self, values: Mapping[str, str]) -> Any:
         """``CaseInsensitiveStringMap``."""

@@ -307,7 +307,11 @@ class NativeScan(Answer):
 
     def supportedCustomMetrics(self) -> Any:
         """Spark's UI makes a metric's class by its name, so it has to be one of Spark's: there is one from Spark 4."""
-        return self._metrics("CustomMetric", lambda make, name, text, value: make.PythonCustomMetric(name, text))
+
+        def made() -> Any:
+            return self._metrics("CustomMetric", lambda make, name, text, value: make.PythonCustomMetric(name, text))
+
+        return self._side.constant("metrics", made)
 
     def reportDriverMetrics(self) -> Any:
         """Files and bytes of the table, and how many of them were left out."""

@@ -43,8 +43,9 @@ class _Table(Answer):
         return self._columns
 
     def _capabilities(self, *names: str) -> Any:
-        kind = self._side.view.org.apache.spark.sql.connector.catalog.TableCapability
-        return self._side.set(kind.valueOf(name) for name in names)
+        side = self._side
+        kind = side.view.org.apache.spark.sql.connector.catalog.TableCapability
+        return side.constant(("capabilities", names), lambda: side.set(kind.valueOf(name) for name in names))
 
 
 class CatalogTable(_Table):
@@ -100,8 +101,12 @@ class CatalogTable(_Table):
 
     def metadataColumns(self) -> Any:
         """Hudi's meta columns: not in ``SELECT *``, but there when named."""
-        columns = [_MetaColumn(self._side, name).java for name in META_COLUMNS]
-        return self._side.array(f"{_CATALOG}MetadataColumn", columns)
+        side = self._side
+
+        def made() -> Any:
+            return side.array(f"{_CATALOG}MetadataColumn", [_MetaColumn(side, name).java for name in META_COLUMNS])
+
+        return side.constant("metadata columns", made)
 
     # --------------------------------------------------------------------------------------------- rows
 
@@ -263,7 +268,8 @@ class _MetaColumn(Answer):
 
     def dataType(self) -> Any:
         """Always a string."""
-        return self._side.session.parseDataType('"string"')
+        side = self._side
+        return side.constant("string", lambda: side.session.parseDataType('"string"'))
 
 
 class _Deletion(Answer):
