@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -75,10 +76,10 @@ class Mutator:
 
     def document(self, document: Any) -> Any:
         """A copy of a JSON document with one to three nodes changed."""
-        copy = json.loads(json.dumps(document))
+        changed = json.loads(json.dumps(document))
         for _ in range(self.choice((1, 1, 2, 3))):
-            copy = self._changed_node(copy)
-        return copy
+            changed = self._changed_node(changed)
+        return changed
 
     def json(self, text: bytes | str) -> str:
         """JSON text with some nodes changed, or as damaged bytes."""
@@ -174,6 +175,10 @@ class Mutator:
 
     # -------------------------------------------------------------------------------------------------- JSON
 
+    def _leaf(self) -> Any:
+        """One of the leaves; a copy, for the next change may be inside of it and must not reach other mutations."""
+        return copy.deepcopy(self.choice(_LEAVES))
+
     def _changed_node(self, document: Any) -> Any:
         places: list[tuple[Any, Any]] = []
         todo = [document]
@@ -185,11 +190,11 @@ class Mutator:
                 places.append((node, key))
                 todo.append(child)
         if not places:
-            return self.choice(_LEAVES)
+            return self._leaf()
         parent, key = self.choice(places)
         change = self.choice(("leaf", "leaf", "other", "wrap", "drop", "double", "rename", "text"))
         if change == "leaf":
-            parent[key] = self.choice(_LEAVES)
+            parent[key] = self._leaf()
         elif change == "other":
             other, at = self.choice(places)
             if at in other if isinstance(other, dict) else at < len(other):

@@ -48,3 +48,12 @@ def test_mutations_are_repeatable(name: str) -> None:
     """The index alone says what is done, so a fault that a long run finds can be found again."""
     sizes = [[TARGETS[name](Mutator(name, index)).size for index in range(6)] for _ in range(2)]
     assert sizes[0] == sizes[1]
+
+
+def test_mutations_do_not_reach_each_other() -> None:
+    """A shared leaf grew from mutation to mutation, until documents held themselves or all memory."""
+    document = {"a": [1, {"b": "text"}], "c": None}
+    first = [Mutator("document", index).document(document) for index in range(3000)]
+    again = [Mutator("document", index).document(document) for index in reversed(range(3000))][::-1]
+    assert repr(first) == repr(again)
+    assert max(len(repr(found)) for found in first) < 500
