@@ -337,15 +337,32 @@ class Life(RuleBasedStateMachine):
     def savepoint(self) -> None:
         self._count("savepoint")
         instant = self.model.commits[-1][0]
-        if instant not in self.model.savepoints:
+        if instant in self.model.savepoints:
+            self.model.savepoints.remove(instant)
+        else:
             assert self.table.savepoint() == instant
-            self.model.savepoints.append(instant)
+        self.model.savepoints.append(instant)
 
     @precondition(lambda self: self.model.savepoints)
     @rule(data=st.data())
     def restore(self, data: Any) -> None:
+        self._restore(data.draw(st.sampled_from(self.model.savepoints)))
+
+    @precondition(lambda self: self.model.commits)
+    @rule(batch=BATCHES, all_of_it=st.booleans())
+    def there_and_back(self, batch: Rows, all_of_it: bool) -> None:
+        """A write that is undone at once: short lives come to it seldom otherwise."""
+        if all_of_it:
+            self.savepoint()
+            saved = self.model.savepoints[-1]
+            self.upsert(batch)
+            self._restore(saved)
+        else:
+            self.upsert(batch)
+            self.rollback()
+
+    def _restore(self, instant: str) -> None:
         self._count("restore")
-        instant = data.draw(st.sampled_from(self.model.savepoints))
         instants = [name for name, _ in self.model.commits]
         later = [name for name in self.model.savepoints if instants.index(name) > instants.index(instant)]
         if later:
