@@ -96,8 +96,11 @@ def partition_stats(
     if unknown:
         task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
         for base, computed in zip(unknown, run(task, unknown), strict=True):
-            stats[(base.partition, base.name)] = {stat.column: stat for stat in computed}
-            healed.extend(stats_records(computed, base.partition, base.name, indexed, version))
+            place = (base.partition, base.name)
+            # Only what is lacking: a second record of a column would be added to the first one.
+            lacking = [stat for stat in computed if stat.column not in known.get(place, ())]
+            stats[place] = {stat.column: stat for stat in computed}
+            healed.extend(stats_records(lacking, base.partition, base.name, indexed, version))
     merged: dict[str, list[ColumnStat]] = {}
     for partition in touched:
         own = [columns for (path, _), columns in stats.items() if path == partition]
@@ -110,7 +113,7 @@ def partition_stats(
 def _known_stats(
     snapshot: Snapshot, kept: Sequence[BaseFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
 ) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile]]:
-    """Trusted stats of files that stay, and the files that lack any."""
+    """Trusted stats of files that stay, and the files that lack some."""
     if not kept:
         return {}, []
     store = snapshot.metadata
@@ -127,11 +130,9 @@ def _known_stats(
         for column, kind in indexed.items():
             record = records.get(column_stats_key(column, base.partition, base.name))
             stat = None if record is None else stat_of(record, kind)
-            if stat is None:
-                break
-            columns[column] = stat
-        if len(columns) == len(indexed):
-            known[(base.partition, base.name)] = columns
-        else:
+            if stat is not None:
+                columns[column] = stat
+        known[(base.partition, base.name)] = columns
+        if len(columns) < len(indexed):
             unknown.append(base)
     return known, unknown
