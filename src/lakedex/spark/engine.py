@@ -35,7 +35,7 @@ _GROWING = re.compile(
 )
 DRIVER_CAP = 200_000, 32 << 20
 """Rows and bytes of staged input that the driver of a cluster holds."""
-LOCAL_CAP = 2_000_000, 128 << 20
+LOCAL_CAP = 4_000_000, 256 << 20
 # A relation of files, whose estimate is their size as they are stored.
 _FILES = re.compile(r"\bRelation\w*[ \[(]")
 _PACKED = 8
