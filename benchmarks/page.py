@@ -26,21 +26,21 @@ PAGE = ROOT / "docs" / "performance.md"
 PLOTS = ROOT / "docs" / "performance"
 
 
-def _peers(results: Results) -> Iterator[str]:
+def _peers(results: Results, source: str) -> Iterator[str]:
     """Figures and plots of the harness."""
-    yield f"## Beside the peers: {', '.join(results.works())}"
+    yield f"## Beside the peers: {', '.join(results.works())} (`{source}.json`)"
     yield text(results)
     for work in results.works():
         for step in STEPS:
             found = {peer: results.figure(peer, work, step) for peer in results.peers(work)}
             seconds = {peer: (own.warm, own.low, own.high) for peer, own in found.items() if own is not None}
             if seconds:
-                name = re.sub(r"\W+", "-", f"{work}-{step}")
+                name = re.sub(r"\W+", "-", f"{source}-{work}-{step}")
                 bars(PLOTS / f"{name}.svg", f"{STEP_TEXTS[step]}, {work}", seconds, LIMITS)
                 yield f"![{STEP_TEXTS[step]}](performance/{name}.svg)"
 
 
-def _growth(results: Results) -> Iterator[str]:
+def _growth(results: Results, source: str) -> Iterator[str]:
     """Slopes and curves."""
     curves = [Curve.of(row) for row in results.tables["growth"]]
     yield "## Growth"
@@ -52,14 +52,14 @@ def _growth(results: Results) -> Iterator[str]:
             for curve in curves
             if curve.axis == axis
         }
-        lines(PLOTS / f"growth-{axis}.svg", f"Processor time by {axis}", axis, own)
-        yield f"![growth by {axis}](performance/growth-{axis}.svg)"
+        lines(PLOTS / f"{source}-{axis}.svg", f"Processor time by {axis}", axis, own)
+        yield f"![growth by {axis}](performance/{source}-{axis}.svg)"
 
 
-def _scale_out(results: Results) -> Iterator[str]:
+def _scale_out(results: Results, source: str) -> Iterator[str]:
     """Two workers."""
     rows = results.tables["scale_out"]
-    yield "## Two workers, one killed"
+    yield f"## Two workers, one killed (`{source}.json`)"
     cells = [
         [row["work"], f"{row['seconds']:.1f}", f"{row['gathered'] / 2**20:.2f}", str(row.get("running", "–"))]
         for row in rows
@@ -79,7 +79,7 @@ def main(given: Sequence[str]) -> int:
         old.unlink()
     for name, part in PARTS.items():
         for place in sorted(RESULTS.glob(f"{name}*.json")):
-            parts += part(Results.read(place))
+            parts += part(Results.read(place), place.stem)
     write_page(PAGE, "\n\n".join(parts))
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0

@@ -89,8 +89,11 @@ def seconds_table(results: Results, work: str) -> str:
 
 def goals_table(results: Results, work: str) -> str:
     """Goals and what came of them."""
-    rows = [[verdict.goal.work, verdict.asked, verdict.text, verdict.word] for verdict in verdicts(results, work)]
-    return table(["work", "goal", "measured", ""], rows)
+    found = verdicts(results, work)
+    rows = [[one.goal.work, one.asked, one.text, one.word] for one in found if one.is_met is not None]
+    left = sum(one.is_met is None for one in found)
+    made = table(["work", "goal", "measured", ""], rows)
+    return f"{made}\n\nNot measured in this run: {left} of {len(found)} goals." if left else made
 
 
 def further_tables(results: Results) -> list[str]:
