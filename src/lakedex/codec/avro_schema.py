@@ -25,7 +25,7 @@ from lakedex.codec.avro_shape import check_shape
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lakedex.types import META_COLUMNS
 
-__all__ = ["arrow_to_avro", "avro_to_arrow", "check_names", "sanitize_name", "with_meta_fields"]
+__all__ = ["PRIMITIVES", "arrow_to_avro", "avro_to_arrow", "check_names", "sanitize_name", "with_meta_fields"]
 
 AvroType = str | dict[str, Any] | list[Any]
 
@@ -272,8 +272,8 @@ class _FromAvro:
         return kind
 
     def _by_name(self, name: str, namespace: str) -> pa.DataType:
-        if name in _PRIMITIVES:
-            return _PRIMITIVES[name]
+        if name in PRIMITIVES:
+            return PRIMITIVES[name]
         for full in (name, f"{namespace}.{name}"):
             if full in self._named:
                 found = self._named[full]
@@ -302,7 +302,7 @@ def _logical(node: dict[str, Any]) -> pa.DataType | None:
     return _LOGICAL.get((node["type"], str(logical)))
 
 
-_PRIMITIVES: dict[str, pa.DataType] = {
+PRIMITIVES: dict[str, pa.DataType] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
     "int": pa.int32(),

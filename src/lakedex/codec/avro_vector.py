@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakedex.codec.avro_schema import PRIMITIVES
+
 __all__ = ["DatumError", "Datums", "FlatType", "arrow_of", "flat_type", "read_columns"]
 
 Ints = npt.NDArray[np.int64]
@@ -111,18 +113,7 @@ def _flat_union(branches: list[Any], known: dict[str, FlatType], namespace: str,
     return FlatType("union", children=(child,), null=null)
 
 
-_ARROW = {
-    "null": pa.null(),
-    "opaque": pa.null(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-}
+_ARROW = {**PRIMITIVES, "opaque": pa.null(), "enum": pa.string()}
 
 
 def arrow_of(kind: FlatType, wanted: Collection[str] | None = None) -> pa.DataType:

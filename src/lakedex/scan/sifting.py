@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakedex.expr import filter_rows
 from lakedex.expr.nodes import Predicate
 from lakedex.layout.conform import conform_stored
+from lakedex.layout.dictionaries import plain
 from lakedex.layout.row_groups import BaseFileReader
 
 __all__ = ["Sifter"]
@@ -123,7 +124,7 @@ class _Others:
         if not self._present:
             nothing = [pa.nulls(int(mask.sum()), column.type) for column in self.columns]
             return pa.RecordBatch.from_arrays(nothing, schema=self.columns)
-        parts = [conform_stored(_plain(part), self.columns) for part in self._parts(start, mask)]
+        parts = [conform_stored(_plain_rows(part), self.columns) for part in self._parts(start, mask)]
         if len(parts) == 1:
             return parts[0]
         table = pa.Table.from_batches(parts, self.columns).combine_chunks()
@@ -154,9 +155,6 @@ def _end_of(mask: Wanted) -> int:
     return int(np.flatnonzero(mask)[-1]) + 1
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with values in the place of numbers of a dictionary."""
-    for place, column in enumerate(batch.columns):
-        if isinstance(column, pa.DictionaryArray):
-            batch = batch.set_column(place, batch.schema.names[place], column.dictionary_decode())
-    return batch
+    return pa.RecordBatch.from_arrays([plain(column) for column in batch.columns], names=batch.schema.names)

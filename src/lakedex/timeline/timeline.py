@@ -219,14 +219,16 @@ class Timeline:
         found = self._completed[instant] if isinstance(instant, str) else instant
         known = self._metadata.get(found.file_name)
         if known is None:
-            body = self.read(found.file_name)
-            if not body and found.is_legacy:
-                # CommitMetadataSerDeV1: a commit of layout 1 without a body did nothing.
-                known = CommitMetadata(operation=None)
-            else:
-                known = decode_commit_metadata(body, f"{self.path}/{found.file_name}")
+            body, path = self._commit_body(found)
+            known = CommitMetadata(operation=None) if body is None else decode_commit_metadata(body, path)
             self._metadata[found.file_name] = known
         return known
+
+    def _commit_body(self, instant: Instant) -> tuple[bytes | None, str]:
+        """Body and path of a completed commit; no body for one that did nothing."""
+        body, path = self.read(instant.file_name), f"{self.path}/{instant.file_name}"
+        # CommitMetadataSerDeV1: a commit of layout 1 without a body did nothing.
+        return None if not body and instant.is_legacy else body, path
 
     def has_read(self, instant: Instant) -> bool:
         """Whether :meth:`commit_metadata` of the instant is at hand."""
@@ -245,10 +247,8 @@ class Timeline:
             return whole.notes
         known = self._notes.get(found.file_name)
         if known is None:
-            body = self.read(found.file_name)
-            empty = not body and found.is_legacy
-            path = f"{self.path}/{found.file_name}"
-            known = CommitNotes(operation=None) if empty else decode_commit_notes(body, path)
+            body, path = self._commit_body(found)
+            known = CommitNotes(operation=None) if body is None else decode_commit_notes(body, path)
             self._notes[found.file_name] = known
         return known
 
