@@ -16,6 +16,7 @@ from functools import partial
 
 from lakedex.arrow_frames import run_threads
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
+from lakedex.metadata.partitions import FILES
 from lakedex.timeline.commit_metadata import WriteStat
 from lakedex.timeline.instant import Instant
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
@@ -25,7 +26,10 @@ __all__ = ["missing_file"]
 
 _MAKES_ANEW = "BULK_INSERT"
 """Operation of the commit that makes a partition, on both sides (``initializeFilegroupsAndCommit``). Java may
-request it at the very beginning of time (``SOLO_COMMIT_TIMESTAMP``), so what counts is when it completed."""
+request it at the very beginning of time, so what counts is when it completed."""
+
+_BEGINNING_OF_TIME = "0" * 14
+"""What instants begin with that make the partitions of a new metadata table (``SOLO_COMMIT_TIMESTAMP``)."""
 
 
 def missing_file(
@@ -48,7 +52,10 @@ def missing_file(
         return f"the folder {partition} is empty or missing"
     newest = _newest_bases(present)
     since = min(newest.values(), default="")
-    wanted = sorted((one for one in completed if _completed_at(one) >= since), key=_completed_at)
+    nothing = _saying_nothing(partition, present, completed)
+    wanted = sorted(
+        (i for i in completed if _completed_at(i) >= since and i.requested not in nothing), key=_completed_at
+    )
     # Those read before need no thread: most of them, wherever a table is looked at again and again.
     unread = [instant for instant in wanted if not timeline.has_read(instant)]
     there = run_threads(partial(_still_there, timeline), unread, threads)
@@ -64,6 +71,21 @@ def missing_file(
         stats.extend((instant, stat) for stat in own)
     layout = timeline.layout
     return _first_wrong(stats, present, newest, "", layout) and _first_wrong(stats, present, newest, begun(), layout)
+
+
+def _saying_nothing(partition: str, present: Mapping[str, int], completed: Sequence[Instant]) -> set[str]:
+    """Commits of a new metadata table that wrote no file of a partition but what can be seen to be there.
+
+    Each makes one partition; its files carry its instant, so that the partition's own is known by any of them.
+    ``files`` has a single group, and all that its commit wrote is the base file.
+    """
+    first = {one.requested for one in completed if one.requested.startswith(_BEGINNING_OF_TIME)}
+    bases = {base.instant for name in present if (base := parse_base_file_name(name)) is not None}
+    logs = {log.instant for name in present if (log := parse_log_file_name(name)) is not None}
+    own = first & (bases | logs)
+    if not own:
+        return set()
+    return first - own | (first & bases if partition == FILES.name else set())
 
 
 def _still_there(timeline: Timeline, instant: Instant) -> bool:

@@ -365,6 +365,24 @@ def test_two_writers_meet_a_lost_table(path: Path) -> None:
     assert_whole(path, files=7)
 
 
+@pytest.mark.parametrize(("partition", "kept"), [("files", 0), ("column_stats", 1)])
+def test_commits_of_a_new_table_that_say_nothing(path: Path, partition: str, kept: int) -> None:
+    """Of those that made the partitions only the own one is read, none for ``files``: its base file lies there."""
+    first = [file.name.split("_")[0] for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*")]
+    snapshot = Table.open(path)._snapshot()
+    assert snapshot.metadata.why_lost(partition) == ""
+    timeline = snapshot.metadata.timeline
+    read = [i for i in timeline.completed() if i.requested in first and timeline.has_read(i)]
+    assert (len(first), len(read)) == (4, kept)
+
+
+def test_the_first_base_file_of_files_is_lost(path: Path) -> None:
+    """No other file tells what it held, so the commit that made it is read after all."""
+    for file in metadata(path, "files").glob("*.hfile"):
+        file.unlink()
+    assert "is missing" in Table.open(path)._snapshot().metadata.why_lost("files")
+
+
 def test_what_an_open_costs(path: Path) -> None:
     """One small file for each metadata commit since the base files, once for as long as the table is open."""
     table = Table.open(path)
@@ -393,14 +411,17 @@ def test_an_index_that_java_makes_anew(path: Path) -> None:
     table = Table.open(path)
     timeline = Timeline.load(table._handle.storage, str(metadata(path)), ".hoodie/timeline")
     first = next(file for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*"))
-    stats = logs(path, "column_stats")
     last = timeline.completed()[-1]
     body = encode_commit_metadata(replace(timeline.commit_metadata(last), operation="BULK_INSERT_PREPPED"))
     name = f"{first.name.split('_')[0][:-1]}9_{int(last.completed or 0) + 1}.deltacommit"
     (first.parent / name).write_bytes(body)
-    older = [file for file in stats if last.requested not in file.name]
-    assert older
+    older = [file for file in metadata(path, "column_stats").glob(".*.log.*") if last.requested not in file.name]
+    assert len(older) > 2
     for file in older:
+        # Each file group has a first log file of the commit that makes it; the others go with the old folder.
+        if f"_{'0' * 14}" in file.name:
+            group = file.name.split("_")[0]
+            file.with_name(f"{group}_{name.split('_')[0]}.log.1_0-0-0").write_bytes(file.read_bytes())
         file.unlink()
     assert Table.open(path)._snapshot().metadata.why_lost("column_stats") == ""
     assert Table.open(path)._snapshot().metadata.why_lost("files") == ""
