@@ -1,15 +1,19 @@
-"""Peak memory of one task that merges ten rows into a large base file, in a process of its own.
+"""Peak memory of one task that merges ten rows into a large base file: without Spark, and in Spark's Python worker.
 
 The file is 1 GiB unless told otherwise, of rows that hardly compress. Resident memory before the merge and the peak
-during it are the kernel's figures (``VmHWM``), so they hold what Arrow and zstd take outside of Python.
+during it are the kernel's figures (``VmHWM``), so they hold what Arrow and zstd take outside of Python. Without Spark
+the merge has a process of its own; on Spark it is a task of an executor (``local-cluster``), whose Python process is
+watched from outside.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.scale_out import cluster
+from benchmarks.usage import children
 from lakedex import Table
 
 __all__ = ["memory"]
@@ -67,22 +73,82 @@ def merge(path: str) -> dict[str, Any]:
     }
 
 
-def _held(name: str) -> int:
-    status = Path("/proc/self/status").read_text()
+class Workers:
+    """Watches the Python processes of a session's executors: the largest peak of one, and what it began with."""
+
+    def __init__(self) -> None:
+        self.first: dict[int, int] = {}
+        self.peaks: dict[int, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Workers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.02):
+            for pid in children(os.getpid()):
+                try:
+                    if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        self.first.setdefault(pid, _held("VmRSS", pid))
+                        self.peaks[pid] = _held("VmHWM", pid)
+                except (OSError, StopIteration):
+                    continue  # It ended in between.
+
+
+def merge_on_spark(path: str) -> dict[str, Any]:
+    """The same by an executor's Python worker."""
+    with tempfile.TemporaryDirectory(prefix="lakedex-bench-") as scratch:
+        spark = cluster(scratch, workers=1)
+        try:
+            table = Table.for_path(spark, path, options=HUGE)
+            rows = spark.createDataFrame(
+                rows_of(0, 10).to_pylist(), "key string, part string, n bigint, payload binary"
+            )
+            started = time.perf_counter()
+            with Workers() as workers:
+                result = table.upsert(rows)
+            seconds = time.perf_counter() - started
+        finally:
+            spark.stop()
+    worker, peak = max(workers.peaks.items(), key=lambda one: one[1])
+    return {
+        "seconds": seconds,
+        "before": workers.first[worker],
+        "peak": peak,
+        "files_written": result.files_written,
+        "file_bytes": result.bytes_written,
+    }
+
+
+def _held(name: str, pid: int | str = "self") -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
 def memory(mebibytes: int = 1024, folder: str | None = None) -> list[dict[str, Any]]:
-    """One row: the file's bytes, resident bytes before the merge and at its peak."""
+    """A row for each engine: the file's bytes, resident bytes before the merge and at its peak."""
+    told = []
     with tempfile.TemporaryDirectory(prefix="lakedex-bench-", dir=folder) as made:
         path = str(Path(made) / "table")
-        for what in (["make", path, str(mebibytes)], ["merge", path]):
-            command = [sys.executable, "-m", "benchmarks.memory", *what]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-            if done.returncode:
-                raise SystemExit(done.stderr)
-        return [{"mebibytes": mebibytes, **json.loads(done.stdout)}]
+        _own_process("make", path, str(mebibytes))
+        for engine, what in (("without Spark", "merge"), ("Spark's Python worker", "merge_on_spark")):
+            told.append({"mebibytes": mebibytes, "engine": engine, **json.loads(_own_process(what, path))})
+    return told
+
+
+def _own_process(*what: str) -> str:
+    command = [sys.executable, "-m", "benchmarks.memory", *what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return done.stdout
 
 
 if __name__ == "__main__":
@@ -90,5 +156,7 @@ if __name__ == "__main__":
         make(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1:2] == ["merge"]:
         print(json.dumps(merge(sys.argv[2])))
+    elif sys.argv[1:2] == ["merge_on_spark"]:
+        print(json.dumps(merge_on_spark(sys.argv[2])))
     else:
         print(memory(int(sys.argv[1]) if len(sys.argv) > 1 else 1024))

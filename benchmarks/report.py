@@ -143,9 +143,10 @@ def further_tables(results: Results) -> list[str]:
         ]
         found.append(f"### Coverage of the bitmap index\n\n{table(head, cells)}")
     if rows := results.tables.get("memory"):
-        head = ["base file", "before the merge", "peak", "s"]
+        head = ["task", "base file", "before the merge", "peak", "s"]
         cells = [
             [
+                row.get("engine", "without Spark"),
                 f"{row['file_bytes'] / 2**20:,.0f} MiB",
                 f"{row['before'] / 2**20:,.0f} MiB",
                 f"{row['peak'] / 2**20:,.0f} MiB",
