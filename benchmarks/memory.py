@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.scale_out import cluster
-from benchmarks.usage import children
+from benchmarks.usage import children, watched
 from lakedex import Table
 
 __all__ = ["memory"]
@@ -74,31 +73,22 @@ def merge(path: str) -> dict[str, Any]:
 
 
 class Workers:
-    """Watches the Python processes of a session's executors: the largest peak of one, and what it began with."""
+    """The Python processes of a session's executors: what each began with, and its peak."""
 
     def __init__(self) -> None:
         self.first: dict[int, int] = {}
         self.peaks: dict[int, int] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Workers:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(10)
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.02):
-            for pid in children(os.getpid()):
-                try:
-                    if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        self.first.setdefault(pid, _held("VmRSS", pid))
-                        self.peaks[pid] = _held("VmHWM", pid)
-                except (OSError, StopIteration):
-                    continue  # It ended in between.
+    def look(self) -> bool:
+        """Look at them; there may always be more to see."""
+        for pid in children(os.getpid()):
+            try:
+                if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    self.first.setdefault(pid, _held("VmRSS", pid))
+                    self.peaks[pid] = _held("VmHWM", pid)
+            except (OSError, StopIteration):
+                continue  # It ended in between.
+        return False
 
 
 def merge_on_spark(path: str) -> dict[str, Any]:
@@ -110,8 +100,8 @@ def merge_on_spark(path: str) -> dict[str, Any]:
             rows = spark.createDataFrame(
                 rows_of(0, 10).to_pylist(), "key string, part string, n bigint, payload binary"
             )
-            started = time.perf_counter()
-            with Workers() as workers:
+            workers, started = Workers(), time.perf_counter()
+            with watched(workers.look, 0.02):
                 result = table.upsert(rows)
             seconds = time.perf_counter() - started
         finally:

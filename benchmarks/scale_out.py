@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +29,7 @@ from pyspark.sql import SparkSession
 from benchmarks.data import Generated, rows_of
 from benchmarks.report import table
 from benchmarks.results import Results, machine
-from benchmarks.usage import children
+from benchmarks.usage import children, watched
 from lakedex import Table, configure_spark
 from lakedex.spark.engine import DRIVER_CAP
 
@@ -97,28 +96,18 @@ class Killer:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._tracker, self._folder = spark.sparkContext.statusTracker(), folder
         self._before = set(folder.rglob("*.parquet"))
-        self._stop = threading.Event()
         self.killed: int | None = None
         self.running = 0
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Killer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(10)
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.01):
-            new = [path for path in self._folder.glob("*/*.parquet") if path not in self._before]
-            running = self._running() if new else 0
-            if running:
-                victim = executors()[0]
-                os.kill(victim, signal.SIGKILL)
-                self.killed, self.running = victim, running
-                return
+    def look(self) -> bool:
+        """Whether it did."""
+        new = [path for path in self._folder.glob("*/*.parquet") if path not in self._before]
+        running = self._running() if new else 0
+        if running:
+            victim = executors()[0]
+            os.kill(victim, signal.SIGKILL)
+            self.killed, self.running = victim, running
+        return running > 0
 
     def _running(self) -> int:
         stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
@@ -152,7 +141,8 @@ def scale_out(rows: int, folder: Path) -> list[dict[str, Any]]:
         step("bulk load", lambda: made.bulk_insert(spark.read.parquet(str(folder / "load.parquet"))))
         step("upsert of three in four", lambda: made.upsert(spark.read.parquet(str(folder / "many.parquet"))))
         check(path, rows, wanted + rows * 3 // 4)
-        with Killer(spark, path) as killer:
+        killer = Killer(spark, path)
+        with watched(killer.look, 0.01):
             step("the same, an executor killed", lambda: made.upsert(spark.read.parquet(str(folder / "again.parquet"))))
         told[-1] |= {"killed": killer.killed, "running": killer.running}
         check(path, rows, wanted + 2 * (rows * 3 // 4))

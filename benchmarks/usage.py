@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["children", "cpu_seconds", "resident_bytes"]
+__all__ = ["children", "cpu_seconds", "resident_bytes", "watched"]
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -43,3 +45,21 @@ def resident_bytes(pid: int) -> int:
     """Memory that the process itself holds now."""
     stat = _stat(pid)
     return int(stat[21]) * _PAGE if stat else 0
+
+
+@contextlib.contextmanager
+def watched(look: Callable[[], bool], seconds: float) -> Iterator[None]:
+    """Look again and again in a thread, with pauses, until a look says that it was enough or the block ends."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(seconds) and not look():
+            pass
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)

@@ -9,12 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.index.validation import Difference
+from lakedex.index.validation import Difference, difference_lines
 
 __all__ = ["TableDifference", "TableReport"]
-
-SHOWN = 20
-"""Differences that a printed report lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +102,7 @@ class TableReport:
             f"  {self.files_listed:,} files listed; {compared} with {', '.join(self.indexes) or 'nothing'}; "
             f"{self.seconds:.2f} s",
         ]
-        if self.differences:
-            lines.append("  differences: " + ", ".join(f"{kind} {count}" for kind, count in self.kinds.items()))
-            lines += [f"    {found}" for found in self.differences[:SHOWN]]
-        if len(self.differences) > SHOWN:
-            lines.append(f"    … and {len(self.differences) - SHOWN} more (to_arrow() has all)")
+        lines += difference_lines(self.differences, self.kinds.items())
         if not self.ok:
             lines.append("  rebuild_metadata() makes the metadata anew")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Difference", "ValidationReport"]
+__all__ = ["Difference", "ValidationReport", "difference_lines"]
 
 SHOWN = 20
 """Differences that a printed report lists."""
@@ -42,6 +43,17 @@ class Difference:
         subject = f"{self.partition}/{self.file}".strip("/")
         times = f" ×{self.count}" if self.count > 1 else ""
         return f"{subject}: {self.kind}{times}{f' of {self.column}' if self.column else ''}: {self.detail}"
+
+
+def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, int]]) -> list[str]:
+    """How reports print differences: how many of each kind, and the first ones; no line where there are none."""
+    if not differences:
+        return []
+    lines = ["  differences: " + ", ".join(f"{kind} {count}" for kind, count in kinds)]
+    lines += [f"    {found}" for found in differences[:SHOWN]]
+    if len(differences) > SHOWN:
+        lines.append(f"    … and {len(differences) - SHOWN} more (to_arrow() has all)")
+    return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -91,12 +103,7 @@ class ValidationReport:
             f"{self.files_uncovered} files not covered, {self.entries_stale:,} stale entries; {self.seconds:.2f} s",
         ]
         lines += [f"  damage: {text}" for text in self.damage]
-        if self.differences:
-            kinds = Counter(found.kind for found in self.differences)
-            lines.append("  differences: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
-        lines += [f"    {found}" for found in self.differences[:SHOWN]]
-        if len(self.differences) > SHOWN:
-            lines.append(f"    … and {len(self.differences) - SHOWN} more (to_arrow() has all)")
+        lines += difference_lines(self.differences, sorted(Counter(found.kind for found in self.differences).items()))
         if self.files_repaired:
             lines.append(f"  repaired: entries of {self.files_repaired} files written anew")
         elif not self.ok:
