@@ -6,12 +6,20 @@ import base64
 import struct
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from lakedex.codec.roaring import bitmap_of, decode_bitmap, deserialize_bitmap, encode_bitmap, serialize_bitmap
+from lakedex.codec.roaring import (
+    bitmap_of,
+    decode_bitmap,
+    deserialize_bitmap,
+    encode_bitmap,
+    serialize_bitmap,
+    serialize_bitmaps,
+)
 from lakedex.errors import CorruptFileError
 from roaring_cases import cases, golden
 
@@ -23,6 +31,52 @@ def test_the_bytes_are_those_of_java(name: str) -> None:
     assert serialize_bitmap(bitmap_of(positions)) == data
     assert np.array_equal(np.array(deserialize_bitmap(data), np.uint32), positions)
     assert decode_bitmap(encode_bitmap(bitmap_of(positions))) == bitmap_of(positions)
+
+
+@pytest.mark.parametrize("name", [name for name, own in cases().items() if own.max(initial=0) < 1 << 22])
+def test_all_bitmaps_of_a_column_have_the_bytes_of_java(name: str) -> None:
+    """R101: the positions of one number among those of two others."""
+    positions = cases()[name]
+    numbers = np.zeros(int(positions.max(initial=0)) + 2, np.uint8)
+    numbers[1::2] = 2
+    numbers[positions] = 1
+    counts, found = serialize_bitmaps(numbers, 4)
+    assert found[1] == golden()[name]
+    assert_each_is_as_alone(numbers, 4)
+    assert counts[3] == 0 and found[3] == serialize_bitmap(BitMap())
+
+
+def assert_each_is_as_alone(numbers: npt.NDArray[np.unsignedinteger], count: int) -> None:
+    """What is made for all numbers at once is what CRoaring makes for each."""
+    counts, found = serialize_bitmaps(numbers, count)
+    for number in range(count):
+        positions = np.flatnonzero(numbers == number).astype(np.uint32)
+        assert counts[number] == len(positions)
+        assert found[number] == serialize_bitmap(bitmap_of(positions)), number
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(1, 40) | st.sampled_from([4095, 4096, 4097, 65_536])), max_size=40
+    ),
+    st.sampled_from([np.uint8, np.uint16, np.uint32]),
+    st.integers(0, 2**32 - 1),
+)
+def test_all_bitmaps_of_a_column_are_those_of_croaring(spans: list[tuple[int, int]], kind: type, seed: int) -> None:
+    """Stretches of one number, of none in particular (0), and of every second row (6)."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.integers(0, 4, size) if own == 0 else np.full(size, own) for own, size in spans]
+    for (own, size), part in zip(spans, parts, strict=True):
+        if own == 6:
+            part[: size // 2 * 2 : 2] = 5
+    assert_each_is_as_alone(np.concatenate([np.empty(0), *parts]).astype(kind), 8)
+
+
+@pytest.mark.parametrize("runs", range(2040, 2056))
+def test_as_many_runs_as_make_a_bitset_as_small(runs: int) -> None:
+    numbers = np.zeros(65_536, np.uint8)
+    numbers[(np.arange(runs)[:, None] * 8 + np.arange(3)).ravel()] = 1
+    assert_each_is_as_alone(numbers, 2)
 
 
 def test_all_kinds_of_containers_are_among_the_cases() -> None:

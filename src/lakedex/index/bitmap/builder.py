@@ -3,8 +3,9 @@
 A position is a row's ordinal in its base file. What comes out depends on the rows alone, not on how they were cut into
 batches.
 
-Memory: two bytes a row and column, and some 100 bytes for each distinct value and 65,536 rows; a column that goes past
-the cap is given up at once and what it held is freed.
+Memory: a byte a row and column up to 256 distinct values, two up to 65,536, four beyond; at the end the bitmaps, and
+some 200 bytes for each distinct value and 65,536 rows. A column that goes past the cap is given up at once and what it
+held is freed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap
 
-from lakedex.codec.roaring import bitmap_of, serialize_bitmap
+from lakedex.codec.roaring import serialize_bitmaps
 from lakedex.errors import InvalidInputError
 from lakedex.expr.compute import column_values
 from lakedex.expr.nodes import Column
@@ -126,38 +127,29 @@ def column_of(name: str, schema: pa.Schema) -> Column:
 
 @dataclass(slots=True)
 class _Values:
-    """A column's values so far, by their text, and the rows of each."""
+    """A column's values so far, numbered as they came, and the number in each row."""
 
     column: Column
     limit: int
     state: str = INDEXED
-    rows: dict[str | None, BitMap] = field(default_factory=dict)
+    numbers: dict[str | None, int] = field(default_factory=dict)
+    rows: list[npt.NDArray[np.unsignedinteger]] = field(default_factory=list)
 
-    def add(self, batch: pa.RecordBatch, first: int) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         if self.state != INDEXED or not batch.num_rows:
             return
         encoded = self._encoded(batch)
         # Of more values than these, null among them, one is surely too many.
         texts = value_texts(encoded.dictionary.slice(0, self.limit + 2))
         is_long = (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES
-        if is_long or len(texts) + len(self.rows) > self.limit:
+        if is_long or len(texts) + len(self.numbers) > self.limit:
             self._give_up_at_first(texts)
             if self.state != INDEXED:
                 return
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        # numpy sorts 16-bit numbers by radix, wider ones by merging: several times slower.
-        order = np.argsort(codes.astype(np.uint16) if len(texts) <= 1 << 16 else codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=len(texts))).tolist()
-        positions = order.astype(np.uint32) + np.uint32(first)
-        start = 0
-        for text, end in zip(texts.to_pylist(), ends, strict=True):
-            found = bitmap_of(positions[start:end])
-            known = self.rows.get(text)
-            if known is None:
-                self.rows[text] = found
-            else:
-                known |= found
-            start = end
+        numbers = self.numbers
+        found = [numbers.setdefault(text, len(numbers)) for text in texts.to_pylist()]
+        kind = np.uint8 if len(numbers) <= 1 << 8 else np.uint16 if len(numbers) <= 1 << 16 else np.uint32
+        self.rows.append(np.array(found, kind)[encoded.indices.to_numpy(zero_copy_only=False)])
 
     def _encoded(self, batch: pa.RecordBatch) -> pa.DictionaryArray:
         """The rows' values by number, null among them."""
@@ -171,7 +163,7 @@ class _Values:
 
     def _give_up_at_first(self, texts: pa.Array) -> None:
         """Give up for the first value that is one too many or too long, so that it is the same however rows come."""
-        known = self.rows.keys() - {None}
+        known = self.numbers.keys() - {None}
         for text in texts.to_pylist():
             if text is None:
                 continue
@@ -185,24 +177,28 @@ class _Values:
 
     def _give_up(self, why: str) -> None:
         self.state = why
-        self.rows = {}
+        self.numbers, self.rows = {}, []
 
     def finish(self, name: str, ends: Sequence[int]) -> ColumnBitmaps:
         if self.state != INDEXED:
             return ColumnBitmaps(column=name, state=self.state)
-        null = self.rows.pop(None, None)
-        known = sorted(self.rows.items(), key=lambda item: str(item[0]).encode())
+        numbers = np.concatenate(self.rows) if self.rows else np.empty(0, np.uint8)
+        self.rows = []
+        counts, bitmaps = serialize_bitmaps(numbers, len(self.numbers))
+        groups = groups_with(numbers, len(self.numbers), ends)
+        null = self.numbers.pop(None, None)
+        known = sorted(self.numbers.items(), key=lambda item: str(item[0]).encode())
         return ColumnBitmaps(
             column=name,
             state=INDEXED,
             kind=type_text(self.column.type),
             texts=tuple(str(text) for text, _ in known),
-            cardinalities=tuple(len(rows) for _, rows in known),
-            groups=tuple(groups_with(rows, ends) for _, rows in known),
-            bitmaps=tuple(serialize_bitmap(rows) for _, rows in known),
-            nulls=0 if null is None else len(null),
-            null_groups=0 if null is None else groups_with(null, ends),
-            null_bitmap=b"" if null is None else serialize_bitmap(null),
+            cardinalities=tuple(counts[number] for _, number in known),
+            groups=tuple(groups[number] for _, number in known),
+            bitmaps=tuple(bitmaps[number] for _, number in known),
+            nulls=0 if null is None else counts[null],
+            null_groups=0 if null is None else groups[null],
+            null_bitmap=b"" if null is None else bitmaps[null],
         )
 
 
@@ -222,7 +218,7 @@ class BitmapsBuilder:
     def add(self, batch: pa.RecordBatch) -> None:
         """The next rows of the file."""
         for values in self._values.values():
-            values.add(batch, self.rows)
+            values.add(batch)
         self.rows += batch.num_rows
 
     def finish(self, row_groups: Sequence[RowGroup]) -> tuple[ColumnBitmaps, ...]:
@@ -237,11 +233,14 @@ class BitmapsBuilder:
         return tuple(values.finish(name, ends) for name, values in self._values.items())
 
 
-def groups_with(rows: BitMap, ends: Sequence[int]) -> int:
-    """In how many of the row groups that end before ``ends`` a position lies."""
+def groups_with(numbers: npt.NDArray[np.unsignedinteger], count: int, ends: Sequence[int]) -> list[int]:
+    """For each number below ``count``: in how many of the row groups that end before ``ends`` a row has it."""
     if len(ends) <= 1:
-        return int(len(rows) > 0)
-    return sum(rows.range_cardinality(start, end) > 0 for start, end in zip((0, *ends), ends, strict=False))
+        return [int(len(numbers) > 0)] * count  # Every number is that of some row.
+    found = np.zeros(count, np.int64)
+    for start, end in zip((0, *ends), ends, strict=False):
+        found += np.bincount(numbers[start:end], minlength=count) > 0
+    return found.tolist()
 
 
 def _start(name: str, limit: int, schema: pa.Schema) -> _Values:
