@@ -25,7 +25,7 @@ from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, decode
 from lakedex.codec.roaring import decode_bitmap, encode_bitmap
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.rfc import SliceRows, change
-from lakedex.index.bitmap.runs import column_items
+from lakedex.index.bitmap.runs import column_cells
 
 VALUES = (2, 12, 100, 10_000)
 REPEATS = 3
@@ -55,8 +55,7 @@ def anew(rows: pa.Table) -> dict[str, bytes]:
         row_groups=groups,
         columns=builder.finish(groups),
     )
-    items = dict(column_items(item, item.columns[0]))
-    return dict(zip(items, encode_bitmap_records(items.values()), strict=True))
+    return {key.decode(): value for key, value in column_cells(item, item.columns[0])}
 
 
 class Records(dict[str, bytes]):

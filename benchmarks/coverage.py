@@ -23,7 +23,7 @@ from lakedex.index.bitmap.builder import INDEXED, ColumnBitmaps, FileBitmaps, Ro
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
 from lakedex.index.bitmap.held import held_index
 from lakedex.index.bitmap.keys import coverage_key, files_key
-from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, encode_items, write_run
+from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, encode_cells, record_cells, write_run
 from lakedex.io.local import LocalStorage
 
 __all__ = ["add_coverage", "commits_of", "coverage"]
@@ -91,7 +91,7 @@ def add_coverage(
                 (coverage_key(name, block), BitmapRecord(coverage=encode_block(column_block(name, of_file))))
                 for name in names
             ]
-        total += write_run(storage, base, Run(instant, "commit", place), encode_items(items)).size
+        total += write_run(storage, base, Run(instant, "commit", place), encode_cells(record_cells(items))).size
     write_bitmap_definitions(storage, base, {"all": BitmapDefinition(name="all", columns=tuple(names))})
     return total
 

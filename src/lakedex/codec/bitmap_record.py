@@ -15,6 +15,7 @@ null in all other records. A reader that resolves by field names takes such a re
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,14 @@ from lakedex.codec.metadata_record import decode_many
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import CorruptFileError
 
-__all__ = ["BITMAP_RECORD_TYPE", "BitmapRecord", "bitmap_schema_json", "decode_bitmap_records", "encode_bitmap_records"]
+__all__ = [
+    "BITMAP_RECORD_TYPE",
+    "BitmapRecord",
+    "bitmap_schema_json",
+    "decode_bitmap_records",
+    "encode_bitmap_records",
+    "encode_bitmaps",
+]
 
 BITMAP_RECORD_TYPE = 92
 """The record's ``type``. Hudi 1.1.1 uses 1 to 7 and reserves none; the RFC's number is far from them."""
@@ -86,6 +94,21 @@ def encode_bitmap_records(records: Iterable[BitmapRecord]) -> list[bytes]:
             )
         )
         for record in records
+    ]
+
+
+def encode_bitmaps(bitmaps: Iterable[tuple[bytes, int]], base_file: str) -> list[bytes]:
+    """What :func:`encode_bitmap_records` gives for bitmaps of one base file, without a record for each.
+
+    Args:
+        bitmaps: portable bytes, and how many positions they are.
+        base_file: its name.
+    """
+    head, name, encoded = _head() + b"\x02", _text(base_file) + b"\x02", base64.b64encode
+    # Standard base64: four letters for every three bytes, or a part of them.
+    return [
+        b"".join((head, _zigzag((len(data) + 2) // 3 * 4), encoded(data), name, _zigzag(cardinality), b"\0"))
+        for data, cardinality in bitmaps
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from typing import Any
@@ -18,6 +19,7 @@ from lakedex.codec.bitmap_record import (
     bitmap_schema_json,
     decode_bitmap_records,
     encode_bitmap_records,
+    encode_bitmaps,
 )
 from lakedex.errors import CorruptFileError
 
@@ -88,6 +90,16 @@ def test_records_come_back(records: list[BitmapRecord]) -> None:
     values = encode_bitmap_records(records)
     assert decode_bitmap_records(values, bitmap_schema_json()) == records
     assert decode_bitmap_records([memoryview(value) for value in values], bitmap_schema_json()) == records
+
+
+@given(st.lists(st.tuples(st.binary(max_size=50), st.integers(0, 2**62))), st.text(max_size=50))
+def test_bitmaps_of_one_file_are_such_records(bitmaps: list[tuple[bytes, int]], base_file: str) -> None:
+    """R100: base64, the file's name and the cardinality."""
+    records = [
+        BitmapRecord(bitmap=base64.b64encode(data).decode(), base_file=base_file, cardinality=cardinality)
+        for data, cardinality in bitmaps
+    ]
+    assert encode_bitmaps(bitmaps, base_file) == encode_bitmap_records(records)
 
 
 def test_records_of_another_writer_are_read_by_name() -> None:

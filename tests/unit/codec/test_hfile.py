@@ -532,3 +532,21 @@ def test_text_without_repetitions_is_packed_by_bytes_alone() -> None:
     for value, content in ((text, packed), (repeated, write_hfile([(b"k", repeated)], info={}))):
         reader = HFileReader.from_bytes(content)
         assert reader.get(b"k") == value
+
+
+def test_blocks_of_large_cells_may_go_unsearched() -> None:
+    """Spans of one byte are still found, other repetitions are not; blocks of small cells are searched as ever."""
+    small = [(b"a%04d" % number, b"the same again ") for number in range(9000)]
+    spans = [(b"b%04d" % number, b"A" * 5000 + b"%04d" % number) for number in range(100)]
+    repeated = [(b"c%04d" % number, b"the same again " * 300) for number in range(100)]
+    for items, limit, is_larger in (
+        (small, 1000, False),
+        (spans, 1000, False),
+        (repeated, 1000, True),
+        (repeated, 9999, False),
+    ):
+        searched = write_hfile(items, info={})
+        packed = write_hfile(items, info={}, unsearched_from=limit)
+        assert list(HFileReader.from_bytes(packed).scan()) == items
+        assert len(packed) < len(searched) * 2 or is_larger
+        assert (len(packed) > 100_000) == is_larger

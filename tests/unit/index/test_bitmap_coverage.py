@@ -20,11 +20,12 @@ from lakedex.index.bitmap.runs import (
     Run,
     _coverage_items,
     bitmap_folder,
-    column_items,
-    encode_items,
+    column_cells,
+    encode_cells,
     encode_run,
     list_runs,
     publish_manifest,
+    record_cells,
     write_run,
 )
 from lakedex.io.local import LocalStorage
@@ -258,8 +259,8 @@ def test_a_truncated_run_covers_nothing(folder: Folder, end: int) -> None:
 
 def put_changed(folder: Folder, files: list[FileBitmaps], bitmaps_of: list[FileBitmaps]) -> None:
     """A run whose bitmaps are not those of its coverage."""
-    items = [*_coverage_items(files), *(item for f in bitmaps_of for c in f.columns for item in column_items(f, c))]
-    write_run(STORAGE, folder.path, run(1), encode_items(items))
+    bitmaps = [cell for f in bitmaps_of for c in f.columns for cell in column_cells(f, c)]
+    write_run(STORAGE, folder.path, run(1), encode_cells([*record_cells(_coverage_items(files)), *bitmaps]))
 
 
 def test_a_bitmap_of_another_base_file_is_unknown(folder: Folder) -> None:
@@ -333,8 +334,8 @@ def test_values_without_rows_of_their_own_are_damage(folder: Folder) -> None:
     """Lists of other lengths would shift the numbers of all entries after them."""
     item = made("f1_1", "a", "b")
     bad = replace(item, columns=(replace(item.columns[0], cardinalities=(2,)),))
-    items = [*_coverage_items([bad]), *(pair for pair in column_items(item, item.columns[0]))]
-    write_run(STORAGE, folder.path, run(1), encode_items(items))
+    cells = [*record_cells(_coverage_items([bad])), *column_cells(item, item.columns[0])]
+    write_run(STORAGE, folder.path, run(1), encode_cells(cells))
     assert said(folder.refresh()) == {} and run(1).name in folder.held.unread
 
 

@@ -130,9 +130,9 @@ def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> by
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def encode_block(magic: bytes, payload: bytes, codec: int, *, previous: int = -1) -> bytes:
-    """Pack a payload as a block."""
-    packed = payload if codec == CODEC_NONE else _gzip(payload)
+def encode_block(magic: bytes, payload: bytes, codec: int, *, previous: int = -1, searched: bool = True) -> bytes:
+    """Pack a payload as a block; with ``searched`` off gzip looks for repetitions of single bytes only."""
+    packed = payload if codec == CODEC_NONE else _gzip(payload, searched=searched)
     checksums = _checksum_size(HEADER_SIZE + len(packed))
     header = _HEADER.pack(
         magic, len(packed) + checksums, len(payload), previous, 0, BYTES_PER_CHECKSUM, HEADER_SIZE + len(packed)
@@ -144,7 +144,7 @@ def _checksum_size(data_size: int) -> int:
     return -(-data_size // BYTES_PER_CHECKSUM) * 4
 
 
-def _gzip(payload: bytes) -> bytes:
+def _gzip(payload: bytes, *, searched: bool = True) -> bytes:
     """Compress so that readers which count checksums differently agree on where the stream ends.
 
     hudi-rs derives the number of checksums from a size that already holds them. Where the two counts differ (a few
@@ -153,7 +153,9 @@ def _gzip(payload: bytes) -> bytes:
     end = _GZIP_END.pack(zlib.crc32(payload), len(payload))
     packed = b""
     ways: list[tuple[Callable[[bytes, int, int], bytes], int]] = [(zlib.compress, level) for level in _GZIP_LEVELS]
-    if len(payload) >= _SAMPLE and not _repeats(payload):
+    if not searched:
+        ways.insert(0, (_by_spans, _GZIP_LEVELS[0]))
+    elif len(payload) >= _SAMPLE and not _repeats(payload):
         ways.insert(0, (_by_bytes, _GZIP_LEVELS[0]))
     for deflate, level in ways:
         packed = deflate(payload, level, _RAW_WBITS)
@@ -167,6 +169,12 @@ def _gzip(payload: bytes) -> bytes:
 def _by_bytes(payload: bytes, level: int, wbits: int) -> bytes:
     """Codes for single bytes, without looking for repetitions."""
     stream = zlib.compressobj(level, zlib.DEFLATED, wbits, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
+    return stream.compress(payload) + stream.flush()
+
+
+def _by_spans(payload: bytes, level: int, wbits: int) -> bytes:
+    """Codes for single bytes, and for spans of one byte again and again."""
+    stream = zlib.compressobj(level, zlib.DEFLATED, wbits, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
     return stream.compress(payload) + stream.flush()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
-from lakedex.codec.hfile import HFileReader, write_hfile
+from lakedex.codec.hfile import HFileReader
 from lakedex.index.bitmap.blocks import COLUMN_SCHEMA, FILES_SCHEMA, NO_ENTRY, decode_block, encode_block
 from lakedex.index.bitmap.coverage import read_files_block, run_records
 from lakedex.index.bitmap.keys import (
@@ -26,7 +26,7 @@ from lakedex.index.bitmap.keys import (
     coverage_prefix,
     files_key,
 )
-from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, RunFolder, bitmap_folder
+from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, RunFolder, bitmap_folder, encode_cells, record_cells
 from lakedex.io.storage import Storage
 from lakedex.metadata.log_file import open_hfile
 
@@ -82,7 +82,7 @@ class FoldShard:
         cells = self._cells()
         if not cells:
             return Run(target.instant, target.origin, target.number, 0)
-        content = write_hfile(cells, compression="gz", info={"schema": bitmap_schema_json().encode()})
+        content = encode_cells(cells)
         path = f"{bitmap_folder(self.base_path)}/{target.name}"
         self.storage.write(path, content)
         return Run(target.instant, target.origin, target.number, len(content))
@@ -103,8 +103,7 @@ class FoldShard:
             kept += _bitmap_cells(name, found, sources)
         if not files:
             return []
-        values = encode_bitmap_records(record for _, record in items)
-        return sorted([*zip((key.encode() for key, _ in items), values, strict=True), *kept])
+        return [*record_cells(items), *kept]
 
     def _entries(self, name: str, sources: Sequence[_Source]) -> dict[_FileKey, tuple[int, int, int]]:
         """Newest entry of each live file for a column: (source, block, row)."""
