@@ -20,7 +20,7 @@ import base64
 import binascii
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -75,21 +75,31 @@ def serialize_bitmaps(numbers: npt.NDArray[np.unsignedinteger], count: int) -> t
     Returns:
         For each number how often it stands there, and the portable bytes.
     """
-    found: list[list[_Container]] = [[] for _ in range(count)]
-    for key, start in enumerate(range(0, len(numbers), _CONTAINER)):
-        for number, container in _containers(key, numbers[start : start + _CONTAINER]):
-            found[number].append(container)
-    return [sum(own[1] for own in containers) for containers in found], [_assembled(own) for own in found]
+    chunks = [_containers(numbers[start : start + _CONTAINER]) for start in range(0, len(numbers), _CONTAINER)]
+    counts, bitmaps = [0] * count, [_EMPTY] * count
+    if len(chunks) == 1:
+        for number, container in chunks[0]:
+            counts[number], bitmaps[number] = container[0], _assembled([(0, container)])
+        return counts, bitmaps
+    found: dict[int, list[tuple[int, _Container]]] = {}
+    for key, chunk in enumerate(chunks):
+        for number, container in chunk:
+            found.setdefault(number, []).append((key, container))
+            counts[number] += container[0]
+    for number, containers in found.items():
+        bitmaps[number] = _assembled(containers)
+    return counts, bitmaps
 
 
-_Container = tuple[int, int, bool, bytes]
-"""Upper 16 bits, cardinality, whether it is of runs, content."""
+_EMPTY = struct.pack("<II", _COOKIE, 0)
+_Container = tuple[int, bool, bytes]
+"""Cardinality, whether it is of runs, content."""
 
 
-def _containers(key: int, numbers: npt.NDArray[np.unsignedinteger]) -> Iterator[tuple[int, _Container]]:
+def _containers(numbers: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, _Container]]:
     """The container of each number that stands among up to 65,536."""
     order = np.argsort(numbers, kind="stable")
-    ordered, positions = numbers[order], order.astype("<u2")
+    ordered, positions = numbers.take(order), order.astype("<u2")
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     ends = np.append(starts[1:], len(numbers))
     # The first of each number begins a run whatever stands before it.
@@ -99,6 +109,7 @@ def _containers(key: int, numbers: npt.NDArray[np.unsignedinteger]) -> Iterator[
     plain = np.where(sizes <= _LARGEST_ARRAY, 2 * sizes, _BITSET_BYTES)
     has_runs = 2 + 4 * runs < plain
     content = positions.tobytes()
+    found: list[tuple[int, _Container]] = []
     for number, start, end, is_run in zip(
         ordered[starts].tolist(), starts.tolist(), ends.tolist(), has_runs.tolist(), strict=True
     ):
@@ -107,10 +118,9 @@ def _containers(key: int, numbers: npt.NDArray[np.unsignedinteger]) -> Iterator[
         elif end - start <= _LARGEST_ARRAY:
             data = content[2 * start : 2 * end]
         else:
-            bits = np.zeros(_CONTAINER, np.uint8)
-            bits[positions[start:end]] = 1
-            data = np.packbits(bits, bitorder="little").tobytes()
-        yield number, (key, end - start, is_run, data)
+            data = np.packbits(numbers == number, bitorder="little").tobytes().ljust(_BITSET_BYTES, b"\0")
+        found.append((number, (end - start, is_run, data)))
+    return found
 
 
 def _runs(positions: npt.NDArray[np.uint16], firsts: npt.NDArray[np.int64]) -> bytes:
@@ -121,25 +131,24 @@ def _runs(positions: npt.NDArray[np.uint16], firsts: npt.NDArray[np.int64]) -> b
     return struct.pack("<H", len(firsts)) + pairs.tobytes()
 
 
-def _assembled(containers: Sequence[_Container]) -> bytes:
-    """A bitmap of containers in the order of their keys."""
+def _assembled(containers: Sequence[tuple[int, _Container]]) -> bytes:
+    """A bitmap of containers, each with its upper 16 bits, in their order."""
     count = len(containers)
-    if count == 1 and not containers[0][2]:
-        key, size, _, data = containers[0]
+    key, (size, is_run, data) = containers[0]
+    if count == 1 and not is_run:
         return _ONE_CONTAINER.pack(_COOKIE, 1, key, size - 1, _ONE_CONTAINER.size) + data
-    has_runs = any(is_run for _, _, is_run, _ in containers)
-    if has_runs:
-        flags = sum(1 << place for place, (_, _, is_run, _) in enumerate(containers) if is_run)
+    flags = sum(1 << place for place, (_, (_, is_run, _)) in enumerate(containers) if is_run)
+    if flags:
         head = struct.pack("<HH", _COOKIE_WITH_RUNS, count - 1) + flags.to_bytes(-(-count // 8), "little")
     else:
         head = struct.pack("<II", _COOKIE, count)
-    parts = [head, *(struct.pack("<HH", key, size - 1) for key, size, _, _ in containers)]
-    if not has_runs or count >= _OFFSETS_FROM:
+    parts = [head, *(struct.pack("<HH", key, size - 1) for key, (size, _, _) in containers)]
+    if not flags or count >= _OFFSETS_FROM:
         offset = len(head) + 8 * count
-        for _, _, _, data in containers:
+        for _, (_, _, data) in containers:
             parts.append(struct.pack("<I", offset))
             offset += len(data)
-    return b"".join([*parts, *(data for _, _, _, data in containers)])
+    return b"".join([*parts, *(data for _, (_, _, data) in containers)])
 
 
 def encode_bitmap(bitmap: BitMap) -> str:

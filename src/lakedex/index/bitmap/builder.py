@@ -149,7 +149,11 @@ class _Values:
         numbers = self.numbers
         found = [numbers.setdefault(text, len(numbers)) for text in texts.to_pylist()]
         kind = np.uint8 if len(numbers) <= 1 << 8 else np.uint16 if len(numbers) <= 1 << 16 else np.uint32
-        self.rows.append(np.array(found, kind)[encoded.indices.to_numpy(zero_copy_only=False)])
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        if found == list(range(len(found))):
+            self.rows.append(codes.astype(kind))
+        else:
+            self.rows.append(np.array(found, kind).take(codes))
 
     def _encoded(self, batch: pa.RecordBatch) -> pa.DictionaryArray:
         """The rows' values by number, null among them."""
@@ -187,15 +191,16 @@ class _Values:
         counts, bitmaps = serialize_bitmaps(numbers, len(self.numbers))
         groups = groups_with(numbers, len(self.numbers), ends)
         null = self.numbers.pop(None, None)
-        known = sorted(self.numbers.items(), key=lambda item: str(item[0]).encode())
+        texts = sorted((text for text in self.numbers if text is not None), key=str.encode)
+        order = [self.numbers[text] for text in texts]
         return ColumnBitmaps(
             column=name,
             state=INDEXED,
             kind=type_text(self.column.type),
-            texts=tuple(str(text) for text, _ in known),
-            cardinalities=tuple(counts[number] for _, number in known),
-            groups=tuple(groups[number] for _, number in known),
-            bitmaps=tuple(bitmaps[number] for _, number in known),
+            texts=tuple(texts),
+            cardinalities=tuple(counts[number] for number in order),
+            groups=tuple(groups[number] for number in order),
+            bitmaps=tuple(bitmaps[number] for number in order),
             nulls=0 if null is None else counts[null],
             null_groups=0 if null is None else groups[null],
             null_bitmap=b"" if null is None else bitmaps[null],
