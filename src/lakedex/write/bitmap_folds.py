@@ -4,6 +4,8 @@ Runs are listed first and the timeline after them: so a run's commit is on the t
 archived, and a run whose commit is under way is left alone. Of two folds at once one gets to publish; what the other
 wrote is removed by the next fold.
 
+Where one of the runs alone speaks of current base files it stays as it is, and the manifest names the others as folded.
+
 Runs keep what they say of current base files. Of older ones, which only a look back in time reads, a fold keeps
 nothing: such a look scans.
 """
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
-from lakedex.index.bitmap.folding import FOLD_AT, FoldShard, runs_to_fold, shards
+from lakedex.index.bitmap.folding import FOLD_AT, FoldShard, only_live, runs_to_fold, shards
 from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, bitmap_folder, list_runs, publish_manifest
 from lakedex.metadata.handle import TableHandle
 from lakedex.timeline.timeline import Timeline
@@ -53,14 +55,18 @@ def fold_runs(handle: TableHandle, instant: str) -> Folded:
     if not taken:
         return Folded()
     live = {file.name for file in snapshot.base_files()}
+    is_settled = settled(snapshot.timeline)
+    left = [run for run in folder.runs if run not in taken and is_settled(run)]
+    alone = only_live(storage, base, taken, live)
+    if alone is not None:
+        _publish(handle, folder, [run for run in taken if run != alone], [*left, alone])
+        return Folded(len(taken) - 1, 0, time.perf_counter() - started)
     parts = shards(storage, base, taken, live, columns)
     targets = [_Target(shard, _output(taken, instant, number)) for number, shard in enumerate(parts)]
     if sum(run.size for run in taken) <= DRIVER_BYTES:
         written = [_fold(target) for target in targets]
     else:
         written = handle.engine.run(_fold, targets, f"lakedex {base}: folding {len(taken)} runs of bitmaps")
-    is_settled = settled(snapshot.timeline)
-    left = [run for run in folder.runs if run not in taken and is_settled(run)]
     _publish(handle, folder, taken, [*left, *(run for run in written if run.size)])
     return Folded(len(taken), sum(run.size for run in written), time.perf_counter() - started)
 

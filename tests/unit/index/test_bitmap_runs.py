@@ -29,7 +29,7 @@ from lakedex.index.bitmap.blocks import (
 )
 from lakedex.index.bitmap.builder import FileBitmaps
 from lakedex.index.bitmap.coverage import read_files_block
-from lakedex.index.bitmap.folding import SMALL, FoldShard, runs_to_fold, shards
+from lakedex.index.bitmap.folding import SMALL, FoldShard, only_live, runs_to_fold, shards
 from lakedex.index.bitmap.keys import NULL_MARK, parse_bitmap_key, value_prefix
 from lakedex.index.bitmap.runs import (
     Manifest,
@@ -405,3 +405,23 @@ def test_columns_that_are_not_indexed_any_more_are_left_out(tmp_path: Path) -> N
     reader = open_hfile(STORAGE, f"{bitmap_folder(str(tmp_path))}/{out.name}", out.size)
     assert {parse_bitmap_key(k.decode())[0] for k, _ in reader.scan(b"") if not k.startswith(b"\0")} == {"c"}
     assert [t.num_rows for t in read_files_block(reader, "")] == [2]
+
+
+@pytest.mark.parametrize(
+    "live, alone",
+    [
+        ({0, 1, 2, 3}, None),
+        ({4, 5, 6}, 2),
+        ({2, 3}, 1),
+        ({5}, None),
+        ({4, 5}, 2),
+        ({1, 4, 5, 6}, None),
+        (set(), None),
+    ],
+    ids=["two runs", "the newest", "another", "too little of it", "half of it", "one more file", "nothing"],
+)
+def test_the_only_run_that_speaks_of_live_files(live: set[int], alone: int | None, tmp_path: Path) -> None:
+    parts = [FILES[:2], FILES[2:4], FILES[4:]]
+    runs = [write_run(STORAGE, str(tmp_path), run(n), encode_run(files)) for n, files in enumerate(parts)]
+    found = only_live(STORAGE, str(tmp_path), runs, {FILES[number].base_file for number in live})
+    assert found == (None if alone is None else runs[alone])

@@ -27,6 +27,7 @@ from bitmap_table_kit import (
 from lakedex import Table
 from lakedex.errors import SchemaMismatchError
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
+from lakedex.index.bitmap.folding import FOLD_AT
 from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
@@ -193,6 +194,41 @@ def test_many_small_commits_stay_few_runs(tmp_path: Path) -> None:
     assert len(files_in_folder(table)) < 16, "what was folded goes with the next fold"
 
 
+def one_partition(number: int, ts: int, **changed: Any) -> pa.Table:
+    """Rows of one of the three partitions."""
+    rows = batch(0, 6, ts, **changed)
+    return rows.filter(pc.equal(rows.column("city"), "abc"[number % 3]))
+
+
+def test_where_each_commit_rewrites_all_files_nothing_is_copied(table: Table) -> None:
+    """R149: the newest run has all that counts, so the others are merely named as folded."""
+    sizes = []
+    for number in range(12):
+        result = table.upsert(batch(0, 60, number + 2, g=f"v{number}"))
+        own = [name for name in files_in_folder(table) if result.instant in name and name.startswith("run_")]
+        assert own == [f"run_{result.instant}_commit_00000.hfile"]
+        sizes.append(result.bitmap_bytes - (Path(table.path) / ".hoodie/metadata/bitmap_index" / own[0]).stat().st_size)
+        assert len(run_names(table)) < FOLD_AT and len(files_in_folder(table)) <= 2 * FOLD_AT
+        assert uncovered(table, *COLUMNS) == []
+    assert sizes == [0] * 12
+    assert not any("_fold_" in name for name in files_in_folder(table))
+    same_answers(table, *ASKED, "g = 'v11'", "g = 'v10'")
+
+
+def test_a_run_that_stayed_alone_goes_when_its_commit_is_undone(table: Table) -> None:
+    """R92.k: what the others said of the files before is gone with the fold, so these are read."""
+    for number in range(12):
+        result = table.upsert(batch(0, 60, number + 2, g=f"v{number}"))
+        if run_names(table) == [f"run_{result.instant}_commit_00000.hfile"]:
+            break
+    assert run_names(table) == [f"run_{result.instant}_commit_00000.hfile"]
+    table.rollback(result.instant)
+    assert not any(result.instant in name for name in files_in_folder(table))
+    same_answers(table, *ASKED, f"g = 'v{number}'", f"g = 'v{number - 1}'")
+    table.refresh_index("idx")
+    assert uncovered(table, *COLUMNS) == []
+
+
 class _Timeline:
     """A timeline on which everything is committed."""
 
@@ -259,7 +295,7 @@ def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
     """One publishes; what the other one wrote counts for nothing and goes with a later fold."""
     monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
     for number in range(5):
-        table.upsert(batch(0, 6, number + 2, g=f"v{number}"))
+        table.upsert(one_partition(number, number + 2, g=f"v{number}"))
     monkeypatch.undo()
     wanted = bitmap_folds._fold
     others = iter([True])
@@ -275,7 +311,7 @@ def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "run_20990101000000000_fold_00000.hfile" in files_in_folder(table)
     assert uncovered(table, *COLUMNS) == []
     for number in range(8):
-        table.upsert(batch(0, 6, number + 20))
+        table.upsert(one_partition(number, number + 20))
     assert not any("20990101000000000" in name for name in files_in_folder(table))
     assert uncovered(table, *COLUMNS) == []
 
@@ -311,7 +347,7 @@ def test_a_fold_is_as_new_as_what_it_folds(table: Table, monkeypatch: pytest.Mon
     """A write that began first and completes last: what it puts together is not older than any of it."""
     monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
     for number in range(4):
-        last = table.upsert(batch(0, 6, number + 2)).instant
+        last = table.upsert(one_partition(number, number + 2)).instant
     fold_runs(table._handle, "20200101000000000")
     assert run_names(table) == [f"run_{last}_fold_20200101000000000000.hfile"]
     assert uncovered(table, *COLUMNS) == []

@@ -30,7 +30,7 @@ from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, RunFolder, bitmap_fo
 from lakedex.io.storage import Storage
 from lakedex.metadata.log_file import open_hfile
 
-__all__ = ["FoldShard", "runs_to_fold", "shards"]
+__all__ = ["FoldShard", "only_live", "runs_to_fold", "shards"]
 
 FOLD_AT = 4
 """So many runs are put together at least."""
@@ -56,6 +56,27 @@ def runs_to_fold(folder: RunFolder, is_settled: Callable[[Run], bool]) -> list[R
         taken.append(run)
         total += run.size
     return taken[::-1] if len(taken) >= FOLD_AT else []
+
+
+def only_live(storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str]) -> Run | None:
+    """The only one of some runs that speaks of live base files, if they are at least half of what it speaks of.
+
+    So it is where each commit rewrites the same files. What the fold would write is in it already. Files blocks are
+    read, from the newest run on until a second one has live files.
+
+    Raises:
+        CorruptFileError: damaged bytes.
+    """
+    found = None
+    for run in reversed(runs):
+        path = f"{bitmap_folder(base_path)}/{run.name}"
+        blocks = read_files_block(open_hfile(storage, path, run.size), path)
+        files = [name for block in blocks for name in block.column("base_file").to_pylist()]
+        alive = sum(name in live for name in files)
+        if alive and (found is not None or 2 * alive < len(files)):
+            return None
+        found = run if alive else found
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
