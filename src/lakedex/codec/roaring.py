@@ -20,7 +20,8 @@ import base64
 import binascii
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +45,10 @@ _CONTAINER = 1 << 16
 """Positions that fall into one container."""
 _LARGEST_ARRAY = 4096
 _BITSET_BYTES = _CONTAINER // 8
+_ONE_CONTAINER = struct.Struct("<IIHHI")
+_ONE_OF_RUNS = struct.Struct("<HHBHH")
 _OFFSETS_FROM = 4
 """Containers from which on a bitmap with runs has offsets."""
-_ONE_CONTAINER = struct.Struct("<IIHHI")
 
 
 def bitmap_of(positions: npt.NDArray[np.uint32]) -> BitMap:
@@ -75,29 +77,19 @@ def serialize_bitmaps(numbers: npt.NDArray[np.unsignedinteger], count: int) -> t
     Returns:
         For each number how often it stands there, and the portable bytes.
     """
+    counts, bitmaps = [0] * count, [struct.pack("<II", _COOKIE, 0)] * count
     chunks = [_containers(numbers[start : start + _CONTAINER]) for start in range(0, len(numbers), _CONTAINER)]
-    counts, bitmaps = [0] * count, [_EMPTY] * count
-    if len(chunks) == 1:
-        for number, container in chunks[0]:
-            counts[number], bitmaps[number] = container[0], _assembled([(0, container)])
-        return counts, bitmaps
-    found: dict[int, list[tuple[int, _Container]]] = {}
-    for key, chunk in enumerate(chunks):
-        for number, container in chunk:
-            found.setdefault(number, []).append((key, container))
-            counts[number] += container[0]
-    for number, containers in found.items():
-        bitmaps[number] = _assembled(containers)
+    for number, size, bitmap in _of_one(*chunks[0]) if len(chunks) == 1 else _joined(chunks):
+        counts[number], bitmaps[number] = size, bitmap
     return counts, bitmaps
 
 
-_EMPTY = struct.pack("<II", _COOKIE, 0)
-_Container = tuple[int, bool, bytes]
-"""Cardinality, whether it is of runs, content."""
+_Containers = tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64], npt.NDArray[np.bool_], list[bytes]]
+"""Of each container: the number that stands in its rows, how often, whether it is of runs, content."""
 
 
-def _containers(numbers: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, _Container]]:
-    """The container of each number that stands among up to 65,536."""
+def _containers(numbers: npt.NDArray[np.unsignedinteger]) -> _Containers:
+    """The containers of the numbers that stand among up to 65,536, in the order of the numbers."""
     order = np.argsort(numbers, kind="stable")
     ordered, positions = numbers.take(order), order.astype("<u2")
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -107,20 +99,68 @@ def _containers(numbers: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, _Co
     is_first[starts] = True
     sizes, runs = ends - starts, np.add.reduceat(is_first, starts, dtype=np.int64)
     plain = np.where(sizes <= _LARGEST_ARRAY, 2 * sizes, _BITSET_BYTES)
-    has_runs = 2 + 4 * runs < plain
-    content = positions.tobytes()
-    found: list[tuple[int, _Container]] = []
-    for number, start, end, is_run in zip(
-        ordered[starts].tolist(), starts.tolist(), ends.tolist(), has_runs.tolist(), strict=True
-    ):
-        if is_run:
-            data = _runs(positions[start:end], np.flatnonzero(is_first[start:end]))
+    is_run = 2 + 4 * runs < plain
+    of_runs = is_run.tolist()
+    packed = positions.tobytes()
+    contents: list[bytes] = []
+    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        if of_runs[place]:
+            contents.append(_runs(positions[start:end], np.flatnonzero(is_first[start:end])))
         elif end - start <= _LARGEST_ARRAY:
-            data = content[2 * start : 2 * end]
+            contents.append(packed[2 * start : 2 * end])
         else:
-            data = np.packbits(numbers == number, bitorder="little").tobytes().ljust(_BITSET_BYTES, b"\0")
-        found.append((number, (end - start, is_run, data)))
-    return found
+            bits = np.packbits(numbers == ordered[start], bitorder="little")
+            contents.append(bits.tobytes().ljust(_BITSET_BYTES, b"\0"))
+    return ordered[starts], sizes, is_run, contents
+
+
+def _of_one(
+    numbers: npt.NDArray[np.unsignedinteger],
+    sizes: npt.NDArray[np.int64],
+    is_run: npt.NDArray[np.bool_],
+    contents: list[bytes],
+) -> Iterator[tuple[int, int, bytes]]:
+    """Bitmaps of one container each: number, cardinality, bytes."""
+    plain, runs = _ONE_CONTAINER.pack, _ONE_OF_RUNS.pack
+    for number, size, has_runs, content in zip(
+        numbers.tolist(), sizes.tolist(), is_run.tolist(), contents, strict=True
+    ):
+        if has_runs:
+            yield number, size, runs(_COOKIE_WITH_RUNS, 0, 1, 0, size - 1) + content
+        else:
+            yield number, size, plain(_COOKIE, 1, 0, size - 1, _ONE_CONTAINER.size) + content
+
+
+def _joined(chunks: Sequence[_Containers]) -> Iterator[tuple[int, int, bytes]]:
+    """Bitmaps of several containers, by number: number, cardinality, bytes."""
+    if not chunks:
+        return
+    numbers, sizes, is_run = (np.concatenate(own) for own in zip(*(own[:3] for own in chunks), strict=True))
+    keys = np.repeat(np.arange(len(chunks)), [len(own[0]) for own in chunks])
+    plain = list(chain.from_iterable(own[3] for own in chunks))
+    order = np.argsort(numbers, kind="stable")
+    numbers, sizes, is_run, keys = (own.take(order) for own in (numbers, sizes, is_run, keys))
+    contents = [plain[place] for place in order.tolist()]
+    firsts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+    each = np.diff(firsts, append=len(numbers))
+    # Of all bitmaps at once: a pair of numbers for each container, and where it begins in a bitmap without runs.
+    pairs = np.stack([keys, sizes - 1], axis=1).astype("<u2").tobytes()
+    starts = np.cumsum([0, *map(len, contents[:-1])])
+    offsets = starts - np.repeat(starts[firsts] - 8 - 8 * each, each)
+    packed = offsets.astype("<u4").tobytes()
+    totals, has_runs = np.add.reduceat(sizes, firsts), np.logical_or.reduceat(is_run, firsts)
+    for place, (number, first, size) in enumerate(
+        zip(numbers[firsts].tolist(), firsts.tolist(), each.tolist(), strict=True)
+    ):
+        end = first + size
+        if has_runs[place]:
+            flags = np.packbits(is_run[first:end], bitorder="little").tobytes()
+            head = struct.pack("<HH", _COOKIE_WITH_RUNS, size - 1) + flags
+            # A head of another length moves all containers.
+            own = (offsets[first:end] + len(head) - 8).astype("<u4").tobytes() if size >= _OFFSETS_FROM else b""
+        else:
+            head, own = struct.pack("<II", _COOKIE, size), packed[4 * first : 4 * end]
+        yield number, int(totals[place]), b"".join((head, pairs[4 * first : 4 * end], own, *contents[first:end]))
 
 
 def _runs(positions: npt.NDArray[np.uint16], firsts: npt.NDArray[np.int64]) -> bytes:
@@ -129,26 +169,6 @@ def _runs(positions: npt.NDArray[np.uint16], firsts: npt.NDArray[np.int64]) -> b
     pairs[:, 0] = positions[firsts]
     pairs[:, 1] = np.diff(firsts, append=len(positions)) - 1
     return struct.pack("<H", len(firsts)) + pairs.tobytes()
-
-
-def _assembled(containers: Sequence[tuple[int, _Container]]) -> bytes:
-    """A bitmap of containers, each with its upper 16 bits, in their order."""
-    count = len(containers)
-    key, (size, is_run, data) = containers[0]
-    if count == 1 and not is_run:
-        return _ONE_CONTAINER.pack(_COOKIE, 1, key, size - 1, _ONE_CONTAINER.size) + data
-    flags = sum(1 << place for place, (_, (_, is_run, _)) in enumerate(containers) if is_run)
-    if flags:
-        head = struct.pack("<HH", _COOKIE_WITH_RUNS, count - 1) + flags.to_bytes(-(-count // 8), "little")
-    else:
-        head = struct.pack("<II", _COOKIE, count)
-    parts = [head, *(struct.pack("<HH", key, size - 1) for key, (size, _, _) in containers)]
-    if not flags or count >= _OFFSETS_FROM:
-        offset = len(head) + 8 * count
-        for _, (_, _, data) in containers:
-            parts.append(struct.pack("<I", offset))
-            offset += len(data)
-    return b"".join([*parts, *(data for _, (_, _, data) in containers)])
 
 
 def encode_bitmap(bitmap: BitMap) -> str:

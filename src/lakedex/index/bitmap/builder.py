@@ -142,12 +142,13 @@ class _Values:
         # Of more values than these, null among them, one is surely too many.
         texts = value_texts(encoded.dictionary.slice(0, self.limit + 2))
         is_long = (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES
-        if is_long or len(texts) + len(self.numbers) > self.limit:
-            self._give_up_at_first(texts)
-            if self.state != INDEXED:
-                return
-        numbers = self.numbers
-        found = [numbers.setdefault(text, len(numbers)) for text in texts.to_pylist()]
+        words, numbers = texts.to_pylist(), self.numbers
+        # Most often the values are few, and there is nothing to put together.
+        is_many = len(words) + len(numbers) > self.limit and len({*words, *numbers} - {None}) > self.limit
+        if is_long or is_many:
+            self._give_up_at_first(words)
+            return
+        found = [numbers.setdefault(word, len(numbers)) for word in words]
         kind = np.uint8 if len(numbers) <= 1 << 8 else np.uint16 if len(numbers) <= 1 << 16 else np.uint32
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         if found == list(range(len(found))):
@@ -165,16 +166,16 @@ class _Values:
         values = normal_values(column_values(self.column, batch))
         return pc.dictionary_encode(values, null_encoding="encode")
 
-    def _give_up_at_first(self, texts: pa.Array) -> None:
+    def _give_up_at_first(self, words: Sequence[str | None]) -> None:
         """Give up for the first value that is one too many or too long, so that it is the same however rows come."""
         known = self.numbers.keys() - {None}
-        for text in texts.to_pylist():
-            if text is None:
+        for word in words:
+            if word is None:
                 continue
-            if len(text.encode()) > MAX_VALUE_BYTES:
+            if len(word.encode()) > MAX_VALUE_BYTES:
                 self._give_up(TOO_LONG)
                 return
-            known.add(text)
+            known.add(word)
             if len(known) > self.limit:
                 self._give_up(TOO_MANY)
                 return
