@@ -114,8 +114,9 @@ def test_kill_inside_of_a_fold(tmp_path: Path) -> None:
     template, path = tmp_path / "template", tmp_path / "t"
     indexed_again(template)
     fresh = {key: (city, 9, v) for key, (city, _, v) in START.items()}
-    Table.open(template).upsert(frame(dict(list(fresh.items())[:2])))
-    write = writes(lambda t: t.upsert(frame(fresh)))
+    # One partition after the other, so that two runs have something that counts and the fold has to write.
+    Table.open(template).upsert(frame({key: row for key, row in fresh.items() if row[0] == "b"}))
+    write = writes(lambda t: t.upsert(frame({key: row for key, row in fresh.items() if row[0] == "a"})))
     copy = partial(fresh_copy, template, path)
     for call, part in (("write", "fold_00000.hfile"), ("create", "manifest_"), ("delete", "run_")):
         for when in ("before", "after") if call == "delete" else ("after", "during"):
