@@ -21,6 +21,7 @@ import base64
 import binascii
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,9 +124,22 @@ class _Block:
 
     def fill(self, out: Words) -> None:
         """Write the chain's magnitudes, in the keys' own order, one hash per row of ``out``."""
+        for row, magnitudes in zip(out, self.chain(len(out)), strict=True):
+            if self._order is None:
+                row[:] = magnitudes
+            else:
+                row[self._order] = magnitudes
+
+    @property
+    def order(self) -> npt.NDArray[np.intp] | None:
+        """Which keys :meth:`chain` speaks of, one after the other; None for their own order."""
+        return self._order
+
+    def chain(self, length: int) -> Iterator[Words]:
+        """The magnitudes of each hash; an array is only good until the next is asked for."""
         hashed = np.zeros(self.size, dtype=np.uint32)
         scratch = np.empty_like(hashed)
-        for row in out:
+        for _ in range(length):
             np.bitwise_xor(hashed, self._lengths, out=hashed)
             for word in self._words:
                 part = hashed[: len(word)]
@@ -140,10 +154,7 @@ class _Block:
             np.bitwise_xor(hashed, scratch, out=hashed)
             # abs(INT_MIN) stays INT_MIN, which read as unsigned is the magnitude that Java's remainder has.
             np.abs(hashed.view(np.int32), out=scratch.view(np.int32))
-            if self._order is None:
-                row[:] = scratch
-            else:
-                row[self._order] = scratch
+            yield scratch
 
 
 def _blocks(keys: Keys) -> list[_Block]:
@@ -195,15 +206,37 @@ def _check_hashes(num_hashes: int) -> None:
         raise InvalidInputError(f"a bloom filter uses 1 to {_MAX_HASHES} hashes, not {num_hashes}")
 
 
-def _set_bits(packed: Bytes, positions: Words | npt.NDArray[np.int64]) -> None:
-    """Set bits of contiguous packed rows, through a byte per bit where so many are set that this is faster."""
-    if positions.size < packed.size:
-        mask = np.uint8(1) << (positions & 7).astype(np.uint8)
-        np.bitwise_or.at(packed.reshape(-1), positions >> 3, mask)
-        return
-    bits = np.zeros(packed.size * 8, dtype=np.bool_)
-    bits[positions] = True
-    packed |= np.packbits(bits, bitorder="little").reshape(packed.shape)
+class _BitSetter:
+    """Sets bits of packed rows, through a byte per bit where so many are set that this is faster."""
+
+    __slots__ = ("_bytes", "_packed", "_positions", "_whole")
+
+    def __init__(self, packed: Bytes, keys: int, hashes: int) -> None:
+        self._packed = packed
+        self._bytes = np.zeros(packed.size * 8, dtype=np.bool_) if keys * hashes >= packed.size else None
+        # The integers that numpy indexes by; others it would copy to these each time.
+        self._positions = np.empty(keys, dtype=np.intp)
+        self._whole = np.empty(keys, dtype=np.uint32)
+
+    def set(self, hashes: Words, bits: int, begins: npt.NDArray[np.intp] | None) -> None:
+        """Set the bit of each hash in a row of ``bits`` that begins where ``begins`` says, else in the first."""
+        positions, divisor = self._positions, np.uint32(bits)
+        # numpy's division by one number is several times quicker than its remainder.
+        whole = np.floor_divide(hashes, divisor, out=self._whole)
+        np.multiply(whole, divisor, out=whole)
+        np.subtract(hashes, whole, out=positions, casting="unsafe", dtype=np.uint32)
+        if begins is not None:
+            positions += begins
+        if self._bytes is not None:
+            self._bytes[positions] = True
+        else:
+            mask = np.uint8(1) << (positions & 7).astype(np.uint8)
+            np.bitwise_or.at(self._packed.reshape(-1), positions >> 3, mask)
+
+    def finish(self) -> None:
+        """Bring all bits into the packed rows."""
+        if self._bytes is not None:
+            self._packed |= np.packbits(self._bytes, bitorder="little").reshape(self._packed.shape)
 
 
 # ------------------------------------------------------------------------------------------------ filters
@@ -305,24 +338,24 @@ class BloomBuilder:
         Raises:
             InvalidInputError: Null or empty keys, or a type that is no string. Nothing is added then.
         """
-        blocks = _blocks(keys)
-        hashes = np.empty((self._num_hashes, min(_BLOCK, len(keys))), dtype=np.uint32)
-        for block in blocks:
-            part = hashes[:, : block.size]
-            block.fill(part)
-            self._set(part)
+        for block in _blocks(keys):
+            self._set(block)
 
-    def _set(self, hashes: Words) -> None:
-        count = hashes.shape[1]
-        positions = hashes % np.uint32(self._bits)
-        if self._max_rows == 1:
-            _set_bits(self._rows, positions)
-        else:
-            row_of = self._row_of(np.arange(self._added, self._added + count))
+    def _set(self, block: _Block) -> None:
+        rows, begins = self._rows, None
+        if self._max_rows > 1:
+            row_of = self._row_of(np.arange(self._added, self._added + block.size))
             first, last = int(row_of.min()), int(row_of.max())
             self._grow(last + 1)
-            _set_bits(self._rows[first : last + 1], positions + (row_of - first) * (self._row_size * 8))
-        self._added += count
+            rows = self._rows[first : last + 1]
+            if first != last:
+                begins = (row_of if block.order is None else row_of[block.order]) - first
+                begins *= self._row_size * 8
+        setter = _BitSetter(rows, block.size, self._num_hashes)
+        for hashes in block.chain(self._num_hashes):
+            setter.set(hashes, self._bits, begins)
+        setter.finish()
+        self._added += block.size
 
     def _row_of(self, nth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row of the n-th key (from 0)."""
