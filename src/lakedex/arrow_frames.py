@@ -6,7 +6,7 @@ cost more than the work itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count, pairwise
@@ -39,6 +39,9 @@ R = TypeVar("R")
 
 ROWS_PER_PARTITION = 65_536
 """Fewer rows than this are not worth a second thread."""
+
+_CUT_ROWS = 64
+_SAMPLE_ROWS = 16_384
 
 _stages = count()
 
@@ -261,51 +264,163 @@ def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     return iter([batch for batch in table.to_batches(max_chunksize=ROWS_PER_PARTITION) if batch.num_rows])
 
 
-def exchange(frame: ArrowFrame, by: str, tasks: int, order: Sequence[str] = (), threads: int = 1) -> ArrowFrame:
-    """Rows sorted by ``by`` then ``order`` (nulls first, as Spark sorts), cut between values of ``by``."""
+def exchange(
+    frame: ArrowFrame,
+    by: str,
+    tasks: int,
+    order: Sequence[str] = (),
+    threads: int = 1,
+    texts: Collection[str] = (),
+) -> ArrowFrame:
+    """Rows sorted by ``by`` then ``order`` (nulls first, as Spark sorts), cut between values of ``by``.
+
+    Columns of ``texts`` may come as dictionaries, whatever the frame's schema says.
+    """
     table = frame.table()
     if not table.num_rows:
         return ArrowFrame((table,), frame.schema, exchanged=True)
+    codes = _short_codes(table.column(by))
+    if codes is not None:
+        parts = _dealt(table, codes, tasks, order, threads, texts)
+        return ArrowFrame(tuple(parts), frame.schema, exchanged=True)
     table = table.combine_chunks()
-    rows, starts = _by_value(table, by, order)
-    if len(starts) > tasks:
-        # Cut where a run begins that starts another tasks-th of the rows.
-        share = starts * tasks // table.num_rows
-        starts = starts[np.flatnonzero(np.diff(share, prepend=-1))]
+    rows = _sort(table, list(dict.fromkeys((by, *order)))).to_numpy().astype(np.int64)
+    starts = _shared_out(_run_starts(table.column(by).take(pa.array(rows))), table.num_rows, tasks)
     ends = np.append(starts[1:], table.num_rows)
     cuts = [rows[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     parts = run_threads(lambda cut: table.take(pa.array(cut)).combine_chunks(), cuts, threads)
     return ArrowFrame(tuple(parts), frame.schema, exchanged=True)
 
 
-def _by_value(table: pa.Table, by: str, order: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Row numbers in ascending order of ``by`` and ``order``, and the places where a value of ``by`` begins."""
-    column = table.column(by)
+def _short_codes(column: pa.ChunkedArray) -> npt.NDArray[np.uint16] | None:
+    """Integers without nulls from 0 on, if 16 bits do: numpy sorts those by radix, wider ones several times slower."""
     if not pa.types.is_int32(column.type) or column.null_count:
-        rows = _sort(table, list(dict.fromkeys((by, *order)))).to_numpy().astype(np.int64)
-        return rows, _run_starts(column.take(pa.array(rows)))
+        return None
     values = column.to_numpy()
-    # numpy sorts 16-bit numbers by radix, wider ones by merging: several times slower.
-    is_short = int(values.max()) - int(values.min()) < 1 << 16
-    codes = (values - values.min()).astype(np.uint16) if is_short else values
-    rows = np.argsort(codes, kind="stable")
-    begins = np.append(True, codes[rows][1:] != codes[rows][:-1])
-    starts = np.flatnonzero(begins)
-    if order and not _ascends(table, rows, begins, order):
-        # Several sorts of few rows by the columns of `order` are quicker than one of all rows by one column more.
-        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
-            own = rows[start:end]
-            rows[start:end] = own[_sort(table.select(list(order)).take(pa.array(own)), order).to_numpy()]
-    return rows, starts
+    low = int(values.min())
+    return (values - low).astype(np.uint16) if int(values.max()) - low < 1 << 16 else None
 
 
-def _ascends(table: pa.Table, rows: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_], order: Sequence[str]) -> bool:
-    """Whether rows are in the order of one column of integers already, as positions are, but for where ``begins``."""
+def _shared_out(starts: npt.NDArray[np.int64], rows: int, tasks: int) -> npt.NDArray[np.int64]:
+    """Of the rows at which a value begins, those at which a task does: where another tasks-th of all rows begins."""
+    return starts if len(starts) <= tasks else starts[np.flatnonzero(np.diff(starts * tasks // rows, prepend=-1))]
+
+
+def _dealt(
+    table: pa.Table,
+    codes: npt.NDArray[np.uint16],
+    tasks: int,
+    order: Sequence[str],
+    threads: int,
+    texts: Collection[str],
+) -> list[pa.Table]:
+    """:func:`exchange` by small numbers: each batch is sorted by itself, as it fits a cache, and cut; cuts are joined.
+
+    Columns that are one and the same in memory, as a key is that of a column, are moved once.
+    """
+    own, places = _distinct_columns(table, (*order, *table.schema.names))
+    counts = np.bincount(codes)
+    values = np.flatnonzero(counts)
+    starts = np.cumsum(counts[values]) - counts[values]
+    slim = _with_dictionaries(table.select(own), texts, threads)
+    # Batches are not worth while where most of what is cut from them is a row or two.
+    many = table.num_rows >= _CUT_ROWS * len(values) * slim.column(0).num_chunks
+    batches = (slim if many else slim.combine_chunks()).to_batches()
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    pieces = run_threads(
+        lambda n: _Sorted.of(batches[n], codes[ends[n] - batches[n].num_rows : ends[n]], values),
+        range(len(batches)),
+        threads,
+    )
+    firsts = np.searchsorted(starts, _shared_out(starts, table.num_rows, tasks)).tolist()
+    names = [own.index(name) for name in order]
+
+    def join(cut: tuple[int, int]) -> pa.Table:
+        slices = [piece.slice(number) for number in range(*cut) for piece in pieces]
+        part = pa.Table.from_batches(slices, schema=slim.schema).combine_chunks()
+        part = _ordered(part, counts[values[slice(*cut)]], [own[place] for place in names])
+        return pa.Table.from_arrays([part.column(place) for place in places], names=table.schema.names)
+
+    return run_threads(join, list(zip(firsts, [*firsts[1:], len(values)], strict=True)), threads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """A batch sorted by numbers, and where each of ``values`` begins in it."""
+
+    rows: pa.RecordBatch
+    begins: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, codes: npt.NDArray[np.uint16], values: npt.NDArray[np.int64]) -> _Sorted:
+        places = np.argsort(codes, kind="stable")
+        begins = np.append(np.searchsorted(codes[places], values), len(codes))
+        return cls(batch.take(pa.array(places)), begins)
+
+    def slice(self, number: int) -> pa.RecordBatch:
+        """The rows of the n-th value."""
+        return self.rows.slice(self.begins[number], self.begins[number + 1] - self.begins[number])
+
+
+def _distinct_columns(table: pa.Table, names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Of columns with the same memory the first by ``names``, and for each column of the table the place of its own."""
+    seen: dict[Any, str] = {}
+    own = {}
+    for name in dict.fromkeys(names):
+        column = table.column(name)
+        if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
+            own[name] = name
+            continue
+        memory = tuple((chunk.offset, *map(_address, chunk.buffers())) for chunk in column.chunks)
+        own[name] = seen.setdefault((column.type, memory), name)
+    kept = list(dict.fromkeys(own.values()))
+    return kept, [kept.index(own[name]) for name in table.schema.names]
+
+
+def _address(buffer: pa.Buffer | None) -> int | None:
+    return None if buffer is None else int(buffer.address)
+
+
+def _with_dictionaries(table: pa.Table, texts: Collection[str], threads: int) -> pa.Table:
+    """A large table with those columns of ``texts`` as dictionaries that have few values, as far as a sample tells."""
+    if table.num_rows < ROWS_PER_PARTITION:
+        return table
+
+    def encoded(place: int) -> pa.ChunkedArray:
+        column = table.column(place)
+        sample = column.slice(0, _SAMPLE_ROWS).combine_chunks()
+        if len(sample.unique()) > len(sample) // 2:
+            return column
+        found = column.dictionary_encode()
+        return found if len(found.chunk(0).dictionary) <= _SAMPLE_ROWS else column
+
+    places = [place for place, f in enumerate(table.schema) if f.name in texts and pa.types.is_string(f.type)]
+    columns = table.columns
+    for place, column in zip(places, run_threads(encoded, places, threads), strict=True):
+        columns[place] = column
+    return pa.Table.from_arrays(columns, names=table.schema.names)
+
+
+def _ordered(table: pa.Table, runs: npt.NDArray[np.int64], order: Sequence[str]) -> pa.Table:
+    """Rows sorted by ``order`` within each of some runs, given by their lengths."""
+    if not order or _ascends(table, runs, order):
+        return table
+    rows, start = [], 0
+    # Several sorts of few rows are quicker than one of all rows by one column more.
+    for length in runs.tolist():
+        rows.append(_sort(table.select(list(order)).slice(start, length), order).to_numpy().astype(np.int64) + start)
+        start += length
+    return table.take(pa.array(np.concatenate(rows))).combine_chunks()
+
+
+def _ascends(table: pa.Table, runs: npt.NDArray[np.int64], order: Sequence[str]) -> bool:
+    """Whether runs are in the order of one column of integers already, as positions are."""
     column = table.column(order[0])
     if len(order) > 1 or not pa.types.is_integer(column.type) or column.null_count:
         return False
-    values = column.to_numpy()[rows]
-    return bool((begins[1:] | (values[1:] >= values[:-1])).all())
+    falls = np.diff(column.to_numpy()) < 0
+    falls[np.cumsum(runs)[:-1] - 1] = False
+    return not falls.any()
 
 
 def _sort(table: pa.Table, names: Sequence[str]) -> Any:

@@ -7,7 +7,7 @@ picklable module-level callables, Arrow batches in, Arrow batches out. On Spark 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -92,8 +92,13 @@ class Engine(Protocol):
     def map(self, frame: Frame, fn: BatchMap) -> Frame:
         """Apply ``fn`` to each task's batches. May be lazy; runs once per :meth:`collect` or :meth:`stage`."""
 
-    def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
-        """Bring all rows of one value of ``by`` (int32 or string) into one task, sorted by ``by``, then ``order``."""
+    def exchange(
+        self, frame: Frame, by: str, tasks: int, order: Sequence[str] = (), texts: Collection[str] = ()
+    ) -> Frame:
+        """Bring all rows of one value of ``by`` (int32 or string) into one task, sorted by ``by``, then ``order``.
+
+        What is mapped over the frame may get columns of ``texts`` as dictionaries.
+        """
 
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
         """Left outer join; a row of ``left`` comes once per partner. Nulls never match."""

@@ -58,7 +58,9 @@ class KeyGenerator:
         """Key of each row as a string; null where the row has no valid key (null or empty)."""
         texts = [value_text(field_column(batch, field)) for field in self.record_key]
         if not self.named_parts:
-            return pc.if_else(pc.equal(texts[0], ""), pa.scalar(None, pa.string()), texts[0])
+            empty = pc.equal(texts[0], "")
+            # The column itself, not a copy, where all of its values are keys.
+            return pc.if_else(empty, pa.scalar(None, pa.string()), texts[0]) if pc.any(empty).as_py() else texts[0]
         parts = []
         missing = None
         for field, text in zip(self.record_key, texts, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -58,9 +58,11 @@ class LocalEngine(Engine):
         """See :meth:`lakedex.engine.Engine.keep`; stages here have run already."""
         return frame
 
-    def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
+    def exchange(
+        self, frame: Frame, by: str, tasks: int, order: Sequence[str] = (), texts: Collection[str] = ()
+    ) -> Frame:
         """See :meth:`lakedex.engine.Engine.exchange`."""
-        return arrow_frames.exchange(_arrow(frame), by, tasks, order, self._threads)
+        return arrow_frames.exchange(_arrow(frame), by, tasks, order, self._threads, texts)
 
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
         """See :meth:`lakedex.engine.Engine.join`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -186,8 +186,14 @@ class SparkEngine(Engine):
         task = _Task(fn, frame.schema, _all_nullable(schema))
         return SparkFrame(frame.df.mapInArrow(_rows(task), _struct(schema)), schema)
 
-    def exchange(self, frame: Frame, by: str, tasks: int, order: Sequence[str] = ()) -> Frame:
-        """See :meth:`lakedex.engine.Engine.exchange`. Integers go round robin: value modulo ``tasks`` is the task."""
+    def exchange(
+        self, frame: Frame, by: str, tasks: int, order: Sequence[str] = (), texts: Collection[str] = ()
+    ) -> Frame:
+        """See :meth:`lakedex.engine.Engine.exchange`. Integers go round robin: value modulo ``tasks`` is the task.
+
+        Texts stay as they are: Spark moves no dictionaries.
+        """
+        del texts
         if not isinstance(frame, SparkFrame):
             return arrow_frames.exchange(_held(frame), by, tasks, order, self._threads)
         key = F.col(f"`{by}`")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakedex.codec.bloom import BloomFilter
 from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
-from lakedex.layout.dictionaries import plain, shaped
+from lakedex.layout.dictionaries import compact, plain, shaped
 from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.prepare import ACTION, KEY, PARTITION, POSITION
 
@@ -156,7 +156,7 @@ class IncomingRows:
         return self._written
 
     def _payload(self, name: str) -> pa.Array:
-        return self.rows.column(self.rows.schema.get_field_index(name))
+        return compact(self.rows.column(self.rows.schema.get_field_index(name)))
 
     def merge(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         """One batch of the base file as it is after this write."""

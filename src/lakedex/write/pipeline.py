@@ -194,7 +194,6 @@ class _Attempt:
         routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
         busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
         tasks = max(1, min(busy, self.options.shuffle_tasks or 4 * engine.parallelism))
-        grouped = engine.exchange(routed, GROUP, tasks, (KEY,) if plan.sort else (POSITION,))
         stage = WriteGroups(
             storage=self.handle.storage,
             base_path=self.handle.base_path,
@@ -208,6 +207,8 @@ class _Attempt:
             bitmaps=bitmap_columns(self.handle.storage, self.handle.base_path, plan.schema),
             inline_bitmaps=inline_limit(len(targets.groups)),
         )
+        order = (KEY,) if plan.sort else (POSITION,)
+        grouped = engine.exchange(routed, GROUP, tasks, order, {*stage.texts, PARTITION})
         return decode_results(engine.collect(engine.map(grouped, stage)))
 
     def _replaced(self) -> dict[str, tuple[str, ...]] | None:

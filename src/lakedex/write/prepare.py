@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -142,19 +143,16 @@ class Summarise:
         size: dict[str | None, int] = {}
         sample: dict[str | None, list[str]] = {}
         for batch in batches:
-            paths = batch.column(1)
             share = batch.nbytes / max(batch.num_rows, 1)
-            for entry in pc.value_counts(paths).to_pylist():
-                path, count = entry["values"], entry["counts"]
-                whole = count == batch.num_rows
-                mask = None if whole else (pc.is_null(paths) if path is None else pc.equal(paths, path))
-                keys = batch.column(0) if mask is None else batch.column(0).filter(mask)
-                rows[path] = rows.get(path, 0) + count
-                bad[path] = bad.get(path, 0) + keys.null_count
-                size[path] = size.get(path, 0) + int(count * share)
-                step = max(len(keys) // SAMPLE_KEYS, 1)
-                picked = keys.take(pa.array(np.arange(0, len(keys), step))).drop_null().to_pylist()
-                sample[path] = (sample.get(path, []) + picked)[-4 * SAMPLE_KEYS :]
+            keys = batch.column(0)
+            for path, places in _by_path(batch.column(1)):
+                rows[path] = rows.get(path, 0) + len(places)
+                lacking = keys.take(pa.array(places)).null_count if keys.null_count else 0
+                bad[path] = bad.get(path, 0) + lacking
+                size[path] = size.get(path, 0) + int(len(places) * share)
+                picked = places[:: max(len(places) // SAMPLE_KEYS, 1)]
+                texts = keys.take(pa.array(picked)).drop_null().to_pylist()
+                sample[path] = (sample.get(path, []) + texts)[-4 * SAMPLE_KEYS :]
         paths_seen = list(rows)
         yield pa.RecordBatch.from_arrays(
             [
@@ -166,6 +164,18 @@ class Summarise:
             ],
             schema=self.schema,
         )
+
+
+def _by_path(paths: pa.Array) -> Iterator[tuple[str | None, npt.NDArray[np.int64]]]:
+    """Each partition path with the places of its rows, ascending."""
+    encoded = paths.dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy()
+    count = len(encoded.dictionary)
+    # numpy sorts numbers of 16 bits by radix.
+    places = np.argsort(codes.astype(np.uint16) if count <= 1 << 16 else codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=count))
+    for path, start, end in zip(encoded.dictionary.to_pylist(), [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        yield path, places[start:end]
 
 
 def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Table) -> None:

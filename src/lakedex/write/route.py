@@ -213,19 +213,20 @@ class Route:
         if not self.inserts or not fresh.any():
             return groups
         encoded = pc.dictionary_encode(batch.column(batch.schema.get_field_index(PARTITION)))
+        bins = [self.inserts.get(path) for path in encoded.dictionary.to_pylist()]
+        # Rows without a path have the number -1, which takes the last place.
+        only = np.array([one.groups[0] if one and len(one.groups) == 1 else -1 for one in bins] + [-1], np.int32)
         codes = encoded.indices.fill_null(-1).to_numpy()
+        groups = np.where(fresh, only[codes], groups)
         keys = batch.column(batch.schema.get_field_index(KEY))
-        for code, path in enumerate(encoded.dictionary.to_pylist()):
-            rows = np.flatnonzero((codes == code) & fresh)
-            bins = self.inserts.get(path)
-            if len(rows) and bins is not None:
-                groups[rows] = self._bin(keys.take(pa.array(rows)), bins)
+        for code, several in enumerate(bins):
+            if several is not None and len(several.groups) > 1:
+                rows = np.flatnonzero((codes == code) & fresh)
+                groups[rows] = self._bin(keys.take(pa.array(rows)), several)
         return groups
 
     @staticmethod
     def _bin(keys: pa.Array, bins: Bins) -> npt.NDArray[np.int32]:
-        if len(bins.groups) == 1:
-            return np.full(len(keys), bins.groups[0], np.int32)
         if bins.skip >= 0:
             numbers = key_numbers(keys, bins.skip)
         else:

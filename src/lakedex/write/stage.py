@@ -149,7 +149,7 @@ class WriteGroups:
             incoming = IncomingRows(
                 rows,
                 self.rules,
-                self._schema_of(footer),
+                self._schema_of(footer, rows),
                 self.instant,
                 str(name),
                 f"{self.instant}_{task.partition}_{target.file_id[:8]}-",
@@ -227,7 +227,7 @@ class WriteGroups:
             yield None, iter(())
         else:
             path = f"{self.base_path}/{target.base.relative_path}"
-            wanted = {old for name in self._texts for old in (name, *self._old_names(name))}
+            wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
             with open_base_file(self.storage, path, without=(FILE_NAME,), dictionaries=wanted) as opened:
                 yield opened
 
@@ -235,15 +235,18 @@ class WriteGroups:
         return [old for old, new in self.renames.items() if new == name]
 
     @property
-    def _texts(self) -> set[str]:
+    def texts(self) -> set[str]:
         """Text columns that may be dictionaries: not those whose values are compared, nor those that hardly repeat."""
         texts = {column.name for column in self.file_schema if pa.types.is_string(column.type)}
         return texts - {RECORD_KEY, *self.settings.unique, *self.rules.ordering}
 
-    def _schema_of(self, footer: Footer | None) -> pa.Schema:
-        """The new file's columns: dictionaries where the old file has them, or where bitmaps take the values apart."""
-        found = self.bitmaps if footer is None else [self.renames.get(name, name) for name in footer.dictionaries]
-        return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self._texts)
+    def _schema_of(self, footer: Footer | None, rows: pa.RecordBatch) -> pa.Schema:
+        """The new file's columns: dictionaries where the old file has them, or rows come so, or bitmaps want them."""
+        if footer is None:
+            found = [*self.bitmaps, *(column.name for column in rows.schema if pa.types.is_dictionary(column.type))]
+        else:
+            found = [self.renames.get(name, name) for name in footer.dictionaries]
+        return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self.texts)
 
     def _writer(self, path: str, footer: Footer | None, incoming: IncomingRows) -> BaseFileWriter:
         """A writer of the group's new file, whose filter is sized for its rows, or the old one if that will do."""
