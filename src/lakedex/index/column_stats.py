@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -145,19 +146,19 @@ class ColumnStatsBuilder:
         self._nulls = dict.fromkeys(columns, 0)
         self._rows = 0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take in rows; the batch has all columns of the index."""
+    def add(self, batch: pa.RecordBatch, known: Mapping[str, tuple[Any, Any]] = MappingProxyType({})) -> None:
+        """Take in rows; the batch has all columns of the index. ``known`` bounds are not looked for."""
         self._rows += batch.num_rows
         for name, kind in self._columns.items():
             column = batch.column(batch.schema.get_field_index(name))
             self._nulls[name] += column.null_count
             if column.null_count == len(column):
                 continue
-            low, high = _min_max(column, kind)
-            known = self._low.get(name)
-            self._low[name] = low if known is None or _before(low, known) else known
-            known = self._high.get(name)
-            self._high[name] = high if known is None or _before(known, high) else known
+            low, high = known[name] if name in known else _min_max(column, kind)
+            before = self._low.get(name)
+            self._low[name] = low if before is None or _before(low, before) else before
+            before = self._high.get(name)
+            self._high[name] = high if before is None or _before(before, high) else before
 
     def finish(
         self, column_bytes: Mapping[str, tuple[int, int]] | None = None, *, widened: bool = True

@@ -57,6 +57,9 @@ MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
 MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 BATCH_ROWS = 65_536
+PAGE_BYTES = 1024 * 1024
+PAGE_CHECK_ROWS = (1024, 65_536)
+"""Rows after which Arrow looks whether a page is full: few slow encoding down, many make huge pages of long texts."""
 WHOLE_FILE_BYTES = 256 * 1024
 """What storage sends in the time that it takes for another answer."""
 
@@ -149,24 +152,34 @@ class BaseFileWriter:
         self._buffered = 0.0
         self._collected: list[pq.FileMetaData] = []
         self._sink = storage.open_output(path)
-        exact = [path for path, kind in _leaves(self._schema) if not pa.types.is_floating(kind)]
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            self._schema,
-            compression=settings.compression,
-            version="2.6",
-            # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
-            # that leave them out; column_stats carries their bounds instead.
-            use_dictionary=[path for path in exact if path not in settings.unique],
-            write_statistics=exact,
-            store_schema=False,
-            metadata_collector=self._collected,
-        )
+        self._writer: pq.ParquetWriter | None = None
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows in the file's schema."""
+    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
+        """The Parquet writer, made when the first rows say how wide columns are."""
+        if self._writer is None:
+            exact = [path for path, kind in _leaves(self._schema) if not pa.types.is_floating(kind)]
+            width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
+            fewest, most = PAGE_CHECK_ROWS
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression=self._settings.compression,
+                version="2.6",
+                # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
+                # that leave them out; column_stats carries their bounds instead.
+                use_dictionary=[path for path in exact if path not in self._settings.unique],
+                write_statistics=exact,
+                store_schema=False,
+                data_page_size=PAGE_BYTES,
+                write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
+                metadata_collector=self._collected,
+            )
+        return self._writer
+
+    def write(self, batch: pa.RecordBatch) -> tuple[str, str] | None:
+        """Add rows in the file's schema; gives back the bounds of their keys."""
         if batch.num_rows == 0:
-            return
+            return None
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
         if self._kept_bloom is None:
             self._bloom.add(keys)
@@ -176,6 +189,7 @@ class BaseFileWriter:
         self._max = high if self._max is None else max(self._max, high)
         self._rows += batch.num_rows
         self._fill_groups(batch)
+        return low, high
 
     def _fill_groups(self, batch: pa.RecordBatch) -> None:
         """A load comes as one batch a file, which is no reason for one row group."""
@@ -203,7 +217,7 @@ class BaseFileWriter:
     def _flush(self) -> None:
         if self._buffer:
             table = _shown(_compacted(pa.Table.from_batches(self._buffer, self._schema)))
-            self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            self._opened(table).write_table(table, row_group_size=max(table.num_rows, 1))
             self._buffer, self._buffered = [], 0.0
 
     def close(self) -> BaseFileSummary:
@@ -222,8 +236,9 @@ class BaseFileWriter:
         if self._min is not None and self._max is not None:
             low, high = key_bounds(self._min, self._max)
             keys |= {MIN_KEY_FOOTER_KEY.decode(): low, MAX_KEY_FOOTER_KEY.decode(): high}
-        self._writer.add_key_value_metadata(keys)
-        self._writer.close()
+        writer = self._opened(self._schema.empty_table())
+        writer.add_key_value_metadata(keys)
+        writer.close()
         self._sink.close()
         return BaseFileSummary(
             size=self._storage.size(self._path),
@@ -238,8 +253,9 @@ class BaseFileWriter:
 
     def abort(self) -> None:
         """Give up: close and delete what was written."""
-        with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
-            self._writer.close()
+        if self._writer is not None:
+            with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
+                self._writer.close()
         self._sink.close()
         self._storage.delete(self._path)
 

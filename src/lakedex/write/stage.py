@@ -83,8 +83,8 @@ class _Built:
     bitmaps: BitmapsBuilder | None
     bitmap_seconds: float = 0.0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.stats.add(batch)
+    def add(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
+        self.stats.add(batch, {} if keys is None else {RECORD_KEY: keys})
         if self.bitmaps is not None:
             started = time.perf_counter()
             self.bitmaps.add(batch)
@@ -282,8 +282,7 @@ class WriteGroups:
     @staticmethod
     def _take(batch: pa.RecordBatch, writer: BaseFileWriter, built: _Built) -> None:
         """The next rows of the new file."""
-        writer.write(batch)
-        built.add(batch)
+        built.add(batch, writer.write(batch))
 
     def _announce(self, target: GroupTarget, name: str) -> str:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
