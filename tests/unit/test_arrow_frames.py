@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 from lakedex import arrow_frames
 from lakedex.arrow_frames import ArrowFrame, conform
+from lakedex.layout.dictionaries import ENCODED
 
 LOOSE = pa.struct(
     [
@@ -89,3 +93,35 @@ def test_mapped_partitions_are_slices_like_others() -> None:
             return batches
 
     assert not arrow_frames.map_partitions(frame, Same(), 1).exchanged
+
+
+@pytest.mark.parametrize("tasks", [3, 100])
+@pytest.mark.parametrize("order", [("k",), ("p",)])
+def test_exchange_of_many_rows_batch_by_batch(tasks: int, order: tuple[str, ...]) -> None:
+    """Batches are cut and joined, a column that is another's memory comes with it, few values come as a dictionary."""
+    rng = np.random.default_rng(5)
+    rows = 3 * arrow_frames.ROWS_PER_PARTITION // 2
+    keys = pa.array(np.char.mod("%09x", rng.permutation(rows)))
+    few = pa.array([None, "a", "é", "c"]).take(pa.array(rng.integers(0, 4, rows)))
+    columns = {
+        "g": pa.array(rng.integers(-3, 9, rows).astype(np.int32)),
+        "k": keys,
+        "p": pa.array(np.arange(rows)),
+        "same": keys,
+        "few": few,
+        "many": pa.array(np.char.mod("%d", rng.integers(0, rows, rows))),
+    }
+    table = pa.table(columns)
+    edges = [0, 40_000, 40_000, 70_001, rows]
+    chunks = [table.slice(start, end - start) for start, end in pairwise(edges)]
+    frame = ArrowFrame(tuple(chunks), table.schema)
+    found = arrow_frames.exchange(frame, "g", tasks, order, threads=2, texts={"few", "many", "same"})
+    assert len(found.partitions) == min(tasks, 12)
+    assert {str(part.schema.field("few").type) for part in found.partitions} == {str(ENCODED)}
+    assert {str(part.schema.field("many").type) for part in found.partitions} == {"string"}
+    plain = pa.concat_tables([part.cast(table.schema) for part in found.partitions])
+    assert plain.equals(table.sort_by([("g", "ascending"), (order[0], "ascending")]))
+    groups = [set(part.column("g").unique().to_pylist()) for part in found.partitions]
+    assert sum(map(len, groups)) == 12
+    part = found.partitions[0]
+    assert [c.buffers()[2].address for c in part["k"].chunks] == [c.buffers()[2].address for c in part["same"].chunks]
