@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ENCODED", "compact", "encoded", "encoded_columns", "plain", "shaped", "with_dictionaries"]
+__all__ = ["ENCODED", "compact", "encoded", "encoded_columns", "is_encoded", "plain", "shaped", "with_dictionaries"]
 
 ENCODED = pa.dictionary(pa.int32(), pa.string())
 
@@ -31,10 +31,11 @@ def encoded_columns(metadata: pq.FileMetaData, schema: pa.Schema, wanted: Collec
     texts = [name for name in wanted if name in places and name in schema.names]
     texts = [name for name in texts if pa.types.is_string(schema.field(name).type)]
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return [name for name in texts if groups and all(_is_encoded(group.column(places[name])) for group in groups)]
+    return [name for name in texts if groups and all(is_encoded(group.column(places[name])) for group in groups)]
 
 
-def _is_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
+def is_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether a column chunk has numbers of a dictionary, as far as the footer tells."""
     most = _DICTIONARY_BYTES + _CODE_BYTES * chunk.num_values
     return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size <= most)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import decimal
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -29,15 +29,14 @@ import pyarrow.parquet as pq
 
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import open_parquet, sound_batches
+from lakedex.layout.footer_facts import FooterFacts
+from lakedex.types import RECORD_KEY
 
 __all__ = ["BaseFileReader", "Footers", "LeafStats", "open_base_file"]
 
-CODE_BYTES = 2
-"""Numbers of a dictionary take so many bytes a row in a column of few values …"""
-FEW_BYTES = 16_384
-"""… and the values themselves so many."""
 FOOTERS_BYTES = 64 << 20
-"""A bloom filter of Java's makes a footer 430 KiB large, so these are 150 of them."""
+"""A bloom filter of Java's makes a footer 430 KiB large, so these are 150 of them. What was worked out of it, some 200
+bytes a column chunk that was asked for, comes on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +51,24 @@ class LeafStats:
 class BaseFileReader:
     """An open base file. Its footer is read once; rows come one batch at a time."""
 
-    def __init__(self, parquet: pq.ParquetFile, source: BinaryIO) -> None:
+    def __init__(
+        self, parquet: pq.ParquetFile, source: BinaryIO, facts: FooterFacts | None = None, *, is_local: bool = False
+    ) -> None:
+        """A reader.
+
+        Args:
+            parquet: the open file.
+            source: what it reads from.
+            facts: of its footer, if they are known from earlier.
+            is_local: bytes of it are there at once; asking for them twice costs nothing.
+        """
         self._parquet = parquet
+        self._coded: pq.ParquetFile | None = None
         self._source = source
+        self._is_local = is_local
         self._metadata = parquet.metadata
-        self.schema: pa.Schema = parquet.schema_arrow
-        self._leaves: dict[str, int] | None = None
-        self._rows: list[int] | None = None
-        self._leaf_paths: list[str] | None = None
-        old = _PARQUET_MR.match(self._metadata.created_by or "")
-        self._signed_bytes = old is not None and int(old[1]) < 10
+        self._facts = FooterFacts(parquet.metadata) if facts is None else facts
+        self.schema: pa.Schema = self._facts.schema
 
     @property
     def row_groups(self) -> int:
@@ -76,9 +83,7 @@ class BaseFileReader:
     @property
     def rows_per_group(self) -> list[int]:
         """Rows of each row group."""
-        if self._rows is None:
-            self._rows = [int(self._metadata.row_group(group).num_rows) for group in range(self.row_groups)]
-        return self._rows
+        return self._facts.rows_per_group
 
     @property
     def group_spans(self) -> list[tuple[int, int]]:
@@ -102,11 +107,11 @@ class BaseFileReader:
         if kind is None:
             nothing = pa.nulls(self.row_groups)
             return LeafStats(nothing, nothing, tuple(self.rows_per_group))
-        index = self._leaf(".".join(path))
+        index = self._facts.leaf(".".join(path))
         if index < 0 or pa.types.is_nested(kind):
             return None
         decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
-        believed = not (decimal_bytes and self._signed_bytes)
+        believed = not (decimal_bytes and _has_signed_bytes(self._metadata))
         chunks = [self._metadata.row_group(group).column(index).statistics for group in range(self.row_groups)]
         nulls = tuple(int(s.null_count) if s is not None and s.has_null_count else -1 for s in chunks)
         bounded = [s if believed and s is not None and s.has_min_max else None for s in chunks]
@@ -126,31 +131,15 @@ class BaseFileReader:
             here = kind
         return kind
 
-    def _leaf(self, dotted: str) -> int:
-        """Number of a Parquet leaf; -1 where there is none, or several (a column ``a.b`` beside a struct ``a``)."""
-        if self._leaves is None:
-            self._leaves = {}
-            for index, path in enumerate(self._paths()):
-                self._leaves[path] = -1 if path in self._leaves else index
-        return self._leaves.get(dotted, -1)
-
-    def _paths(self) -> list[str]:
-        """Dotted path of each leaf."""
-        if self._leaf_paths is None:
-            schema = self._metadata.schema
-            self._leaf_paths = [schema.column(index).path for index in range(self._metadata.num_columns)]
-        return self._leaf_paths
-
     def bytes_of(self, columns: Sequence[str], groups: Sequence[int]) -> int:
-        """Stored size of some columns (or leaves) in some row groups, in bytes."""
+        """Stored size of some columns (or leaves) in some row groups, in bytes, without those that the footer tells."""
+        if not groups:
+            return 0
         prefixes = tuple(f"{name}." for name in columns)
-        names = set(columns)
-        wanted = [index for index, path in enumerate(self._paths()) if path in names or path.startswith(prefixes)]
-        return sum(
-            int(row_group.column(index).total_compressed_size)
-            for row_group in (self._metadata.row_group(group) for group in groups)
-            for index in wanted
-        )
+        names = set(columns) - self._facts.only_values(columns, groups).keys()
+        paths = enumerate(self._facts.paths)
+        wanted = [index for index, path in paths if path in names or path.startswith(prefixes)]
+        return sum(self._facts.chunk(group, index).stored for group in groups for index in wanted)
 
     def batches(
         self, columns: Sequence[str], groups: Sequence[int], batch_rows: int, *, coded: bool = False
@@ -167,27 +156,48 @@ class BaseFileReader:
             return
         names = set(self.schema.names)
         known = [name for name in columns if name in names or name.split(".", 1)[0] in names]
-        parquet = self._parquet
-        few = self._of_few_values(known, groups) if coded else []
-        if few:
-            parquet = pq.ParquetFile(self._source, metadata=self._metadata, read_dictionary=few)
-        yield from sound_batches(parquet, batch_rows, known, list(groups))
+        told = self._facts.only_values(known, groups)
+        known = [name for name in known if name not in told]
+        if told and not known:
+            batches = self._empty(groups, batch_rows)
+        else:
+            each = [self.twins([RECORD_KEY], known, group) if RECORD_KEY in known else {} for group in groups]
+            twins = {name: same for name, same in each[0].items() if all(name in own for own in each)}
+            read = [name for name in known if name not in twins]
+            parquet = self._for_codes(groups) if coded and self._facts.encoded(read, groups) else self._parquet
+            batches = sound_batches(parquet, batch_rows, read, list(groups))
+            if twins:
+                batches = (_with_twins(batch, twins) for batch in batches)
+        for batch in batches:
+            yield _with_values(batch, told) if told else batch
 
-    def _of_few_values(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
-        """Columns of text whose chunks take so few bytes a row that they can only be numbers of a dictionary."""
-        kinds = {name: self.schema.field(name).type for name in columns if name in self.schema.names}
-        texts = {name: self._leaf(name) for name, kind in kinds.items() if pa.types.is_string(kind)}
-        row_groups = [self._metadata.row_group(group) for group in groups]
-        return [
-            name
-            for name, index in texts.items()
-            if index >= 0
-            and all(
-                group.column(index).has_dictionary_page
-                and group.column(index).total_uncompressed_size <= CODE_BYTES * group.num_rows + FEW_BYTES
-                for group in row_groups
-            )
-        ]
+    def _empty(self, groups: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Batches without columns."""
+        rows = sum(self.rows_per_group[group] for group in groups)
+        for start in range(0, rows, batch_rows):
+            nothing = pa.nulls(min(batch_rows, rows - start))
+            yield pa.RecordBatch.from_arrays([nothing], names=[""]).select([])
+
+    def _for_codes(self, groups: Sequence[int]) -> pq.ParquetFile:
+        """The same file, text in dictionaries where its row groups have it so."""
+        if self._coded is None:
+            encoded = self._facts.encoded(self.schema.names, groups)
+            self._coded = pq.ParquetFile(self._source, metadata=self._metadata, read_dictionary=encoded)
+        return self._coded
+
+    def only_values(self, columns: Sequence[str], group: int) -> dict[str, pa.Scalar]:
+        """Of some columns those that have one value in all rows of a row group, and that value as it is stored."""
+        return self._facts.only_values(columns, [group])
+
+    def twins(self, columns: Sequence[str], others: Sequence[str], group: int) -> dict[str, str]:
+        """Which of some other columns are, byte by byte, one of the columns: the record key and a column it is made of.
+
+        The record key of most tables is a column of theirs, and nothing takes so long to decode.
+        """
+        if not self._is_local:
+            return {}
+        pairs = [(name, other) for name in columns for other in others if name != other and RECORD_KEY in (name, other)]
+        return {other: name for name, other in pairs if self._facts.is_twin(name, other, group, self._source)}
 
 
 class Footers:
@@ -197,12 +207,17 @@ class Footers:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], pq.FileMetaData] = {}
+        self._known: dict[tuple[str, int], FooterFacts] = {}
         self._size = 0
         self._lock = threading.Lock()
 
     def get(self, path: str, size: int) -> pq.FileMetaData | None:
         """The footer of a file of so many bytes, if it is held."""
+        facts = self.facts(path, size)
+        return None if facts is None else facts.metadata
+
+    def facts(self, path: str, size: int) -> FooterFacts | None:
+        """What is known of such a footer."""
         with self._lock:
             found = self._known.pop((path, size), None)
             if found is not None:
@@ -213,10 +228,10 @@ class Footers:
         """Hold a footer."""
         with self._lock:
             if (path, size) not in self._known:
-                self._known[path, size] = footer
+                self._known[path, size] = FooterFacts(footer)
                 self._size += footer.serialized_size
                 while self._size > FOOTERS_BYTES:
-                    self._size -= self._known.pop(next(iter(self._known))).serialized_size
+                    self._size -= self._known.pop(next(iter(self._known))).metadata.serialized_size
 
     def __reduce__(self) -> tuple[type[Footers], tuple[()]]:
         """Tasks begin without any."""
@@ -239,11 +254,30 @@ def open_base_file(
         FileNotFoundError: it is gone.
         CorruptFileError: it is no readable Parquet file.
     """
-    known = None if footers is None else footers.get(path, size)
-    with open_parquet(storage, path, known) as (parquet, source):
-        if footers is not None and known is None:
+    facts = None if footers is None else footers.facts(path, size)
+    with open_parquet(storage, path, None if facts is None else facts.metadata) as (parquet, source):
+        if footers is not None and facts is None:
             footers.keep(path, size, parquet.metadata)
-        yield BaseFileReader(parquet, source)
+            facts = footers.facts(path, size)
+        yield BaseFileReader(parquet, source, facts, is_local=storage.scheme == "file")
+
+
+def _with_values(batch: pa.RecordBatch, told: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
+    """A batch with columns of one value each besides."""
+    columns = [*batch.columns, *(pa.repeat(value, batch.num_rows) for value in told.values())]
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *told])
+
+
+def _with_twins(batch: pa.RecordBatch, twins: Mapping[str, str]) -> pa.RecordBatch:
+    """A batch with columns that are the same as others of it."""
+    columns = [*batch.columns, *(batch.column(same) for same in twins.values())]
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *twins])
+
+
+def _has_signed_bytes(metadata: pq.FileMetaData) -> bool:
+    """Whether the writer compared decimals byte by byte with signs."""
+    old = _PARQUET_MR.match(metadata.created_by or "")
+    return old is not None and int(old[1]) < 10
 
 
 def _value(raw: Any, kind: pa.DataType) -> Any:

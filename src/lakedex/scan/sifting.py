@@ -2,29 +2,57 @@
 
 A row group goes by in windows. The other columns of a window are decoded when it has a match, and those before it are
 skipped then; what comes after the last match is never decoded. Strings of few values stay numbers until they are
-filtered. Memory: a window of the columns.
+filtered, and are judged as such. Memory: a window of the columns.
+
+Where matches lie in every window, up to its end, that spares nothing and costs a second pass: once some windows were
+like that, all columns are read at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.expr import filter_rows
 from lakedex.expr.nodes import Predicate
 from lakedex.layout.conform import conform_stored
-from lakedex.layout.dictionaries import plain
+from lakedex.layout.dictionaries import plain, with_dictionaries
 from lakedex.layout.row_groups import BaseFileReader
+from lakedex.scan.coded_truth import truth_of
 
-__all__ = ["Sifter"]
+__all__ = ["Sifter", "Sparseness"]
 
 BATCH_ROWS = 65_536
 """Rows that are judged at once."""
+SPARED_SHARE = 0.05
+"""A second pass over a file takes about so much of the time in which its rows are decoded."""
 Wanted = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Sparseness:
+    """What windows of a scan were like so far. Mutable, and shared by threads: a count that gets lost does no harm.
+
+    Attributes:
+        rows: of the windows that were judged.
+        spared: those of them for which other columns were not decoded.
+    """
+
+    rows: int = 0
+    spared: int = 0
+
+    def add(self, mask: Wanted) -> None:
+        """Count a window by its matches."""
+        self.rows += len(mask)
+        self.spared += len(mask) - (_end_of(mask) if mask.any() else 0)
+
+    @property
+    def pays(self) -> bool:
+        """Whether reading the condition's columns first spares enough of the others."""
+        return self.spared >= SPARED_SHARE * self.rows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +66,7 @@ class Sifter:
         judged_leaves: these, as the file names them.
         others: columns of the result besides.
         names: of the result, in its order.
+        sparseness: is told of each window.
         bytes_read: stored size of what was read.
     """
 
@@ -47,6 +76,7 @@ class Sifter:
     judged_leaves: Sequence[str]
     others: pa.Schema
     names: Sequence[str]
+    sparseness: Sparseness = field(default_factory=Sparseness)
     bytes_read: int = 0
 
     def rows(self, group: int, wanted: Wanted | None) -> Iterator[pa.RecordBatch]:
@@ -56,46 +86,82 @@ class Sifter:
             group: its number.
             wanted: which of its rows may match; None for all.
         """
-        others = _Others(self.source, group, self.others)
+        told = self.source.only_values(self.others.names, group)
+        same = self.source.twins(_texts(self.judged), _texts(self.others), group)
+        left = [column for column in self.others if column.name not in told and column.name not in same]
+        others = _Others(self.source, group, pa.schema(left))
         fields = {column.name: column for column in (*self.judged, *self.others)}
         schema = pa.schema([fields[name] for name in self.names])
         try:
-            for start, mask, found in self._windows(group, wanted):
+            for start, mask, found in self._windows(group, wanted, {*self.names, *same.values()}):
                 if mask.any():
                     columns = _columns(found)
-                    if len(self.others):
+                    columns |= {name: columns[twin] for name, twin in same.items()}
+                    columns |= self._told(told, int(np.count_nonzero(mask)))
+                    if left:
                         columns |= _columns(others.rows(start, mask))
                     yield pa.RecordBatch.from_arrays([columns[name] for name in self.names], schema=schema)
         finally:
             self.bytes_read += others.bytes_read
 
-    def _windows(self, group: int, wanted: Wanted | None) -> Iterator[tuple[int, Wanted, pa.RecordBatch | None]]:
-        """First row of a window, which of its rows match, and the judged columns of these."""
+    def _told(self, told: Mapping[str, pa.Scalar], rows: int) -> dict[str, pa.Array]:
+        """Columns that the footer tells, of so many rows."""
+        if not told:
+            return {}
+        stored = pa.RecordBatch.from_arrays([pa.repeat(value, rows) for value in told.values()], names=list(told))
+        return _columns(conform_stored(stored, pa.schema([self.others.field(name) for name in told])))
+
+    def _windows(
+        self, group: int, wanted: Wanted | None, names: Collection[str]
+    ) -> Iterator[tuple[int, Wanted, pa.RecordBatch | None]]:
+        """First row of a window, which of its rows match, and of these the judged columns among ``names``."""
         if self.predicate is None or not len(self.judged):
             rows = self.source.rows_per_group[group]
             mask = np.ones(rows, np.bool_) if wanted is None else wanted
             if self.predicate is not None:  # A condition without columns.
-                mask = mask & _truth(self.predicate, pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""]))
+                mask = mask & truth_of(self.predicate, pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""]))
             yield from ((start, mask[start : start + BATCH_ROWS], None) for start in range(0, rows, BATCH_ROWS))
             return
         self.bytes_read += self.source.bytes_of(self.judged_leaves, [group])
         start = 0
-        for stored in self.source.batches(self.judged_leaves, [group], BATCH_ROWS):
-            batch = conform_stored(stored, self.judged)
-            mask = _truth(self.predicate, batch)
+        for stored in self.source.batches(self.judged_leaves, [group], BATCH_ROWS, coded=True):
+            batch = _with_codes(stored, self.judged)
+            mask = truth_of(self.predicate, batch)
             if wanted is not None:
                 mask &= wanted[start : start + len(mask)]
-            yield start, mask, batch.filter(pa.array(mask))
+            self.sparseness.add(mask)
+            yield start, mask, self._matching(batch, mask, names)
             start += batch.num_rows
+
+    def _matching(self, batch: pa.RecordBatch, mask: Wanted, wanted: Collection[str]) -> pa.RecordBatch | None:
+        """Matching rows of some judged columns."""
+        names = [name for name in batch.schema.names if name in wanted]
+        if not names or not mask.any():
+            return None
+        own = pa.schema([self.judged.field(name) for name in names])
+        return conform_stored(_plain_rows(_filtered(batch.select(names), mask)), own)
+
+
+def _filtered(batch: pa.RecordBatch, mask: Wanted) -> pa.RecordBatch:
+    return batch if mask.all() else batch.filter(pa.array(mask))
+
+
+def _with_codes(stored: pa.RecordBatch, judged: pa.Schema) -> pa.RecordBatch:
+    """Stored rows in their columns of the table, text in dictionaries where it was stored so."""
+    kinds = {column.name: column.type for column in judged}
+    for place, (name, column) in enumerate(zip(stored.schema.names, stored.columns, strict=True)):
+        if pa.types.is_dictionary(column.type) and column.type != pa.dictionary(pa.int32(), kinds[name]):
+            stored = stored.set_column(place, name, plain(column))
+    coded = {column.name for column in stored.schema if pa.types.is_dictionary(column.type)}
+    return conform_stored(stored, with_dictionaries(judged, coded) if coded else judged)
+
+
+def _texts(schema: pa.Schema) -> list[str]:
+    return [column.name for column in schema if column.type == pa.string()]
 
 
 def _columns(batch: pa.RecordBatch | None) -> dict[str, pa.Array]:
     return {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
-
-
-def _truth(predicate: Predicate, batch: pa.RecordBatch) -> Wanted:
-    found = filter_rows(predicate, batch)
-    return np.array(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 @dataclass(slots=True)
@@ -141,7 +207,7 @@ class _Others:
                 first = self._end - batch.num_rows
                 own = mask[max(first - start, 0) : max(self._end - start, 0)]
                 if own.any():
-                    yield batch.slice(max(start - first, 0), len(own)).filter(pa.array(own))
+                    yield _filtered(batch.slice(max(start - first, 0), len(own)), own)
                 if self._end >= end:
                     return
             self._batch = next(self._batches, None)

@@ -23,7 +23,7 @@ from lakedex.layout.row_groups import BaseFileReader, Footers, open_base_file
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
 from lakedex.scan.planner import read_columns
-from lakedex.scan.sifting import Sifter
+from lakedex.scan.sifting import Sifter, Sparseness
 from lakedex.types import RECORD_KEY
 
 __all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "reader_for"]
@@ -74,6 +74,7 @@ class SliceReader:
         merge: how log files are merged; None for a table without any.
         selections: rows of some base files, by name, that may match.
         footers: those of base files that were read before; tasks begin with none.
+        sparseness: whether reading the columns of the condition first has paid so far.
     """
 
     storage: Storage
@@ -85,6 +86,7 @@ class SliceReader:
     merge: MergeSettings | None = None
     selections: Mapping[str, RowSelection] = field(default_factory=dict)
     footers: Footers | None = field(default=None, compare=False)
+    sparseness: Sparseness = field(default_factory=Sparseness, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -210,6 +212,8 @@ def _sifted(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the result that match, the columns of the condition read first."""
     asked = {column.path[0] for column in (() if predicate is None else columns_of(predicate))}
+    if asked and not reader.sparseness.pays:
+        asked = set(needed.names)
     judged = pa.schema([column for column in needed if column.name in asked])
     sifter = Sifter(
         source=source,
@@ -218,6 +222,7 @@ def _sifted(
         judged_leaves=_leaf_names(judged, whole=reader.names),
         others=pa.schema([column for column in needed if column.name not in asked]),
         names=reader.names,
+        sparseness=reader.sparseness,
     )
     rows = source.rows_per_group
     starts = np.cumsum([0, *rows])

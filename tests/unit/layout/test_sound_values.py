@@ -111,7 +111,9 @@ def test_a_damaged_page_of_a_table(tmp_path: Path, where: str | None) -> None:
     """Found by fuzzing (``table.parquet``): rows came out, and the caller's look at them was an UnicodeDecodeError."""
     schema = pa.schema([("id", pa.string()), ("c", pa.string()), ("n", pa.int32())])
     table = Table.create(None, tmp_path / "t", schema, record_key="id", options=OWN_FILE | UNPACKED)
-    table.insert(pa.table({"id": ["1"], "c": ["a" + GOOD.decode() * 40], "n": pa.array([1], pa.int32())}))
+    # Of two values: one alone would be taken from the footer.
+    texts = ["a" + GOOD.decode() * 40, "b"]
+    table.insert(pa.table({"id": ["1", "2"], "c": texts, "n": pa.array([1, 2], pa.int32())}))
     (name,) = base_files(tmp_path / "t")
     path = tmp_path / "t" / name
     data = path.read_bytes()
