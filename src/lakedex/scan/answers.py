@@ -26,7 +26,7 @@ from lakedex.expr.compute import column_values
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.index.bitmap.answers import COUNT, IndexAnswers
 from lakedex.index.bitmap.held import HeldIndex, held_index
-from lakedex.index.bitmap.pruning import BYTES_PER_VALUE, MAX_FETCH, Bitmaps
+from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
 from lakedex.index.partition_values import partition_bounds
 from lakedex.index.protocol import DAMAGED, Mask, Rows
 from lakedex.index.stats_pruning import slice_bounds
@@ -44,7 +44,9 @@ from lakedex.types import size_text
 __all__ = ["Answer", "AnswerPlan", "Question", "answer", "answer_aggregates", "plan_question"]
 
 OPEN_COST = 64 * 1024
-"""Bytes of data that could be read in the time that opening a file takes."""
+"""Bytes of data that could be read in the time that opening a file takes …"""
+BYTES_PER_VALUE = 8
+"""… and in which a value is decoded, compared and put into its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -39,7 +39,7 @@ def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | No
     Args:
         select: it can leave out row groups and rows of a file (:attr:`~lakedex.scan.plan.ScanPlan.selections`).
         gated: bitmaps are read only where the forecast says that it pays.
-        result: columns that it reads even if it need not look at the condition; None for all.
+        result: columns that it reads even if it need not look at the condition; None if it looks in any case.
     """
     return (*INDEXES[:-1], Bitmaps(select=select, gated=gated, result=result))
 

@@ -36,10 +36,12 @@ __all__ = ["Bitmaps", "bitmap_cost", "bitmaps_cost", "fetch_rows"]
 
 MAX_FETCH = 64 * 1024 * 1024
 """Bytes of bitmaps that one plan reads at most."""
-RECORD_COST = 2048
-"""Bytes of data that could be read in the time that one bitmap takes to look up and decode."""
-BYTES_PER_VALUE = 8
-"""Bytes of data that could be read in the time that a value takes to be decoded and compared."""
+RECORD_COST = 8192
+"""Bytes of data that could be read in the time that one bitmap takes to look up and decode …"""
+JUDGED_BYTES = 2
+"""… that a value takes to be compared …"""
+DECODED_BYTES = 1
+"""… and decoded for that. ``benchmarks/bench_gate.py`` measures all three; these are the least favourable figures."""
 BATCH_FILES = 1024
 
 
@@ -50,8 +52,8 @@ class Bitmaps:
     Attributes:
         select: whether who reads the files can leave out row groups and rows.
         gated: False reads all bitmaps that could tell something, whatever that costs.
-        result: top-level columns that are read in any case; None for all. Of others, which only the condition names,
-            nothing is read where bitmaps answer it whole.
+        result: top-level columns that are read in any case. Of others, which only the condition names, nothing is read
+            where bitmaps answer it whole. None for a reader that looks at the condition all the same.
     """
 
     select: bool = False
@@ -165,13 +167,14 @@ class _Plan:
         return f"forecast: {saved} of data saved by {cost} of bitmaps"
 
     def _spared(self) -> npt.NDArray[np.float64]:
-        """About the bytes of columns that need not be read, since the condition is answered by bitmaps."""
+        """About the bytes that could be read in the time that judging takes, since bitmaps answer the condition."""
         nothing = np.zeros(len(self.files))
         if not self.index.select or self.index.result is None or has_open_part(self.condition):
             return nothing
-        names = {term.column.path[0] for term in self.judge.terms} - self.index.result
+        names = {term.column.path[0] for term in self.judge.terms}
+        row = JUDGED_BYTES * len(names) + DECODED_BYTES * len(names - self.index.result)
         whole = np.logical_and.reduce([found.known for found in self.judge.terms.values()])
-        return np.where(whole, BYTES_PER_VALUE * float(len(names)) * self.judge.rows, nothing)
+        return np.where(whole, float(row) * self.judge.rows, nothing)
 
     # -------------------------------------------------------------------------------------------------- rows
 
