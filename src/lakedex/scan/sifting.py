@@ -65,7 +65,8 @@ class Sifter:
         judged: columns that the predicate speaks of, and the leaves of them that are read.
         judged_leaves: these, as the file names them.
         others: columns of the result besides.
-        names: of the result, in its order.
+        schema: of the result.
+        tied: columns of the result that have one value in all matching rows.
         sparseness: is told of each window.
         bytes_read: stored size of what was read.
     """
@@ -75,7 +76,8 @@ class Sifter:
     judged: pa.Schema
     judged_leaves: Sequence[str]
     others: pa.Schema
-    names: Sequence[str]
+    schema: pa.Schema
+    tied: Mapping[str, pa.Scalar] = field(default_factory=dict)
     sparseness: Sparseness = field(default_factory=Sparseness)
     bytes_read: int = 0
 
@@ -90,17 +92,17 @@ class Sifter:
         same = self.source.twins(_texts(self.judged), _texts(self.others), group)
         left = [column for column in self.others if column.name not in told and column.name not in same]
         others = _Others(self.source, group, pa.schema(left))
-        fields = {column.name: column for column in (*self.judged, *self.others)}
-        schema = pa.schema([fields[name] for name in self.names])
         try:
-            for start, mask, found in self._windows(group, wanted, {*self.names, *same.values()}):
+            for start, mask, found in self._windows(group, wanted, {*self.schema.names, *same.values()}):
                 if mask.any():
                     columns = _columns(found)
                     columns |= {name: columns[twin] for name, twin in same.items()}
-                    columns |= self._told(told, int(np.count_nonzero(mask)))
+                    rows = int(np.count_nonzero(mask))
+                    columns |= self._told(told, rows)
+                    columns |= {name: pa.repeat(value, rows) for name, value in self.tied.items()}
                     if left:
                         columns |= _columns(others.rows(start, mask))
-                    yield pa.RecordBatch.from_arrays([columns[name] for name in self.names], schema=schema)
+                    yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         finally:
             self.bytes_read += others.bytes_read
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakedex.errors import InvalidInputError
-from lakedex.expr import ColumnBounds, columns_of, filter_rows, prune
+from lakedex.expr import ColumnBounds, columns_of, equality_values, filter_rows, prune
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.io.storage import Storage
@@ -214,14 +214,17 @@ def _sifted(
     asked = {column.path[0] for column in (() if predicate is None else columns_of(predicate))}
     if asked and not reader.sparseness.pays:
         asked = set(needed.names)
+    # All rows of an exact selection match: what the condition demands of a column is what they have there.
+    tied = _tied(reader.predicate, needed) if predicate is None and reader.predicate is not None else {}
     judged = pa.schema([column for column in needed if column.name in asked])
     sifter = Sifter(
         source=source,
         predicate=predicate,
         judged=judged,
         judged_leaves=_leaf_names(judged, whole=reader.names),
-        others=pa.schema([column for column in needed if column.name not in asked]),
-        names=reader.names,
+        others=pa.schema([column for column in needed if column.name not in asked and column.name not in tied]),
+        tied=tied,
+        schema=reader.schema,
         sparseness=reader.sparseness,
     )
     rows = source.rows_per_group
@@ -236,6 +239,18 @@ def _sifted(
                 yield batch
     finally:
         seen.bytes_read += sifter.bytes_read
+
+
+def _tied(predicate: Predicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
+    """Columns of text for which a condition leaves one value. Equal text is the same text, unlike equal numbers."""
+    found = {}
+    for column in columns:
+        # A dotted name may be that of a field too.
+        if column.type == pa.string() and "." not in column.name:
+            values = equality_values(predicate, column.name)
+            if values is not None and len(values) == 1 and isinstance(values[0], str):
+                found[column.name] = pa.scalar(values[0], column.type)
+    return found
 
 
 def _selected(

@@ -79,8 +79,10 @@ def test_the_rows_are_those_of_the_whole_table(
     groups = [RowGroup(size, 0, 0) for size in SIZES]
     selections = {}
     if rows is not None:
+        # Rows of an exact selection do match, or a condition on text would not tell their values.
+        rows = rows & set(np.flatnonzero(mask).tolist()) if exact else rows
         selections["f.parquet"] = RowSelection.of(BitMap(sorted(rows)), groups, is_exact=exact)
-        mask = np.isin(np.arange(ROWS), sorted(rows)) & (mask | exact)
+        mask = np.isin(np.arange(ROWS), sorted(rows)) & mask
     reader = SliceReader(
         storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=tuple(names), predicate=predicate,
         selections=selections,
@@ -89,6 +91,20 @@ def test_the_rows_are_those_of_the_whole_table(
         patch.setattr(sifting, "BATCH_ROWS", batch)
         found = pa.Table.from_batches(iter_slice_rows(reader, SLICE), reader.schema)
     assert found.equals(pa.table(whole.filter(pa.array(mask)).select(names), schema=reader.schema))
+
+
+def test_text_that_the_condition_demands_is_not_read_for_exact_rows(folder: Path) -> None:
+    groups = [RowGroup(size, 0, 0) for size in SIZES]
+    for exact, where, spared in ((True, "few = 'v1' AND n >= 0", True), (False, "few = 'v1' AND n >= 0", False),
+                                 (True, "few = 'v1' OR n = 1", False)):  # fmt: skip
+        reader = SliceReader(
+            storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=("few",),
+            predicate=parse_predicate(where, TABLE),
+            selections={"f.parquet": RowSelection.of(BitMap([1, 4, 100]), groups, is_exact=exact)},
+        )  # fmt: skip
+        count = ReadCount()
+        found = pa.Table.from_batches(iter_slice_rows(reader, SLICE, count=count), reader.schema)
+        assert found.column("few").to_pylist() == ["v1"] * 3 and (count.bytes_read == 0) == spared
 
 
 def test_other_columns_are_not_read_without_a_match(folder: Path) -> None:
