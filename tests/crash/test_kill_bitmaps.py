@@ -72,8 +72,8 @@ class Case:
 
 
 CASES = {
-    "commit and fold": Case(indexed, lambda t: t.upsert(frame({k: CHANGED[k] for k in ("k1", "n0")})), CHANGED, 4),
-    "build": Case(lambda path: new_table(path, START), build, START, 1),
+    "commit and fold": Case(indexed, lambda t: t.upsert(frame({k: CHANGED[k] for k in ("k1", "n0")})), CHANGED, 6),
+    "build": Case(lambda path: new_table(path, START), build, START, 3),
     "drop": Case(indexed, drop, START, 1),
 }
 

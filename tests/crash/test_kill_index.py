@@ -33,7 +33,7 @@ class Case:
     prepare: Callable[[Path], object]
     run: Callable[[Table], object]
     indexes: set[str]
-    sparse: int = 5
+    sparse: int = 8
 
 
 def make_all(table: Table) -> None:

@@ -86,9 +86,9 @@ class Case:
 
 
 CASES = {
-    "compaction": Case(lambda path: commits(path, 3, {}), lambda t: t.compact(), 4),
-    "archival": Case(archivable, lambda t: t.archive(options=TIGHT), 8),
-    "cleaning": Case(cleanable, clean, 4),
+    "compaction": Case(lambda path: commits(path, 3, {}), lambda t: t.compact(), 6),
+    "archival": Case(archivable, lambda t: t.archive(options=TIGHT), 12),
+    "cleaning": Case(cleanable, clean, 8),
 }
 
 

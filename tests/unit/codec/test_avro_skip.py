@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakedex.codec.avro import encode_datum, parse, read_container
@@ -87,7 +87,6 @@ def test_notes_are_those_of_the_whole_commit(
     assert decode_commit_notes(data) == decode_commit_metadata(data).notes
 
 
-@settings(max_examples=300)
 @given(st.data())
 def test_damage_is_named(data: st.DataObject) -> None:
     """Whatever byte changes, the notes are read or it is a CorruptFileError."""
