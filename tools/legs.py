@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -57,7 +58,7 @@ PLAIN = Leg(
     "without a JVM",
     SPARK43,
     _NEED_NO_JVM,
-    ("-n", "auto", "--maxprocesses", "4"),
+    ("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"),
     {"LAKEDEX_JUDGES_REQUIRED": "1"},
 )
 # A file's tests share what they set up.
@@ -74,13 +75,14 @@ JUDGES = Leg(
     "judges: Hudi 1.1.1 in Java, hudi-rs",
     SPARK35,
     ("tests/oracle",),
-    # A test has its table to itself, and some take a minute: none is held back for its file's sake.
-    ("-n", "2", "--dist", "worksteal"),
+    # A test has its table to itself, and some take a minute: they are handed out one by one, the longest first.
+    ("-n", "2", "--dist", "loadgroup"),
     variables={"LAKEDEX_JUDGES_REQUIRED": "1"},
 )
-# Legs of a round run side by side. The smoke tests are so few that a second JVM each would mostly start. Never three
-# at once: Spark gives a Python worker ten seconds to start.
-ROUNDS = ((PLAIN,), (ON_SPARK43,), (ON_SPARK35,), SMOKE, (CONNECT,), (JUDGES,))
+# Legs of a round run side by side. Those of one JVM are so short that a second one each would mostly start.
+ROUNDS = ((PLAIN,), (ON_SPARK43,), (ON_SPARK35,), (*SMOKE, CONNECT), (JUDGES,))
+AT_ONCE = 2
+"""Never three: Spark gives a Python worker ten seconds to start."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,16 +159,16 @@ def _round(runs: Sequence[Run]) -> Iterable[Result]:
 
 
 def _side_by_side(runs: Sequence[Run]) -> Iterator[Result]:
-    for run in runs:
-        say(f"== side by side: {run.leg.label}")
-    started = time.monotonic()
+    waiting, children = list(runs), dict[Run, tuple[subprocess.Popen[bytes], float]]()
     with ExitStack() as stack:
-        children = {
-            run: stack.enter_context(begun(run.command, cwd=ROOT, env=run.variables(), log=run.log)) for run in runs
-        }
-        while children:
+        while waiting or children:
+            while waiting and len(children) < AT_ONCE:
+                run = waiting.pop(0)
+                say(f"== side by side: {run.leg.label}")
+                child = stack.enter_context(begun(run.command, cwd=ROOT, env=run.variables(), log=run.log))
+                children[run] = child, time.monotonic()
             time.sleep(0.2)
-            for run, child in list(children.items()):
+            for run, (child, started) in list(children.items()):
                 code = child.poll()
                 if code is not None:
                     del children[run]

@@ -19,6 +19,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs (pytest-xdist)")
 
 
+LONGEST = (
+    "test_commits_side_by_side",
+    "test_schema_changes_in_turn",
+    "test_indexes_made_and_dropped",
+    "test_turns",
+    "test_restores_in_turn",
+    "test_java_cleans_what_we_replaced",
+    "test_a_batch_outlives_java_commits_and_its_archival",
+    "test_upserts_deletes_and_overwrites",
+    "test_rounds_of_a_java_writer",
+    "test_overwrites_in_turn",
+    "test_rounds_of_both",
+)
+"""Begun first, so that no worker is left alone with one at the end."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -28,12 +44,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if fixtures & {"java", "old_java", "rust"}:
             item.add_marker(pytest.mark.judge)
-        if fixtures & {"java", "old_java"}:
-            # One JVM is enough: with ``--dist loadgroup`` these tests stay on one worker.
-            item.add_marker(pytest.mark.xdist_group("java"))
-            if item.get_closest_marker("timeout") is None:
-                # The first of them may have to wait for the download of Hudi's bundle.
-                item.add_marker(pytest.mark.timeout(900))
+        if fixtures & {"java", "old_java"} and item.get_closest_marker("timeout") is None:
+            # The first of them may have to wait for the download of Hudi's bundle.
+            item.add_marker(pytest.mark.timeout(900))
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: place.get(item.name.partition("[")[0], len(place)) if here in item.path.parents else len(place)
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fsync() -> Iterator[None]:
+    """No test here pulls the plug, and our writes wait for the disk more than for anything else of theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

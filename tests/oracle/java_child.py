@@ -30,6 +30,19 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Tiny tables never repay the optimizing compiler and a concurrent collector, which took half of the JVM's time."""
 
 
+def _bundle(settings: dict[str, Any]) -> dict[str, str]:
+    """Hudi's bundle in front of the class path once it is here, else where Spark's resolver puts it.
+
+    What the resolver finds is copied twice, and each of its classes is looked for in Spark's 250 jars before: a tenth of
+    the judge's time.
+    """
+    group, artifact, version = settings["bundle"].split(":")
+    jar = os.path.join(settings["ivy"], "jars", f"{group}_{artifact}-{version}.jar")
+    if os.path.isfile(jar):
+        return {"spark.driver.extraClassPath": jar}
+    return {"spark.jars.packages": settings["bundle"], "spark.jars.ivy": settings["ivy"]}
+
+
 def _session(settings: dict[str, Any]) -> Any:
     from pyspark.sql import SparkSession
 
@@ -37,8 +50,7 @@ def _session(settings: dict[str, Any]) -> Any:
     opens = (f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENS)
     java = " ".join([*opens, *_QUICK, "-Duser.timezone=UTC"])
     options = {
-        "spark.jars.packages": settings["bundle"],
-        "spark.jars.ivy": settings["ivy"],
+        **_bundle(settings),
         "spark.driver.memory": settings["memory"],
         "spark.driver.extraJavaOptions": java,
         "spark.driver.host": "127.0.0.1",
@@ -54,6 +66,8 @@ def _session(settings: dict[str, Any]) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
+        # Java code that is made for each plan and compiled, to run over a dozen rows.
+        "spark.sql.codegen.wholeStage": "false",
         # The executed plan is asked for the files of its scan; an adaptive plan hides them.
         "spark.sql.adaptive.enabled": "false",
     }

@@ -62,6 +62,8 @@ WRITE_V8: Mapping[str, str] = {
     "hoodie.bulkinsert.shuffle.parallelism": "1",
     "hoodie.delete.shuffle.parallelism": "1",
     "hoodie.bloom.index.parallelism": "1",
+    # By default a filter has room for 60,000 keys, 140 kB, whose encoding takes longer than the writing of a few rows.
+    "hoodie.index.bloom.num_entries": "1000",
 }
 """Version 8 and no surprises; the base of every writer mode here."""
 

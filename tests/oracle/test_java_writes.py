@@ -39,6 +39,7 @@ from rust_judge import RustJudge
 from samples import NAN, all_types
 
 from lakedex import Table
+from table_checks import rounds
 
 SCHEMA = keyed([]).schema
 PARTS = "abc"
@@ -77,12 +78,16 @@ def spread(keys: Iterable[str], ts: int, value: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "partition, tagging, rounds",
-    [("part", WRITE_BLOOM, 3), (None, WRITE_BLOOM, 3), ("part", WRITE_BLOOM_FOOTERS, 2)],
+    "partition, tagging, count",
+    [
+        ("part", WRITE_BLOOM, rounds(3, 2)),
+        (None, WRITE_BLOOM, rounds(3, 1)),
+        ("part", WRITE_BLOOM_FOOTERS, rounds(2, 1)),
+    ],
     ids=["partitioned", "non-partitioned", "footers"],
 )
 def test_writers_in_turn(
-    java: JavaJudge, rust: RustJudge, tmp_path: Path, partition: str | None, tagging: Mapping[str, str], rounds: int
+    java: JavaJudge, rust: RustJudge, tmp_path: Path, partition: str | None, tagging: Mapping[str, str], count: int
 ) -> None:
     options = {**tagging, **metadata_compaction(3)}
     table = create(tmp_path, SCHEMA, partition_by=partition or ())
@@ -93,7 +98,7 @@ def test_writers_in_turn(
     def java_writes(rows: pa.Table, operation: str = "upsert") -> None:
         java.write(tmp_path, rows, operation, partition=partition, ordering="ts", options=options)
 
-    for number in range(rounds):
+    for number in range(count):
         ts = 20 + 10 * number
         # Known keys of several files, a late row, new keys between, before and after the known ones.
         newer = spread(["a01", "m02", f"n{number}1", f"A{number}", f"z{number}"], ts, 100 + number)
@@ -188,7 +193,8 @@ def test_keys_past_the_basic_plane(java: JavaJudge, rust: RustJudge, tmp_path: P
 
 # --------------------------------------------------------------------------------------------- tables that Java made
 MADE = {
-    "indexed": WRITE_INDEXED,
+    # With filters of Hudi's default size.
+    "indexed": {**WRITE_INDEXED, "hoodie.index.bloom.num_entries": "60000"},
     "no bloom filters": {**WRITE_INDEXED, "hoodie.metadata.index.bloom.filter.enable": "false"},
     "no column stats": {
         **WRITE_INDEXED,
