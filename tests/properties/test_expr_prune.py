@@ -138,7 +138,7 @@ ZONES = ["UTC", "Asia/Seoul", "America/New_York", "+05:30"]
 HIDING = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3, 4, 9]), min_size=1, max_size=3)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=tables(), sql=conditions(), how=HIDING, zone=st.sampled_from(ZONES))
 def test_a_dropped_file_has_no_matching_row(files: list[pa.Table], sql: str, how: list[int], zone: str) -> None:
     predicate = parse_predicate(sql, SCHEMA, timezone=zone)
