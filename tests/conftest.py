@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # "deterministic" runs the same examples each time, so that a red run is never a surprise; "ci" does twice as many;
-# "deep" looks for new ones, a hundred times as many, and remembers what failed. `pytest --hypothesis-profile=NAME` overrides the variable.
+# "deep" looks for new ones, a hundred times as many, and remembers what failed. `pytest --hypothesis-profile=NAME`
+# overrides the variable.
 _COMMON: dict[str, Any] = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("deterministic", max_examples=50, derandomize=True, database=None, **_COMMON)
 settings.register_profile("ci", max_examples=100, derandomize=True, database=None, **_COMMON)

@@ -23,7 +23,7 @@ OPTIONS = {
     "hoodie.metadata.compact.max.delta.commits": "2",
 }
 """Cleaning, compaction of the metadata table and archival are due all the time."""
-KILLS = 500 if THOROUGH else 25
+KILLS = 500 if THOROUGH else 50
 """A seed, and there are two."""
 
 
@@ -63,7 +63,7 @@ def killed_after(path: Path, first: int, seconds: float) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_any_moment(seed: int, tmp_path: Path) -> None:
-    """Kills by chance, in writes and in the services that follow them."""
+    """Fifty kills a seed, in writes and in the services that follow them."""
     rng = random.Random(seed)
     path = tmp_path / "t"
     new_table(path, rows_after(0), OPTIONS)

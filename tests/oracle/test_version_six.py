@@ -1,7 +1,8 @@
 """Tables of version 6: Java Hudi 0.15.0, Java Hudi 1.1.1 and lakedex write them in turn.
 
 The metadata table has its bloom index on: every writer tags by it, and lakedex reads files and bounds from it, whoever
-wrote them. Hudi 0.15.0 compacts the metadata table every few delta commits, also those of lakedex. There are three rounds; in CI two.
+wrote them. Hudi 0.15.0 compacts the metadata table every few delta commits, also those of lakedex. There are three
+rounds; in CI two.
 """
 
 from __future__ import annotations
