@@ -3,7 +3,7 @@
 The file is 1 GiB unless told otherwise, of rows that hardly compress. Resident memory before the merge and the peak
 during it are the kernel's figures (``VmHWM``), so they hold what Arrow and zstd take outside of Python. Without Spark
 the merge has a process of its own; on Spark it is a task of an executor (``local-cluster``), whose Python process is
-watched from outside.
+watched from outside. Two other files of a row each are merged along with it: one or two files alone the driver merges.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ __all__ = ["memory"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PAYLOAD = 1000
+OTHERS = ("q", "r")
 HUGE = {"hoodie.parquet.max.file.size": str(64 << 30), "hoodie.parquet.small.file.limit": str(32 << 30)}
 
 
-def rows_of(first: int, count: int) -> pa.Table:
+def rows_of(first: int, count: int, part: str = "p") -> pa.Table:
     """Rows of a kilobyte that looks like chance."""
     rng = np.random.default_rng(first + 1)
     payload = pa.Array.from_buffers(pa.binary(PAYLOAD), count, [None, pa.py_buffer(rng.bytes(count * PAYLOAD))])
@@ -39,30 +40,36 @@ def rows_of(first: int, count: int) -> pa.Table:
     return pa.table(
         {
             "key": pa.array(np.char.mod("k%09d", numbers)),
-            "part": pa.array(["p"] * count),
+            "part": pa.array([part] * count),
             "n": pa.array(numbers),
             "payload": payload.cast(pa.binary()),
         }
     )
 
 
+def incoming() -> pa.Table:
+    """Ten rows of the large file, and the row of each other one."""
+    return pa.concat_tables([rows_of(0, 10), *(rows_of(0, 1, part) for part in OTHERS)])
+
+
 def make(path: str, mebibytes: int) -> None:
-    """A table of one file."""
+    """A table of a large file and two small ones."""
     count = mebibytes * 2**20 // (PAYLOAD + 20)
     batch = 50_000
     parts = [rows_of(first, min(batch, count - first)) for first in range(0, count, batch)]
+    parts += [rows_of(0, 1, part) for part in OTHERS]
     table = Table.create(None, path, parts[0].schema, record_key="key", partition_by="part", options=HUGE)
     table.bulk_insert(pa.concat_tables(parts), options=HUGE)
 
 
 def merge(path: str) -> dict[str, Any]:
-    """Upsert ten rows; memory before and at the peak."""
+    """Upsert; memory before and at the peak."""
     table = Table.open(path, options=HUGE)
     table.scan("n = -1").plan()
     before = _held("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     started = time.perf_counter()
-    result = table.upsert(rows_of(0, 10))
+    result = table.upsert(incoming())
     return {
         "seconds": time.perf_counter() - started,
         "before": before,
@@ -98,7 +105,7 @@ def merge_on_spark(path: str) -> dict[str, Any]:
         try:
             table = Table.for_path(spark, path, options=HUGE)
             rows = spark.createDataFrame(
-                rows_of(0, 10).to_pylist(), "key string, part string, n bigint, payload binary"
+                incoming().to_pylist(), "key string, part string, n bigint, payload binary"
             )
             workers, started = Workers(), time.perf_counter()
             with watched(workers.look, 0.02):
