@@ -104,9 +104,7 @@ def merge_on_spark(path: str) -> dict[str, Any]:
         spark = cluster(scratch, workers=1)
         try:
             table = Table.for_path(spark, path, options=HUGE)
-            rows = spark.createDataFrame(
-                incoming().to_pylist(), "key string, part string, n bigint, payload binary"
-            )
+            rows = spark.createDataFrame(incoming().to_pylist(), "key string, part string, n bigint, payload binary")
             workers, started = Workers(), time.perf_counter()
             with watched(workers.look, 0.02):
                 result = table.upsert(rows)
