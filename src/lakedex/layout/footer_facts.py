@@ -122,27 +122,18 @@ class FooterFacts:
             found = self._twins[asked] = self._has_same_bytes(group, leaves, source)
         return found
 
-    def _columns(self, leaves: Sequence[int]) -> list[int]:
-        """Places of the columns that are these leaves and nothing besides; -1 for others."""
-        return [self.schema.get_field_index(self.paths[leaf]) for leaf in leaves]
+    def _text_shape(self, group: int, leaf: int) -> tuple[Any, ...] | None:
+        """What chunks share whose bytes can be compared; None for what is no text, or has a dictionary."""
+        chunk = self.metadata.row_group(group).column(leaf)
+        place = self.schema.get_field_index(self.paths[leaf])
+        if place < 0 or self.schema.field(place).type != pa.string() or chunk.has_dictionary_page:
+            return None
+        sizes = chunk.total_compressed_size, chunk.total_uncompressed_size
+        return self.schema.field(place).nullable, chunk.compression, chunk.encodings, chunk.num_values, sizes
 
     def _has_same_bytes(self, group: int, leaves: tuple[int, int], source: BinaryIO) -> bool:
-        chunks = [self.metadata.row_group(group).column(leaf) for leaf in leaves]
-        fields = [self.schema.field(place) for place in self._columns(leaves) if place >= 0]
-        texts = [field.nullable for field in fields if field.type == pa.string()]
-        shapes = [
-            (
-                chunk.compression,
-                chunk.encodings,
-                chunk.num_values,
-                chunk.total_compressed_size,
-                chunk.total_uncompressed_size,
-            )
-            for chunk in chunks
-            if not chunk.has_dictionary_page
-        ]
-        same = len(texts) == len(shapes) == 2 and texts[0] == texts[1] and shapes[0] == shapes[1]
-        if not same:
+        shape, other = (self._text_shape(group, leaf) for leaf in leaves)
+        if shape is None or shape != other:
             return False
         found = []
         for leaf in leaves:
