@@ -17,11 +17,15 @@ ONE_PYSPARK = pytest.mark.skipif(
 
 
 @ONE_PYSPARK
-def test_a_write_survives_the_loss_of_an_executor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver_rows", [200_000, 1_000], ids=["held by the driver", "kept by executors"])
+def test_a_write_survives_the_loss_of_an_executor(tmp_path: Path, driver_rows: int) -> None:
     """Every row is there once with its newest value, and the driver gathered no more than its cap."""
     told = tmp_path / "told.json"
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scale_out", "--rows=20000", f"--folder={tmp_path}", f"--json={told}"],
+        [
+            *(sys.executable, "-m", "benchmarks.scale_out"),
+            *("--rows=20000", f"--driver-rows={driver_rows}", f"--folder={tmp_path}", f"--json={told}"),
+        ],
         capture_output=True,
         text=True,
         timeout=280,

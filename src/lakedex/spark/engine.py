@@ -20,6 +20,7 @@ from lakedex.arrow_frames import ArrowFrame, conform
 from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
 from lakedex.errors import InvalidInputError, LakedexError
 from lakedex.spark.failures import carried, is_final, surfacing
+from lakedex.spark.kept_rows import KeptRows, is_local, release
 from lakedex.spark.placement import salts
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from lakedex.spark.session import is_connect, set_job_description
@@ -74,7 +75,7 @@ class SparkEngine(Engine):
         self.spark = spark
         self._connect = is_connect(spark)
         # Executors that are this very machine, and so few threads that one interpreter keeps them busy.
-        self._alone = not self._connect and self.parallelism <= _THREADS_OF_ONE and _is_local(spark)
+        self._alone = not self._connect and self.parallelism <= _THREADS_OF_ONE and is_local(spark)
         rows, size = LOCAL_CAP if self._alone else DRIVER_CAP
         self._driver_rows = rows if driver_rows is None else driver_rows
         self._driver_bytes = size if driver_bytes is None else driver_bytes
@@ -106,7 +107,7 @@ class SparkEngine(Engine):
         """See :meth:`lakedex.engine.Engine.stage`.
 
         A Spark frame that its plan shows to be small is collected and prepared here, without Python workers. Any other
-        is checkpointed to the executors' disks, counted there, and collected if it turned out small.
+        is kept on executors (:mod:`lakedex.spark.kept_rows`), counted there, and collected if it turned out small.
         """
         if not _is_dataframe(data):
             table = arrow_frames.as_table(data)
@@ -126,26 +127,17 @@ class SparkEngine(Engine):
         return size <= self._driver_bytes and _GROWING.search(text) is None
 
     def keep(self, frame: Frame) -> Frame:
-        """See :meth:`lakedex.engine.Engine.keep`: on the executors' disks, or on the driver if it is little."""
+        """See :meth:`lakedex.engine.Engine.keep`: on executors, or on the driver if it is little."""
         if not isinstance(frame, SparkFrame):
             return frame
         with surfacing():
-            df = frame.df.localCheckpoint(eager=True)
-            rows = df.count()
-        kept = SparkFrame(df, frame.schema, kept=True)
-        if rows > self._driver_rows or self._kept_bytes(df) > self._driver_bytes:
+            found = KeptRows.of(frame.df)
+        kept = SparkFrame(found.df, frame.schema, kept=True)
+        if found.rows > self._driver_rows or found.size > self._driver_bytes:
             return kept
         table = self.collect(kept)
         self.release(kept)
         return ArrowFrame.of(table, self._threads)
-
-    def _kept_bytes(self, df: DataFrame) -> int:
-        """Memory and disk that a checkpoint takes: more than its rows take here. 0 on Spark Connect."""
-        if self._connect:
-            return 0
-        rdd = df._jdf.queryExecution().analyzed().rdd().id()
-        infos = self.spark.sparkContext._jsc.sc().getRDDStorageInfo()
-        return next((info.memSize() + info.diskSize() for info in infos if info.id() == rdd), 0)
 
     def from_arrow(self, table: pa.Table) -> Frame:
         """See :meth:`lakedex.engine.Engine.from_arrow`."""
@@ -153,8 +145,8 @@ class SparkEngine(Engine):
 
     def release(self, frame: Frame) -> None:
         """See :meth:`lakedex.engine.Engine.release`."""
-        if isinstance(frame, SparkFrame) and frame.kept and not self._connect:
-            frame.df._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        if isinstance(frame, SparkFrame) and frame.kept:
+            release(frame.df)
 
     # -------------------------------------------------------------------------------------------------- stages
 
@@ -372,10 +364,6 @@ def _rows(task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) 
 def _pickle(value: Any) -> bytes:
     """Also what plain pickle refuses: functions of a notebook, lambdas."""
     return bytes(_dumps(value))  # type: ignore[no-untyped-call]
-
-
-def _is_local(spark: SparkSession) -> bool:
-    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is not None
 
 
 def _is_dataframe(data: Any) -> bool:

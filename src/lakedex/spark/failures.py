@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakedex.errors import LakedexError
+from lakedex.errors import CommitError, LakedexError
 
 __all__ = ["carried", "is_final", "recover", "remember", "surfacing"]
 
 _MARKER = re.compile(r"lakedex-error\[([A-Za-z0-9+/=]+)\]")
+# LocalCheckpointRDD.compute, of a block that no executor has any more.
+_LOST = re.compile(r"Checkpoint block \w+ not found")
 _recent: deque[LakedexError] = deque(maxlen=32)
 
 
@@ -51,13 +53,20 @@ def recover(error: BaseException) -> LakedexError | None:
 
 @contextmanager
 def surfacing() -> Iterator[None]:
-    """Around a Spark action: errors of lakedex that Spark wrapped leave as themselves."""
+    """Around a Spark action: errors of lakedex that Spark wrapped leave as themselves.
+
+    Raises:
+        CommitError: Rows that a write kept on executors are gone with them.
+    """
     try:
         yield
     except LakedexError:
         raise
     except Exception as error:
         original = recover(error)
+        if original is None and _LOST.search(str(error)):
+            what = "all executors that kept some rows of the write were lost (two keep each row, where there are two)"
+            original = CommitError(f"{what}; nothing of it was committed, write the same input again")
         if original is None:
             raise
         raise original from error
