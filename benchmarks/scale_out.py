@@ -2,7 +2,7 @@
 
 ``local-cluster[2,1,1024]`` starts two executors as processes of their own, so rows, pickles and results really travel.
 What the driver gathers is the sum of the results that tasks send it, as Spark counts them; staged input of more than
-200,000 rows or 32 MiB must not be among it (``SparkEngine``): executors keep that, each row twice. One of them is killed
+200,000 rows or 32 MiB must not be among it (``SparkEngine``): executors keep that, each row twice. One is killed
 (SIGKILL) as soon as the first new base file of a merge is there and tasks are running; the write has to succeed, and
 every row has to be right.
 
