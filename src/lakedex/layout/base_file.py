@@ -16,7 +16,7 @@ Memory: a reader holds one batch, a writer one row group.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakedex.arrow_frames import has_required
 from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError, LakedexError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
-from lakedex.layout.dictionaries import compact, encoded_columns
-from lakedex.layout.hidden_nulls import fill_hidden
+from lakedex.layout.dictionaries import encoded_columns
+from lakedex.layout.row_group_writer import RowGroupWriter, column_bytes, group_spans
 from lakedex.layout.sound_values import check_values, fallible_columns
+from lakedex.layout.stored_chunks import RememberingSource, StoredChunks
 from lakedex.layout.string_bounds import key_bounds
 from lakedex.types import COMMIT_SEQNO, RECORD_KEY
 
@@ -39,7 +39,7 @@ __all__ = [
     "BaseFileSummary",
     "BaseFileWriter",
     "Footer",
-    "group_span",
+    "StoredFile",
     "iter_base_file",
     "open_base_file",
     "open_parquet",
@@ -57,9 +57,6 @@ MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
 MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 BATCH_ROWS = 65_536
-PAGE_BYTES = 1024 * 1024
-PAGE_CHECK_ROWS = (1024, 65_536)
-"""Rows after which Arrow looks whether a page is full: few slow encoding down, many make huge pages of long texts."""
 WHOLE_FILE_BYTES = 256 * 1024
 """What storage sends in the time that it takes for another answer."""
 
@@ -127,6 +124,7 @@ class BaseFileWriter:
         *,
         expected_rows: int,
         kept_bloom: bytes | None = None,
+        stored: StoredChunks | None = None,
     ) -> None:
         """Begin a file.
 
@@ -138,6 +136,7 @@ class BaseFileWriter:
             expected_rows: how many rows will come, to size the filter by.
             kept_bloom: text of a filter over the very keys that will come; they are not hashed then. See
                 :meth:`hash_keys`.
+            stored: chunks that :meth:`write_group` may take over.
         """
         self._settings = settings
         self._schema = schema.remove_metadata()
@@ -150,36 +149,44 @@ class BaseFileWriter:
         self._rows = 0
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0.0
-        self._collected: list[pq.FileMetaData] = []
         self._sink = storage.open_output(path)
-        self._writer: pq.ParquetWriter | None = None
-
-    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
-        """The Parquet writer, made when the first rows say how wide columns are."""
-        if self._writer is None:
-            exact = [path for path, kind in _leaves(self._schema) if not pa.types.is_floating(kind)]
-            width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
-            fewest, most = PAGE_CHECK_ROWS
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                self._schema,
-                compression=self._settings.compression,
-                version="2.6",
-                # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
-                # that leave them out; column_stats carries their bounds instead.
-                use_dictionary=[path for path in exact if path not in self._settings.unique],
-                write_statistics=exact,
-                store_schema=False,
-                data_page_size=PAGE_BYTES,
-                write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
-                metadata_collector=self._collected,
-            )
-        return self._writer
+        self._stored = stored
+        self._groups = RowGroupWriter(
+            self._sink, self._schema, settings.compression, settings.unique, takes_over=stored is not None
+        )
 
     def write(self, batch: pa.RecordBatch) -> tuple[str, str] | None:
         """Add rows in the file's schema; gives back the bounds of their keys."""
         if batch.num_rows == 0:
             return None
+        bounds = self._take_note(batch)
+        self._fill_groups(batch)
+        return bounds
+
+    def write_group(
+        self, batches: Sequence[pa.RecordBatch], group: int, unchanged: Collection[str]
+    ) -> list[tuple[str, str]]:
+        """Add rows as a row group of their own, made from one that is stored.
+
+        Args:
+            batches: the rows, as many and in the same places as the stored ones.
+            group: number of the stored row group.
+            unchanged: columns in which they have the stored values; where it can be, their chunks are taken over.
+
+        Returns:
+            The bounds of the keys of each batch.
+        """
+        if self._stored is None:
+            raise ValueError(f"{self._path}: begun without stored chunks")
+        self._flush()
+        bounds = [self._take_note(batch) for batch in batches]
+        taken = self._groups.takeable(self._stored, group, unchanged)
+        fresh = [name for name in self._schema.names if name not in taken]
+        self._groups.take_over(pa.Table.from_batches(batches, self._schema).select(fresh), self._stored, taken)
+        return bounds
+
+    def _take_note(self, batch: pa.RecordBatch) -> tuple[str, str]:
+        """What the footer says of the rows of a batch."""
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
         if self._kept_bloom is None:
             self._bloom.add(keys)
@@ -188,7 +195,6 @@ class BaseFileWriter:
         self._min = low if self._min is None else min(self._min, low)
         self._max = high if self._max is None else max(self._max, high)
         self._rows += batch.num_rows
-        self._fill_groups(batch)
         return low, high
 
     def _fill_groups(self, batch: pa.RecordBatch) -> None:
@@ -204,6 +210,11 @@ class BaseFileWriter:
                 self._flush()
 
     @property
+    def takes_over(self) -> bool:
+        """Whether :meth:`write_group` may be called."""
+        return self._stored is not None
+
+    @property
     def keeps_bloom(self) -> bool:
         """Whether the filter is one that was given."""
         return self._kept_bloom is not None
@@ -216,8 +227,7 @@ class BaseFileWriter:
 
     def _flush(self) -> None:
         if self._buffer:
-            table = _shown(_compacted(pa.Table.from_batches(self._buffer, self._schema)))
-            self._opened(table).write_table(table, row_group_size=max(table.num_rows, 1))
+            self._groups.write(pa.Table.from_batches(self._buffer, self._schema))
             self._buffer, self._buffered = [], 0.0
 
     def close(self) -> BaseFileSummary:
@@ -236,9 +246,7 @@ class BaseFileWriter:
         if self._min is not None and self._max is not None:
             low, high = key_bounds(self._min, self._max)
             keys |= {MIN_KEY_FOOTER_KEY.decode(): low, MAX_KEY_FOOTER_KEY.decode(): high}
-        writer = self._opened(self._schema.empty_table())
-        writer.add_key_value_metadata(keys)
-        writer.close()
+        written = self._groups.close(keys)
         self._sink.close()
         return BaseFileSummary(
             size=self._storage.size(self._path),
@@ -247,83 +255,15 @@ class BaseFileWriter:
             bloom_type=bloom_type,
             min_key=low,
             max_key=high,
-            column_bytes=_column_bytes(self._collected),
-            row_groups=tuple(_row_groups(self._collected)),
+            column_bytes=column_bytes(written),
+            row_groups=tuple(group_spans(written)),
         )
 
     def abort(self) -> None:
         """Give up: close and delete what was written."""
-        if self._writer is not None:
-            with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
-                self._writer.close()
+        self._groups.abort()
         self._sink.close()
         self._storage.delete(self._path)
-
-
-def _compacted(table: pa.Table) -> pa.Table:
-    """The rows of a row group, with one dictionary a column, of the values that they have."""
-    table = table.unify_dictionaries()
-    for place, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            table = table.set_column(place, column, compact(table.column(place).combine_chunks()))
-    return table
-
-
-def _shown(table: pa.Table) -> pa.Table:
-    """The rows, without the nulls that lie in required fields of structs which are null."""
-    for place, column in enumerate(table.schema):
-        if has_required(column.type):
-            chunks = [fill_hidden(chunk) for chunk in table.column(place).chunks]
-            table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
-    return table
-
-
-def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Parquet leaf paths of a schema with their types, as ParquetWriter names them."""
-    found: list[tuple[str, pa.DataType]] = []
-
-    def walk(prefix: str, kind: pa.DataType) -> None:
-        if pa.types.is_struct(kind):
-            for child in kind:
-                walk(f"{prefix}.{child.name}", child.type)
-        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            walk(f"{prefix}.list.element", kind.value_type)
-        elif pa.types.is_map(kind):
-            walk(f"{prefix}.key_value.key", kind.key_type)
-            walk(f"{prefix}.key_value.value", kind.item_type)
-        else:
-            found.append((prefix, kind))
-
-    for column in schema:
-        walk(column.name, column.type)
-    return found
-
-
-def _column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:
-    sizes: dict[str, tuple[int, int]] = {}
-    for metadata in collected:
-        for group in range(metadata.num_row_groups):
-            row_group = metadata.row_group(group)
-            for index in range(row_group.num_columns):
-                column = row_group.column(index)
-                name = column.path_in_schema.split(".", 1)[0]
-                packed, plain = sizes.get(name, (0, 0))
-                sizes[name] = (packed + column.total_compressed_size, plain + column.total_uncompressed_size)
-    return sizes
-
-
-def group_span(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """First byte of a row group in its file, and how many bytes its column chunks take."""
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    starts = [min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset) for chunk in chunks]
-    return int(min(starts)), sum(int(chunk.total_compressed_size) for chunk in chunks)
-
-
-def _row_groups(collected: Sequence[pq.FileMetaData]) -> Iterator[tuple[int, int, int]]:
-    for metadata in collected:
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            yield (int(group.num_rows), *group_span(group))
 
 
 _UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
@@ -426,11 +366,53 @@ def read_footer(storage: Storage, path: str) -> Footer:
         return _footer(parquet, path)
 
 
+class StoredFile:
+    """An open base file whose rows a new one takes up.
+
+    Attributes:
+        footer: what it says.
+        chunks: those that the new file may take over as they are; None if it may not.
+    """
+
+    def __init__(
+        self, parquet: pq.ParquetFile, source: RememberingSource, path: str, names: Sequence[str], footer: Footer
+    ) -> None:
+        self.footer = footer
+        self.chunks = StoredChunks.of(source, path, parquet.metadata)
+        self._parquet = parquet
+        self._source = source
+        self._path = path
+        self._names = names
+
+    @property
+    def last_group(self) -> int:
+        """Number of the last row group; -1 if there is none."""
+        return int(self._parquet.num_row_groups) - 1
+
+    def groups(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        """Each row group and its rows in batches, to be read before the next one is."""
+        # A group at a time: what is read ahead is let go only with the reader.
+        for group in range(self._parquet.num_row_groups):
+            self._source.forget()
+            yield group, self._batches(group)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows in batches."""
+        for _, batches in self.groups():
+            yield from batches
+
+    def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from sound_batches(self._parquet, BATCH_ROWS, self._names, [group])
+        except _UNREADABLE as error:
+            raise _unreadable(self._path, error) from error
+
+
 @contextmanager
 def open_base_file(
     storage: Storage, path: str, *, without: Collection[str] = (), dictionaries: Collection[str] = ()
-) -> Iterator[tuple[Footer, Iterator[pa.RecordBatch]]]:
-    """The footer of a base file and its rows in batches, opened once. Errors of the caller's own pass through.
+) -> Iterator[StoredFile]:
+    """A base file to be merged with other rows, opened once. Errors of the caller's own pass through.
 
     Args:
         storage: where.
@@ -438,29 +420,21 @@ def open_base_file(
         without: columns that are not read.
         dictionaries: text columns that may come as dictionaries, where the file has them so.
     """
-    source = storage.open_input(path)
+    source = RememberingSource(storage.open_input(path))
     try:
         try:
             parquet = pq.ParquetFile(source, pre_buffer=True)
-            footer = _footer(parquet, path)
             names = [name for name in parquet.schema_arrow.names if name not in without]
             encoded = encoded_columns(parquet.metadata, parquet.schema_arrow, [n for n in names if n in dictionaries])
             if encoded:
                 parquet = pq.ParquetFile(source, metadata=parquet.metadata, read_dictionary=encoded, pre_buffer=True)
+            footer = replace(_footer(parquet, path), dictionaries=frozenset(encoded))
+            stored = StoredFile(parquet, source, path, names, footer)
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
-        yield replace(footer, dictionaries=frozenset(encoded)), _batches(parquet, path, names)
+        yield stored
     finally:
         source.close()
-
-
-def _batches(parquet: pq.ParquetFile, path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    try:
-        # A group at a time: what is read ahead is let go only with the reader.
-        for group in range(parquet.num_row_groups):
-            yield from sound_batches(parquet, BATCH_ROWS, names, [group])
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
 
 
 def _footer(parquet: pq.ParquetFile, path: str) -> Footer:

@@ -6,7 +6,7 @@ new rows follow at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -29,6 +29,7 @@ __all__ = [
     "SOFT_DELETE",
     "IncomingRows",
     "MergeRules",
+    "Merged",
     "RowAction",
     "delete_mask",
     "one_per_key",
@@ -90,6 +91,21 @@ class MergeRules:
     match_stored: bool = True
     partition_columns: tuple[str, ...] = ()
     by_action: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A batch of a base file as it is after a write.
+
+    Attributes:
+        rows: in the new file's schema.
+        unchanged: columns that have the stored values, bit by bit.
+        is_whole: none of the stored rows is missing.
+    """
+
+    rows: pa.RecordBatch
+    unchanged: frozenset[str] = frozenset()
+    is_whole: bool = True
 
 
 @dataclass(slots=True)
@@ -158,14 +174,15 @@ class IncomingRows:
     def _payload(self, name: str) -> pa.Array:
         return compact(self.rows.column(self.rows.schema.get_field_index(name)))
 
-    def merge(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+    def merge(self, stored: pa.RecordBatch) -> Merged:
         """One batch of the base file as it is after this write."""
         stored = self._as_file(stored)
+        every = frozenset(self.schema.names) - {FILE_NAME}
         if not self.rules.match_stored:
-            return stored
+            return Merged(stored, every)
         partner = pc.index_in(stored.column(self.schema.get_field_index(RECORD_KEY)), value_set=self._keys)
         if partner.null_count == len(partner):
-            return stored
+            return Merged(stored, every)
         found = partner.is_valid().to_numpy(zero_copy_only=False)
         partners = partner.fill_null(0).to_numpy().astype(np.int64)
         self.matched[partners[found]] = True
@@ -177,13 +194,20 @@ class IncomingRows:
         self.moved += int((gone & (self._moves[partners] == GONE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
-            return stored.filter(pa.array(~gone)) if gone.any() else stored
+            return Merged(stored.filter(pa.array(~gone)), is_whole=False) if gone.any() else Merged(stored, every)
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
-            return stored.slice(0, 0)
-        merged = _taken(stored, self._as_stored(), take, () if gone.any() else (RECORD_KEY, FILE_NAME))
+            return Merged(stored.slice(0, 0), is_whole=False)
         kept = replaced & (self._moves[partners] == KEPT)
-        return self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
+        same: frozenset[str] = frozenset()
+        if not gone.any():
+            places = np.flatnonzero(replaced)
+            same = _unchanged(stored, self._as_stored(), places, partners[places])
+            if kept.any():
+                same -= set(self.rules.partition_columns)
+        merged = _taken(stored, self._as_stored(), take, same | {FILE_NAME} if not gone.any() else same)
+        merged = self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
+        return Merged(merged, same, not gone.any())
 
     def _as_file(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         """Stored rows in the new file's schema, its name in them."""
@@ -260,7 +284,7 @@ def _constant(text: str, count: int) -> pa.DictionaryArray:
 
 
 def _taken(
-    stored: pa.RecordBatch, incoming: pa.RecordBatch, take: npt.NDArray[np.int64], same: Sequence[str]
+    stored: pa.RecordBatch, incoming: pa.RecordBatch, take: npt.NDArray[np.int64], same: Collection[str]
 ) -> pa.RecordBatch:
     """Rows of ``stored`` and after them those of ``incoming``, by number; columns that are the ``same`` stay."""
     numbers, columns = pa.array(take), []
@@ -271,6 +295,47 @@ def _taken(
         both = pa.chunked_array([ours, theirs]).unify_dictionaries().combine_chunks()
         columns.append(both.take(numbers))
     return pa.RecordBatch.from_arrays(columns, schema=stored.schema)
+
+
+_FIRST_ROWS = 64
+"""Columns that an update changes mostly differ in its first rows."""
+
+
+def _unchanged(
+    stored: pa.RecordBatch,
+    incoming: pa.RecordBatch,
+    places: npt.NDArray[np.int64],
+    partners: npt.NDArray[np.int64],
+) -> frozenset[str]:
+    """Columns in which some incoming rows have the values of the stored rows that they replace, bit by bit."""
+    names = [name for name in stored.schema.names if name != FILE_NAME]
+    for rows in (slice(0, _FIRST_ROWS), slice(_FIRST_ROWS, None)):
+        ours, theirs = pa.array(places[rows]), pa.array(partners[rows])
+        if not len(ours):
+            break
+        names = [
+            name
+            for name in names
+            if name == RECORD_KEY
+            or _same_bits(plain(stored.column(name).take(ours)), plain(incoming.column(name).take(theirs)))
+        ]
+    return frozenset(names)
+
+
+def _same_bits(ours: pa.Array, theirs: pa.Array) -> bool:
+    """Whether two columns are equal; floats, of which 0.0 equals -0.0, by their bits."""
+    if pa.types.is_floating(ours.type):
+        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[ours.type.bit_width]
+        ours, theirs = ours.view(bits), theirs.view(bits)
+    elif pa.types.is_nested(ours.type) and _has_floats(ours.type):
+        return False
+    return bool(ours.equals(theirs))
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 def delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 Tasks may be retried, speculated or run twice. So a file's name carries the task's attempt, a marker precedes each file,
 and the driver accepts one result per group; the files of all others are deleted before the commit.
 
-Memory: the incoming rows of one group, one batch of its base file and one row group of the new file.
+Memory: the incoming rows of one group, and what :mod:`lakedex.write.group_merge` needs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from lakedex.layout.base_file import (
     BaseFileSummary,
     BaseFileWriter,
     Footer,
+    StoredFile,
     iter_base_file,
     open_base_file,
 )
@@ -36,6 +37,7 @@ from lakedex.layout.partition_path import partition_depth
 from lakedex.timeline.timeline import is_under_way
 from lakedex.types import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps
+from lakedex.write.group_merge import GroupMerge
 from lakedex.write.merge import IncomingRows, MergeRules, by_group, one_per_key
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
@@ -73,22 +75,6 @@ class GroupResult:
     seconds: float = field(default=0.0)
     moved: int = 0
     bitmaps: HeldBitmaps | None = None
-
-
-@dataclass(slots=True)
-class _Built:
-    """What the indexes gather from the rows of one file as they are written."""
-
-    stats: ColumnStatsBuilder
-    bitmaps: BitmapsBuilder | None
-    bitmap_seconds: float = 0.0
-
-    def add(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
-        self.stats.add(batch, {} if keys is None else {RECORD_KEY: keys})
-        if self.bitmaps is not None:
-            started = time.perf_counter()
-            self.bitmaps.add(batch)
-            self.bitmap_seconds += time.perf_counter() - started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +131,8 @@ class WriteGroups:
         if self.rules.by_action:
             rows = one_per_key(rows, self.base_path)
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
-        with self._stored(target) as (footer, batches):
+        with self._stored(target) as stored:
+            footer = None if stored is None else stored.footer
             incoming = IncomingRows(
                 rows,
                 self.rules,
@@ -157,10 +144,14 @@ class WriteGroups:
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
             marker = self._announce(target, str(name))
-            writer = self._writer(path, footer, incoming)
-            built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
+            writer, growth = self._writer(path, stored, incoming)
+            built = GroupMerge(
+                writer, ColumnStatsBuilder(self.indexed), self._bitmaps_builder(), self.settings.row_group_bytes
+            )
             try:
-                inserted = self._merge_into(writer, built, batches, target, incoming)
+                if stored is not None:
+                    built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
+                inserted = self._insert(built, target, incoming)
                 changed = inserted or incoming.updated or incoming.deleted or unchanged_too
                 if target.base is not None and not changed:
                     # Every incoming row was older than the stored one: the file stays as it is.
@@ -199,7 +190,7 @@ class WriteGroups:
     def _bitmaps_builder(self) -> BitmapsBuilder | None:
         return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
 
-    def _held(self, built: _Built, target: GroupTarget, name: str, summary: BaseFileSummary) -> HeldBitmaps | None:
+    def _held(self, built: GroupMerge, target: GroupTarget, name: str, summary: BaseFileSummary) -> HeldBitmaps | None:
         """What the file's bitmaps are; positions are those of the rows as they were written."""
         if built.bitmaps is None:
             return None
@@ -221,10 +212,10 @@ class WriteGroups:
         return f"{self.base_path}/.hoodie/.temp/{self.instant}"
 
     @contextmanager
-    def _stored(self, target: GroupTarget) -> Iterator[tuple[Footer | None, Iterator[pa.RecordBatch]]]:
-        """Footer and rows of the group's file; nothing for a new group."""
+    def _stored(self, target: GroupTarget) -> Iterator[StoredFile | None]:
+        """The group's file; None for a new group."""
         if target.base is None:
-            yield None, iter(())
+            yield None
         else:
             path = f"{self.base_path}/{target.base.relative_path}"
             wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
@@ -248,41 +239,38 @@ class WriteGroups:
             found = [self.renames.get(name, name) for name in footer.dictionaries]
         return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self.texts)
 
-    def _writer(self, path: str, footer: Footer | None, incoming: IncomingRows) -> BaseFileWriter:
-        """A writer of the group's new file, whose filter is sized for its rows, or the old one if that will do."""
+    def _writer(self, path: str, stored: StoredFile | None, incoming: IncomingRows) -> tuple[BaseFileWriter, int]:
+        """A writer of the group's new file, and how many rows at most come to those of the old one.
+
+        Its filter is sized for all of them, or the old one if that will do.
+        """
+        footer = None if stored is None else stored.footer
         old = _decoded(footer)
         before, growth, kept = 0 if footer is None else footer.rows, incoming.growth(old), None
         # Only where no row comes or goes are the keys what they were.
         if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
             kept = footer.bloom if self.settings.bloom.fits(old, before) else None
-        return BaseFileWriter(
-            self.storage, path, incoming.schema, self.settings, expected_rows=before + growth, kept_bloom=kept
+        writer = BaseFileWriter(
+            self.storage,
+            path,
+            incoming.schema,
+            self.settings,
+            expected_rows=before + growth,
+            kept_bloom=kept,
+            # Where a column was renamed, its name may mean another one in the old file.
+            stored=None if stored is None or self.renames else stored.chunks,
         )
+        return writer, growth
 
-    def _merge_into(
-        self,
-        writer: BaseFileWriter,
-        built: _Built,
-        batches: Iterator[pa.RecordBatch],
-        target: GroupTarget,
-        incoming: IncomingRows,
-    ) -> int:
-        for stored in batches:
-            if self.renames:
-                stored = stored.rename_columns([self.renames.get(name, name) for name in stored.schema.names])
-            self._take(incoming.merge(stored), writer, built)
+    def _insert(self, built: GroupMerge, target: GroupTarget, incoming: IncomingRows) -> int:
+        """Write the rows that met no stored one."""
         fresh = incoming.inserts()
-        if fresh.num_rows and writer.keeps_bloom and target.base is not None:
+        if fresh.num_rows and built.writer.keeps_bloom and target.base is not None:
             # The old filter took a new key for one that it has.
             path = f"{self.base_path}/{target.base.relative_path}"
-            writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
-        self._take(fresh, writer, built)
+            built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
+        built.add(fresh)
         return int(fresh.num_rows)
-
-    @staticmethod
-    def _take(batch: pa.RecordBatch, writer: BaseFileWriter, built: _Built) -> None:
-        """The next rows of the new file."""
-        built.add(batch, writer.write(batch))
 
     def _announce(self, target: GroupTarget, name: str) -> str:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""

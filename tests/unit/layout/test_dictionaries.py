@@ -91,9 +91,9 @@ def test_what_is_read_as_a_dictionary(tmp_path: Path, rows: pa.Table) -> None:
     _table(tmp_path / "t", rows)
     (file,) = _base_files(tmp_path / "t")
     names = {"key", "color", "note", "blob", "ts", "absent"}
-    with open_base_file(STORE, str(file), without=[FILE_NAME], dictionaries=names) as (footer, batches):
-        (batch,) = list(batches)
-    assert footer.dictionaries == {"color", "note"}
+    with open_base_file(STORE, str(file), without=[FILE_NAME], dictionaries=names) as stored:
+        (batch,) = list(stored.batches())
+    assert stored.footer.dictionaries == {"color", "note"}
     assert FILE_NAME not in batch.schema.names
     assert batch.column("note").type == ENCODED
     assert batch.column("key").type == pa.string()

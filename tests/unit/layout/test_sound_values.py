@@ -55,8 +55,8 @@ def by_groups(path: str) -> list[pa.RecordBatch]:
 
 
 def with_footer(path: str) -> list[pa.RecordBatch]:
-    with base_file.open_base_file(STORE, path) as (_, batches):
-        return list(batches)
+    with base_file.open_base_file(STORE, path) as stored:
+        return list(stored.batches())
 
 
 READERS: list[Callable[[str], object]] = [

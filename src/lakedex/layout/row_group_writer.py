@@ -1,0 +1,286 @@
+"""Row groups of a new Parquet file: encoded by Arrow, or put together from what it encodes and from stored chunks.
+
+Arrow writes whole row groups of whole files. Where some columns of a row group are taken over from another file
+(:mod:`lakedex.layout.stored_chunks`), it writes the others into memory, and the file gets the chunks of both, moved,
+and one footer. Memory: a row group before it is encoded; there also the encoded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakedex.arrow_frames import has_required
+from lakedex.codec.thrift import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
+from lakedex.layout.dictionaries import compact
+from lakedex.layout.hidden_nulls import fill_hidden
+from lakedex.layout.stored_chunks import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
+
+__all__ = ["RowGroupWriter", "column_bytes", "group_spans"]
+
+PAGE_BYTES = 1024 * 1024
+PAGE_CHECK_ROWS = (1024, 65_536)
+"""Rows after which Arrow looks whether a page is full: few slow encoding down, many make huge pages of long texts."""
+
+_MAGIC = b"PAR1"
+# FileMetaData
+_SCHEMA, _ROWS, _ROW_GROUPS, _KEYS = 2, 3, 4, 5
+# RowGroup
+_COLUMNS, _GROUP_PLAIN, _GROUP_ROWS, _GROUP_START, _GROUP_STORED = 1, 2, 3, 5, 6
+# ColumnChunk
+_CHUNK_START, _META = 2, 3
+# ColumnMetaData
+_PLAIN, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 6, 7, 9, 10, 11
+_OF_THE_OLD_FILE = {_INDEX_PAGE, 14, 15}  # index pages, bloom filters: they lie elsewhere in it
+
+
+@dataclass(slots=True)
+class RowGroupWriter:
+    """Writes row groups in turn, then the footer.
+
+    Attributes:
+        sink: the file.
+        schema: its columns; those of text may be dictionaries.
+        compression: Parquet codec name as pyarrow spells it.
+        unique: paths of columns that get no dictionary.
+        takes_over: whether stored chunks may come.
+    """
+
+    sink: BinaryIO
+    schema: pa.Schema
+    compression: str
+    unique: frozenset[str]
+    takes_over: bool = False
+    _collected: list[pq.FileMetaData] = field(init=False, default_factory=list)
+    _writer: pq.ParquetWriter | None = field(init=False, default=None)
+    _spliced: _SplicedFile | None = field(init=False, default=None)
+
+    def write(self, table: pa.Table) -> None:
+        """Encode the rows of a row group."""
+        table = _shown(_compacted(table))
+        if self.takes_over:
+            self._opened_splice().add(self._encoded(table), {})
+        else:
+            self._opened(table).write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def takeable(self, stored: StoredChunks, group: int, columns: Collection[str]) -> dict[str, list[Chunk]]:
+        """Those of some columns whose chunks in a stored row group the new file can take over."""
+        codec = CODECS[self.compression.lower()]
+        described = self._opened_splice().elements
+        offers = {name: stored.offered(group, name, described[name], codec) for name in columns if name in described}
+        return {name: chunks for name, chunks in offers.items() if chunks is not None}
+
+    def take_over(self, table: pa.Table, stored: StoredChunks, taken: Mapping[str, Sequence[Chunk]]) -> None:
+        """Write a row group.
+
+        Args:
+            table: the rows, in columns that are not taken over; at least one is not.
+            stored: where the others are.
+            taken: column → its chunks there.
+        """
+        chunks = {name: [(chunk, stored.read(chunk)) for chunk in of] for name, of in taken.items()}
+        self._opened_splice().add(self._encoded(_shown(_compacted(table))), chunks)
+
+    def close(self, keys: Mapping[str, str]) -> list[pq.FileMetaData]:
+        """Write the footer with its texts, and give back what it says of the row groups. The sink stays open."""
+        if self.takes_over:
+            return [self._opened_splice().close(keys)]
+        writer = self._opened(self.schema.empty_table())
+        writer.add_key_value_metadata(dict(keys))
+        writer.close()
+        return self._collected
+
+    def abort(self) -> None:
+        """Let go of the Arrow writer."""
+        if self._writer is not None:
+            with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
+                self._writer.close()
+
+    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
+        """The Parquet writer, made when the first rows say how wide columns are."""
+        if self._writer is None:
+            self._writer = self._parquet_writer(self.sink, table, self._collected)
+        return self._writer
+
+    def _opened_splice(self) -> _SplicedFile:
+        if self._spliced is None:
+            self._spliced = _SplicedFile(self.sink, self.schema.names, self._encoded(self.schema.empty_table()))
+        return self._spliced
+
+    def _encoded(self, table: pa.Table) -> pa.Buffer:
+        """A file of one row group, or none where there are no rows."""
+        sink = pa.BufferOutputStream()
+        with self._parquet_writer(sink, table) as writer:
+            if table.num_rows:
+                writer.write_table(table, row_group_size=table.num_rows)
+        return sink.getvalue()
+
+    def _parquet_writer(self, sink: Any, table: pa.Table, collected: list[Any] | None = None) -> pq.ParquetWriter:
+        exact = [path for path, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
+        width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
+        fewest, most = PAGE_CHECK_ROWS
+        return pq.ParquetWriter(
+            sink,
+            table.schema,
+            compression=self.compression,
+            version="2.6",
+            # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
+            # that leave them out; column_stats carries their bounds instead.
+            use_dictionary=[path for path in exact if path not in self.unique],
+            write_statistics=exact,
+            store_schema=False,
+            data_page_size=PAGE_BYTES,
+            write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
+            metadata_collector=collected,
+        )
+
+
+class _SplicedFile:
+    """A Parquet file of column chunks from here and there."""
+
+    def __init__(self, sink: BinaryIO, columns: Sequence[str], empty: pa.Buffer) -> None:
+        """Begin a file.
+
+        Args:
+            sink: where.
+            columns: top-level columns in their order.
+            empty: a file of these columns without rows, for its footer.
+        """
+        self._sink = sink
+        self._columns = columns
+        self._footer = _footer_of(empty)
+        self.elements = column_elements(self._footer)
+        self._groups: list[Struct] = []
+        self._rows = 0
+        self._position = 0
+        self._put(_MAGIC)
+
+    def add(self, encoded: pa.Buffer, stored: Mapping[str, list[tuple[Chunk, memoryview]]]) -> None:
+        """Add a row group: ``encoded`` is a file of the columns that are not ``stored``."""
+        bytes_of = memoryview(encoded)
+        for group in structs(_footer_of(encoded), _ROW_GROUPS):
+            found: dict[str, list[tuple[Chunk, memoryview]]] = dict(stored)
+            for name, chunk in iter_chunks(group):
+                found.setdefault(name, []).append((chunk, bytes_of[chunk.start : chunk.start + chunk.size]))
+            start = self._position
+            chunks = [self._place(chunk, data) for name in self._columns for chunk, data in found[name]]
+            metas = [chunk[_META][1] for chunk in chunks]
+            rows = group[_GROUP_ROWS][1]
+            self._groups.append(
+                {
+                    _COLUMNS: (LIST, (STRUCT, chunks)),
+                    _GROUP_PLAIN: (I64, sum(meta[_PLAIN][1] for meta in metas)),
+                    _GROUP_ROWS: (I64, rows),
+                    _GROUP_START: (I64, start),
+                    _GROUP_STORED: (I64, sum(meta[_STORED][1] for meta in metas)),
+                }
+            )
+            self._rows += rows
+
+    def _place(self, chunk: Chunk, data: memoryview) -> Struct:
+        moved = self._position - chunk.start
+        meta = {number: value for number, value in chunk.meta.items() if number not in _OF_THE_OLD_FILE}
+        for number in (_DATA_PAGE, _DICTIONARY_PAGE):
+            if number in meta:
+                meta[number] = (I64, meta[number][1] + moved)
+        self._put(data)
+        return {_CHUNK_START: (I64, 0), _META: (STRUCT, meta)}
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._sink.write(data)
+        self._position += len(data)
+
+    def close(self, keys: Mapping[str, str]) -> pq.FileMetaData:
+        """Write the footer, and give back what Arrow reads in it."""
+        texts = [{1: (BINARY, key.encode("utf-8")), 2: (BINARY, text.encode("utf-8"))} for key, text in keys.items()]
+        footer = encode_struct(
+            self._footer
+            | {
+                _ROWS: (I64, self._rows),
+                _ROW_GROUPS: (LIST, (STRUCT, self._groups)),
+                _KEYS: (LIST, (STRUCT, texts)),
+            }
+        )
+        end = footer + len(footer).to_bytes(4, "little") + _MAGIC
+        self._put(end)
+        with pq.ParquetFile(pa.BufferReader(_MAGIC + end)) as read:
+            return read.metadata
+
+
+def _footer_of(file: pa.Buffer) -> Struct:
+    tail = memoryview(file)[-8:]
+    size = int.from_bytes(tail[:4], "little")
+    return decode_struct(file[len(file) - 8 - size : len(file) - 8].to_pybytes())
+
+
+def _compacted(table: pa.Table) -> pa.Table:
+    """The rows of a row group, with one dictionary a column, of the values that they have."""
+    table = table.unify_dictionaries()
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(place, column, compact(table.column(place).combine_chunks()))
+    return table
+
+
+def _shown(table: pa.Table) -> pa.Table:
+    """The rows, without the nulls that lie in required fields of structs which are null."""
+    for place, column in enumerate(table.schema):
+        if has_required(column.type):
+            chunks = [fill_hidden(chunk) for chunk in table.column(place).chunks]
+            table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
+    return table
+
+
+def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Parquet leaf paths of a schema with their types, as ParquetWriter names them."""
+    found: list[tuple[str, pa.DataType]] = []
+
+    def walk(prefix: str, kind: pa.DataType) -> None:
+        if pa.types.is_struct(kind):
+            for child in kind:
+                walk(f"{prefix}.{child.name}", child.type)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            walk(f"{prefix}.list.element", kind.value_type)
+        elif pa.types.is_map(kind):
+            walk(f"{prefix}.key_value.key", kind.key_type)
+            walk(f"{prefix}.key_value.value", kind.item_type)
+        else:
+            found.append((prefix, kind))
+
+    for column in schema:
+        walk(column.name, column.type)
+    return found
+
+
+def column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:
+    """Top-level column → bytes of its chunks, compressed and plain."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for metadata in collected:
+        for group in range(metadata.num_row_groups):
+            row_group = metadata.row_group(group)
+            for index in range(row_group.num_columns):
+                column = row_group.column(index)
+                name = column.path_in_schema.split(".", 1)[0]
+                packed, plain = sizes.get(name, (0, 0))
+                sizes[name] = (packed + column.total_compressed_size, plain + column.total_uncompressed_size)
+    return sizes
+
+
+def _group_span(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """First byte of a row group in its file, and how many bytes its column chunks take."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    starts = [min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset) for chunk in chunks]
+    return int(min(starts)), sum(int(chunk.total_compressed_size) for chunk in chunks)
+
+
+def group_spans(collected: Sequence[pq.FileMetaData]) -> Iterator[tuple[int, int, int]]:
+    """(rows, first byte, bytes) of each row group."""
+    for metadata in collected:
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            yield (int(group.num_rows), *_group_span(group))

@@ -1,0 +1,95 @@
+"""The rows of one file group on their way from its old file to its new one, and to what is indexed of them.
+
+Row groups come one by one. One that loses no row keeps its columns in which nothing changed: their chunks are taken
+over. Only the last row group is joined with new rows, so that a file that grows a little each time does not end with a
+row group for each.
+
+Memory: one batch of the old file, one row group of the new one; where chunks may be taken over, also the old row group
+as it is stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from lakedex.index.bitmap.builder import BitmapsBuilder
+from lakedex.index.column_stats import ColumnStatsBuilder
+from lakedex.layout.base_file import BaseFileWriter, StoredFile
+from lakedex.types import RECORD_KEY
+from lakedex.write.merge import IncomingRows, Merged
+
+__all__ = ["GroupMerge"]
+
+
+@dataclass(slots=True)
+class GroupMerge:
+    """Where the rows go.
+
+    Attributes:
+        writer: of the new file.
+        stats: of its columns.
+        bitmaps: of its columns that have them.
+        row_group_bytes: size of a row group in memory; a larger one is not taken over but split.
+        bitmap_seconds: time that went into bitmaps so far.
+    """
+
+    writer: BaseFileWriter
+    stats: ColumnStatsBuilder
+    bitmaps: BitmapsBuilder | None
+    row_group_bytes: int
+    bitmap_seconds: float = 0.0
+
+    def merge(self, stored: StoredFile, incoming: IncomingRows, *, may_grow: bool, renames: Mapping[str, str]) -> None:
+        """Write the stored rows as they are with the incoming ones; new rows come after.
+
+        Args:
+            stored: the old file.
+            incoming: what it meets.
+            may_grow: there may be new rows.
+            renames: columns of the old file → what they are called from now on.
+        """
+        for group, batches in stored.groups():
+            if renames:
+                batches = (_renamed(batch, renames) for batch in batches)
+            merged: Iterator[Merged] = map(incoming.merge, batches)
+            if self.writer.takes_over and not (may_grow and group == stored.last_group):
+                merged = self._take_over(group, merged)
+            for part in merged:
+                self.add(part.rows)
+
+    def _take_over(self, group: int, merged: Iterator[Merged]) -> Iterator[Merged]:
+        """Write a row group with chunks of the old one. Gives back the rows if that cannot be."""
+        held: list[Merged] = []
+        size = 0
+        for part in merged:
+            held.append(part)
+            size += part.rows.nbytes
+            if not part.is_whole or size > 2 * self.row_group_bytes:
+                return chain(held, merged)
+        rows = [part.rows for part in held if part.rows.num_rows]
+        if not rows:
+            return iter(())
+        unchanged = frozenset.intersection(*(part.unchanged for part in held))
+        for batch, keys in zip(rows, self.writer.write_group(rows, group, unchanged), strict=True):
+            self._index(batch, keys)
+        return iter(())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows of the new file."""
+        self._index(batch, self.writer.write(batch))
+
+    def _index(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
+        self.stats.add(batch, {} if keys is None else {RECORD_KEY: keys})
+        if self.bitmaps is not None:
+            started = time.perf_counter()
+            self.bitmaps.add(batch)
+            self.bitmap_seconds += time.perf_counter() - started
+
+
+def _renamed(batch: pa.RecordBatch, renames: Mapping[str, str]) -> pa.RecordBatch:
+    return batch.rename_columns([renames.get(name, name) for name in batch.schema.names])
