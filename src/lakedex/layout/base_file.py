@@ -57,6 +57,8 @@ MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
 MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 BATCH_ROWS = 65_536
+LARGE_GROUP_BYTES = 1024 * 1024
+"""Row groups that are smaller in the file cost little to encode again."""
 WHOLE_FILE_BYTES = 256 * 1024
 """What storage sends in the time that it takes for another answer."""
 
@@ -385,9 +387,19 @@ class StoredFile:
         self._names = names
 
     @property
-    def last_group(self) -> int:
-        """Number of the last row group; -1 if there is none."""
-        return int(self._parquet.num_row_groups) - 1
+    def end(self) -> int | None:
+        """Number of the last row group if new rows should join it, so that a growing file gets few row groups.
+
+        One that has half of the rows is left alone: the next one then has to grow as large, so there are no more than
+        the logarithm of the rows.
+        """
+        last = int(self._parquet.num_row_groups) - 1
+        if last < 0:
+            return None
+        group = self._parquet.metadata.row_group(last)
+        stored = sum(int(group.column(index).total_compressed_size) for index in range(group.num_columns))
+        is_large = stored >= LARGE_GROUP_BYTES and group.num_rows * 2 >= self.footer.rows
+        return None if is_large else last
 
     def groups(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         """Each row group and its rows in batches, to be read before the next one is."""

@@ -1,8 +1,7 @@
 """The rows of one file group on their way from its old file to its new one, and to what is indexed of them.
 
 Row groups come one by one. One that loses no row keeps its columns in which nothing changed: their chunks are taken
-over. Only the last row group is joined with new rows, so that a file that grows a little each time does not end with a
-row group for each.
+over. New rows join the last row group unless it is large (:attr:`lakedex.layout.base_file.StoredFile.end`).
 
 Memory: one batch of the old file, one row group of the new one; where chunks may be taken over, also the old row group
 as it is stored.
@@ -53,11 +52,12 @@ class GroupMerge:
             may_grow: there may be new rows.
             renames: columns of the old file → what they are called from now on.
         """
+        end = stored.end if may_grow else None
         for group, batches in stored.groups():
             if renames:
                 batches = (_renamed(batch, renames) for batch in batches)
             merged: Iterator[Merged] = map(incoming.merge, batches)
-            if self.writer.takes_over and not (may_grow and group == stored.last_group):
+            if self.writer.takes_over and group != end:
                 merged = self._take_over(group, merged)
             for part in merged:
                 self.add(part.rows)
