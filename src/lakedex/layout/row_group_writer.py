@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -109,51 +110,65 @@ class RowGroupWriter:
 
     def _opened_splice(self) -> _SplicedFile:
         if self._spliced is None:
-            self._spliced = _SplicedFile(self.sink, self.schema.names, self._encoded(self.schema.empty_table()))
+            footer = _footer_without_rows(self.schema, self.compression, self.unique)
+            self._spliced = _SplicedFile(self.sink, self.schema.names, footer)
         return self._spliced
 
     def _encoded(self, table: pa.Table) -> pa.Buffer:
-        """A file of one row group, or none where there are no rows."""
+        """A file of one row group."""
         sink = pa.BufferOutputStream()
         with self._parquet_writer(sink, table) as writer:
-            if table.num_rows:
-                writer.write_table(table, row_group_size=table.num_rows)
+            writer.write_table(table, row_group_size=max(table.num_rows, 1))
         return sink.getvalue()
 
     def _parquet_writer(self, sink: Any, table: pa.Table, collected: list[Any] | None = None) -> pq.ParquetWriter:
-        exact = [path for path, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
-        width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
-        fewest, most = PAGE_CHECK_ROWS
-        return pq.ParquetWriter(
-            sink,
-            table.schema,
-            compression=self.compression,
-            version="2.6",
-            # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
-            # that leave them out; column_stats carries their bounds instead.
-            use_dictionary=[path for path in exact if path not in self.unique],
-            write_statistics=exact,
-            store_schema=False,
-            data_page_size=PAGE_BYTES,
-            write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
-            metadata_collector=collected,
-        )
+        return _parquet_writer(sink, table, self.compression, self.unique, collected)
+
+
+def _parquet_writer(
+    sink: Any, table: pa.Table, compression: str, unique: frozenset[str], collected: list[Any] | None = None
+) -> pq.ParquetWriter:
+    exact = [path for path, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
+    width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
+    fewest, most = PAGE_CHECK_ROWS
+    return pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression=compression,
+        version="2.6",
+        # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
+        # that leave them out; column_stats carries their bounds instead.
+        use_dictionary=[path for path in exact if path not in unique],
+        write_statistics=exact,
+        store_schema=False,
+        data_page_size=PAGE_BYTES,
+        write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
+        metadata_collector=collected,
+    )
+
+
+@lru_cache(maxsize=64)
+def _footer_without_rows(schema: pa.Schema, compression: str, unique: frozenset[str]) -> Struct:
+    """Footer of a file that has none; the same for all files of a write."""
+    sink = pa.BufferOutputStream()
+    _parquet_writer(sink, schema.empty_table(), compression, unique).close()
+    return _footer_of(sink.getvalue())
 
 
 class _SplicedFile:
     """A Parquet file of column chunks from here and there."""
 
-    def __init__(self, sink: BinaryIO, columns: Sequence[str], empty: pa.Buffer) -> None:
+    def __init__(self, sink: BinaryIO, columns: Sequence[str], footer: Struct) -> None:
         """Begin a file.
 
         Args:
             sink: where.
             columns: top-level columns in their order.
-            empty: a file of these columns without rows, for its footer.
+            footer: of a file of these columns without rows; it is not changed.
         """
         self._sink = sink
         self._columns = columns
-        self._footer = _footer_of(empty)
+        self._footer = footer
         self.elements = column_elements(self._footer)
         self._groups: list[Struct] = []
         self._rows = 0
