@@ -51,9 +51,6 @@ BITMAP_INDEX = "bitmap_index"
 partition metafile, and ``hoodie.table.metadata.partitions`` does not list it."""
 
 FILES_PER_BLOCK = 4096
-_UNSEARCHED_FROM = 1024
-"""Bytes of a cell from which on there is more bitmap than key: base64 of sorted numbers or of bits, in which gzip finds
-spans of zeros and not much else. It is three times as fast then and a run some percent larger."""
 _LOOKS = 4
 _RUN = re.compile(r"run_(?P<instant>\d+)_(?P<origin>commit|build|fold)_(?P<number>\d+)\.hfile")
 _MANIFEST = re.compile(r"manifest_(\d{10})\.json")
@@ -198,7 +195,7 @@ def encode_cells(cells: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A run of cells in any order."""
     ordered = sorted(cells, key=itemgetter(0))
     info = {"schema": bitmap_schema_json().encode()}
-    return write_hfile(ordered, compression="gz", unsearched_from=_UNSEARCHED_FROM, info=info)
+    return write_hfile(ordered, compression="gz", info=info)
 
 
 def record_cells(items: Iterable[tuple[str, BitmapRecord]]) -> list[tuple[bytes, bytes]]:
