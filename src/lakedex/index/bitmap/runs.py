@@ -19,7 +19,13 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from lakedex.codec.bitmap_record import BitmapEntry, BitmapRecord, bitmap_cells, bitmap_schema_json, encode_bitmap_records
+from lakedex.codec.bitmap_record import (
+    BitmapEntry,
+    BitmapRecord,
+    bitmap_cells,
+    bitmap_schema_json,
+    encode_bitmap_records,
+)
 from lakedex.codec.hfile import write_hfile
 from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError
