@@ -139,15 +139,17 @@ class _Values:
         if self.state != INDEXED or not batch.num_rows:
             return
         encoded = self._encoded(batch)
-        if not self._fits(encoded.dictionary):
+        words = self._words(encoded)
+        if words is None:
             # Perhaps for values that no row has: only now is it worth to look for them.
             encoded = compact(encoded)
             self._forget_unused()
-            if not self._fits(encoded.dictionary):
-                self._give_up_at_first(self._words(encoded.dictionary))
-                return
+            words = self._words(encoded)
+        if words is None:
+            self._give_up_at_first(self._texts(encoded).to_pylist())
+            return
         numbers = self.numbers
-        found = [numbers.setdefault(word, len(numbers)) for word in self._words(encoded.dictionary)]
+        found = [numbers.setdefault(word, len(numbers)) for word in words]
         kind = np.uint8 if len(numbers) <= 1 << 8 else np.uint16 if len(numbers) <= 1 << 16 else np.uint32
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         if found == list(range(len(found))):
@@ -155,17 +157,19 @@ class _Values:
         else:
             self.rows.append(np.array(found, kind).take(codes))
 
-    def _words(self, dictionary: pa.Array) -> list[str | None]:
-        """Texts of distinct values; of more than these, null among them, one is surely too many."""
-        words: list[str | None] = value_texts(dictionary.slice(0, self.limit + 2)).to_pylist()
-        return words
+    def _texts(self, encoded: pa.DictionaryArray) -> Any:
+        """Texts of the distinct values; of more than these, null among them, one is surely too many."""
+        return value_texts(encoded.dictionary.slice(0, self.limit + 2))
 
-    def _fits(self, dictionary: pa.Array) -> bool:
-        """Whether none of these values is one too many, or too long."""
-        words = self._words(dictionary)
+    def _words(self, encoded: pa.DictionaryArray) -> list[str | None] | None:
+        """The texts, or None where one is too many or too long."""
+        texts = self._texts(encoded)
+        if (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES:
+            return None
+        words: list[str | None] = texts.to_pylist()
         # Most often the values are few, and there is nothing to put together.
         is_many = len(words) + len(self.numbers) > self.limit and len({*words, *self.numbers} - {None}) > self.limit
-        return not is_many and all(word is None or len(word.encode()) <= MAX_VALUE_BYTES for word in words)
+        return None if is_many else words
 
     def _forget_unused(self) -> None:
         """Keep the values that a row has."""
