@@ -21,11 +21,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, decode_bitmap_records, encode_bitmap_records
+from lakedex.codec.bitmap_record import (
+    BitmapRecord,
+    bitmap_cells,
+    bitmap_schema_json,
+    decode_bitmap_records,
+    encode_bitmap_records,
+)
 from lakedex.codec.roaring import decode_bitmap, encode_bitmap
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.rfc import SliceRows, change
-from lakedex.index.bitmap.runs import column_cells
+from lakedex.index.bitmap.runs import column_entries
 
 VALUES = (2, 12, 100, 10_000)
 REPEATS = 3
@@ -55,7 +61,7 @@ def anew(rows: pa.Table) -> dict[str, bytes]:
         row_groups=groups,
         columns=builder.finish(groups),
     )
-    return {key.decode(): value for key, value in column_cells(item, item.columns[0])}
+    return {key.decode(): value for key, value in bitmap_cells(column_entries(item, item.columns[0]))}
 
 
 class Records(dict[str, bytes]):

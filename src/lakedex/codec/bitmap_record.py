@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -32,11 +32,12 @@ from lakedex.errors import CorruptFileError
 
 __all__ = [
     "BITMAP_RECORD_TYPE",
+    "BitmapEntry",
     "BitmapRecord",
+    "bitmap_cells",
     "bitmap_schema_json",
     "decode_bitmap_records",
     "encode_bitmap_records",
-    "encode_bitmaps",
 ]
 
 BITMAP_RECORD_TYPE = 92
@@ -54,6 +55,10 @@ class BitmapRecord:
     base_file: str | None = None
     cardinality: int | None = None
     coverage: bytes | None = None
+
+
+BitmapEntry = tuple[bytes, bytes, int, str]
+"""The key of a bitmap, its portable bytes, how many positions they are, and the base file that these are of."""
 
 
 @cache
@@ -97,19 +102,16 @@ def encode_bitmap_records(records: Iterable[BitmapRecord]) -> list[bytes]:
     ]
 
 
-def encode_bitmaps(bitmaps: Iterable[tuple[bytes, int]], base_file: str) -> list[bytes]:
-    """What :func:`encode_bitmap_records` gives for bitmaps of one base file, without a record for each.
+def bitmap_cells(entries: Iterable[BitmapEntry]) -> Iterator[tuple[bytes, bytes]]:
+    """Keys, and what :func:`encode_bitmap_records` gives for their bitmaps, without a record for each.
 
-    Args:
-        bitmaps: portable bytes, and how many positions they are.
-        base_file: its name.
+    One at a time: a value that goes into its block as soon as it is made has not left the processor's cache.
     """
-    head, name, encoded = _head() + b"\x02", _text(base_file) + b"\x02", base64.b64encode
+    head, encoded = _head() + b"\x02", base64.b64encode
     # Standard base64: four letters for every three bytes, or a part of them.
-    return [
-        b"".join((head, _zigzag((len(data) + 2) // 3 * 4), encoded(data), name, _zigzag(cardinality), b"\0"))
-        for data, cardinality in bitmaps
-    ]
+    for key, data, cardinality, base_file in entries:
+        size, name = _zigzag((len(data) + 2) // 3 * 4), _text(base_file)
+        yield key, b"".join((head, size, encoded(data), name, b"\x02", _zigzag(cardinality), b"\0"))
 
 
 @lru_cache(maxsize=4096)

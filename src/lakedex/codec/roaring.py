@@ -22,6 +22,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,9 @@ _CONTAINER = 1 << 16
 """Positions that fall into one container."""
 _LARGEST_ARRAY = 4096
 _BITSET_BYTES = _CONTAINER // 8
+_FEW = 1024
+"""Up to so many numbers it is quicker to look for where each begins than to look at all rows."""
+_ROWS = np.arange(_CONTAINER, dtype=np.uint32)
 _ONE_CONTAINER = struct.Struct("<IIHHI")
 _ONE_OF_RUNS = struct.Struct("<HHBHH")
 _OFFSETS_FROM = 4
@@ -71,14 +75,14 @@ def serialize_bitmaps(numbers: npt.NDArray[np.unsignedinteger], count: int) -> t
     The containers are cut out of one sorted array, so a bitmap costs little more than its bytes.
 
     Args:
-        numbers: numbers below ``count``. Of 8 or 16 bits they are sorted by radix, several times faster.
+        numbers: numbers below ``count``. Of 8 or 16 bits they are sorted in half the time.
         count: how many numbers there may be.
 
     Returns:
         For each number how often it stands there, and the portable bytes.
     """
     counts, bitmaps = [0] * count, [struct.pack("<II", _COOKIE, 0)] * count
-    chunks = [_containers(numbers[start : start + _CONTAINER]) for start in range(0, len(numbers), _CONTAINER)]
+    chunks = [_containers(numbers[start : start + _CONTAINER], count) for start in range(0, len(numbers), _CONTAINER)]
     for number, size, bitmap in _of_one(*chunks[0]) if len(chunks) == 1 else _joined(chunks):
         counts[number], bitmaps[number] = size, bitmap
     return counts, bitmaps
@@ -88,16 +92,34 @@ _Containers = tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64], npt.
 """Of each container: the number that stands in its rows, how often, whether it is of runs, content."""
 
 
-def _containers(numbers: npt.NDArray[np.unsignedinteger]) -> _Containers:
-    """The containers of the numbers that stand among up to 65,536, in the order of the numbers."""
-    order = np.argsort(numbers, kind="stable")
-    ordered, positions = numbers.take(order), order.astype("<u2")
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+def _containers(numbers: npt.NDArray[np.unsignedinteger], count: int) -> _Containers:
+    """The containers of the numbers that stand among up to 65,536, in the order of the numbers.
+
+    A number and its row are sorted as one integer: NumPy 2 does that with the processor's vectors, in less time and
+    memory than it needs for the order of small numbers alone.
+    """
+    wide: Any = np.uint32 if numbers.itemsize <= _ROWS.itemsize // 2 else np.uint64
+    keys = numbers.astype(wide)
+    keys <<= wide(16)
+    keys |= _ROWS[: len(numbers)]
+    keys.sort()
+    positions = keys.astype("<u2")
+    if count <= _FEW:
+        every = np.arange(count, dtype=wide)
+        starts = np.searchsorted(keys, every << wide(16))
+        is_there = np.diff(starts, append=len(numbers)) > 0
+        starts, present = starts[is_there], every[is_there]
+    else:
+        ordered = keys >> wide(16)
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        present = ordered[starts]
+    present = present.astype(numbers.dtype)
     ends = np.append(starts[1:], len(numbers))
+    is_first = np.empty(len(numbers), bool)
+    np.not_equal(positions[1:], positions[:-1] + np.uint16(1), out=is_first[1:])
     # The first of each number begins a run whatever stands before it.
-    is_first = np.append(True, positions[1:] != positions[:-1] + np.uint16(1))
     is_first[starts] = True
-    sizes, runs = ends - starts, np.add.reduceat(is_first, starts, dtype=np.int64)
+    sizes, runs = ends - starts, np.add.reduceat(is_first.view(np.uint8), starts, dtype=np.int64)
     plain = np.where(sizes <= _LARGEST_ARRAY, 2 * sizes, _BITSET_BYTES)
     is_run = 2 + 4 * runs < plain
     of_runs = is_run.tolist()
@@ -109,9 +131,9 @@ def _containers(numbers: npt.NDArray[np.unsignedinteger]) -> _Containers:
         elif end - start <= _LARGEST_ARRAY:
             contents.append(packed[2 * start : 2 * end])
         else:
-            bits = np.packbits(numbers == ordered[start], bitorder="little")
+            bits = np.packbits(numbers == present[place], bitorder="little")
             contents.append(bits.tobytes().ljust(_BITSET_BYTES, b"\0"))
-    return ordered[starts], sizes, is_run, contents
+    return present, sizes, is_run, contents
 
 
 def _of_one(

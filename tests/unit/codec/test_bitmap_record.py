@@ -16,10 +16,10 @@ from lakedex.codec.avro import metadata_schema_json
 from lakedex.codec.bitmap_record import (
     BITMAP_RECORD_TYPE,
     BitmapRecord,
+    bitmap_cells,
     bitmap_schema_json,
     decode_bitmap_records,
     encode_bitmap_records,
-    encode_bitmaps,
 )
 from lakedex.errors import CorruptFileError
 
@@ -99,7 +99,9 @@ def test_bitmaps_of_one_file_are_such_records(bitmaps: list[tuple[bytes, int]], 
         BitmapRecord(bitmap=base64.b64encode(data).decode(), base_file=base_file, cardinality=cardinality)
         for data, cardinality in bitmaps
     ]
-    assert encode_bitmaps(bitmaps, base_file) == encode_bitmap_records(records)
+    cells = list(bitmap_cells((b"%d" % n, *bitmap, base_file) for n, bitmap in enumerate(bitmaps)))
+    assert [key for key, _ in cells] == [b"%d" % n for n in range(len(bitmaps))]
+    assert [value for _, value in cells] == encode_bitmap_records(records)
 
 
 def test_records_of_another_writer_are_read_by_name() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bitmap_samples import file_bitmaps, run
+from lakedex.codec.bitmap_record import bitmap_cells
 from lakedex.index.bitmap import coverage as module
 from lakedex.index.bitmap.blocks import IS_INDEXED, NO_ENTRY
 from lakedex.index.bitmap.builder import FileBitmaps
@@ -20,7 +21,7 @@ from lakedex.index.bitmap.runs import (
     Run,
     _coverage_items,
     bitmap_folder,
-    column_cells,
+    column_entries,
     encode_cells,
     encode_run,
     list_runs,
@@ -259,7 +260,7 @@ def test_a_truncated_run_covers_nothing(folder: Folder, end: int) -> None:
 
 def put_changed(folder: Folder, files: list[FileBitmaps], bitmaps_of: list[FileBitmaps]) -> None:
     """A run whose bitmaps are not those of its coverage."""
-    bitmaps = [cell for f in bitmaps_of for c in f.columns for cell in column_cells(f, c)]
+    bitmaps = [cell for f in bitmaps_of for c in f.columns for cell in bitmap_cells(column_entries(f, c))]
     write_run(STORAGE, folder.path, run(1), encode_cells([*record_cells(_coverage_items(files)), *bitmaps]))
 
 
@@ -334,7 +335,7 @@ def test_values_without_rows_of_their_own_are_damage(folder: Folder) -> None:
     """Lists of other lengths would shift the numbers of all entries after them."""
     item = made("f1_1", "a", "b")
     bad = replace(item, columns=(replace(item.columns[0], cardinalities=(2,)),))
-    cells = [*record_cells(_coverage_items([bad])), *column_cells(item, item.columns[0])]
+    cells = [*record_cells(_coverage_items([bad])), *bitmap_cells(column_entries(item, item.columns[0]))]
     write_run(STORAGE, folder.path, run(1), encode_cells(cells))
     assert said(folder.refresh()) == {} and run(1).name in folder.held.unread
 

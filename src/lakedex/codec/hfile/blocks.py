@@ -21,9 +21,8 @@ done here. Codecs are gzip and none; Hudi's native reader has no other either.
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Callable
 
+from lakedex.codec.deflate import InflateError, crc32, deflate, gzip_inflater
 from lakedex.errors import CorruptFileError
 
 __all__ = [
@@ -57,14 +56,12 @@ MAX_DEFLATE_RATIO = 1032
 """A deflate stream cannot grow by more than this, so a header that declares more is wrong."""
 
 _HEADER = struct.Struct(">8siiqBii")
-_GZIP_WBITS = 31
-_RAW_WBITS = -15
 _NEXT_MEMBER_BYTES = 256
 _GZIP_START = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 """Deflate, no flags, no time, unknown system: what Java writes since 16, and the same on every platform."""
 _GZIP_END = struct.Struct("<II")
-_SAMPLE = 4096
-_GZIP_LEVELS = (6, 7, 8, 9, 5, 4, 3, 2, 1)
+_NOTHING = b"\0\0\0\xff\xff"
+"""A deflate block of no bytes: not the last one, stored."""
 
 
 def decode_block(
@@ -105,13 +102,13 @@ def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> by
     """Decompress to exactly ``size`` bytes; HBase may write several gzip members after one another."""
     parts: list[bytes] = []
     left, start, step = size, 0, max(len(packed), 1)
-    stream = zlib.decompressobj(_GZIP_WBITS)
+    stream = gzip_inflater()
     while start < len(packed) or not parts:
         piece = packed[start : start + step]
         try:
-            # One byte more than is due: it shows a stream that is too long, and lets zlib reach its checksum.
+            # One byte more than is due: it shows a stream that is too long, and lets the stream reach its checksum.
             part = stream.decompress(piece, left + 1)
-        except zlib.error as error:
+        except InflateError as error:
             raise CorruptFileError(path, offset, "a gzip stream", str(error)) from None
         left -= len(part)
         if left < 0:
@@ -121,8 +118,8 @@ def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> by
         step *= 2
         is_whole = stream.eof
         if is_whole and start < len(packed):
-            # zlib copies what it leaves over, so a member is never shown much more than itself.
-            stream, step = zlib.decompressobj(_GZIP_WBITS), _NEXT_MEMBER_BYTES
+            # What is left over is copied, so a member is never shown much more than itself.
+            stream, step = gzip_inflater(), _NEXT_MEMBER_BYTES
     if not is_whole:
         raise CorruptFileError(path, offset, f"a gzip stream of {size} bytes", "one that has no end")
     if left:
@@ -130,9 +127,9 @@ def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> by
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def encode_block(magic: bytes, payload: bytes, codec: int, *, previous: int = -1, searched: bool = True) -> bytes:
-    """Pack a payload as a block; with ``searched`` off gzip looks for repetitions of single bytes only."""
-    packed = payload if codec == CODEC_NONE else _gzip(payload, searched=searched)
+def encode_block(magic: bytes, payload: bytes, codec: int, *, previous: int = -1) -> bytes:
+    """Pack a payload as a block."""
+    packed = payload if codec == CODEC_NONE else _gzip(payload)
     checksums = _checksum_size(HEADER_SIZE + len(packed))
     header = _HEADER.pack(
         magic, len(packed) + checksums, len(payload), previous, 0, BYTES_PER_CHECKSUM, HEADER_SIZE + len(packed)
@@ -144,46 +141,17 @@ def _checksum_size(data_size: int) -> int:
     return -(-data_size // BYTES_PER_CHECKSUM) * 4
 
 
-def _gzip(payload: bytes, *, searched: bool = True) -> bytes:
+def _gzip(payload: bytes) -> bytes:
     """Compress so that readers which count checksums differently agree on where the stream ends.
 
     hudi-rs derives the number of checksums from a size that already holds them. Where the two counts differ (a few
-    bytes below a multiple of 16384) it cuts the stream, so another level is tried.
+    bytes below a multiple of 16384) it cuts the stream, so the stream is made longer by blocks of no bytes. From 64 MiB
+    on the counts always differ.
     """
-    end = _GZIP_END.pack(zlib.crc32(payload), len(payload))
-    packed = b""
-    ways: list[tuple[Callable[[bytes, int, int], bytes], int]] = [(zlib.compress, level) for level in _GZIP_LEVELS]
-    if not searched:
-        ways.insert(0, (_by_spans, _GZIP_LEVELS[0]))
-    elif len(payload) >= _SAMPLE and not _repeats(payload):
-        ways.insert(0, (_by_bytes, _GZIP_LEVELS[0]))
-    for deflate, level in ways:
-        packed = deflate(payload, level, _RAW_WBITS)
-        size = HEADER_SIZE + len(_GZIP_START) + len(packed) + len(end)
-        checksums = _checksum_size(size)
-        if _checksum_size(size + checksums) == checksums:
-            break
-    return b"".join((_GZIP_START, packed, end))
-
-
-def _by_bytes(payload: bytes, level: int, wbits: int) -> bytes:
-    """Codes for single bytes, without looking for repetitions."""
-    stream = zlib.compressobj(level, zlib.DEFLATED, wbits, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
-    return stream.compress(payload) + stream.flush()
-
-
-def _by_spans(payload: bytes, level: int, wbits: int) -> bytes:
-    """Codes for single bytes, and for spans of one byte again and again."""
-    stream = zlib.compressobj(level, zlib.DEFLATED, wbits, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
-    return stream.compress(payload) + stream.flush()
-
-
-def _repeats(payload: bytes) -> bool:
-    """Whether it pays to look for repetitions.
-
-    In the text of a bloom filter there are none: codes for single bytes take a third of the time there, and come out
-    shorter.
-    """
-    middle = len(payload) // 2
-    sample = payload[middle : middle + _SAMPLE // 2]
-    return len(zlib.compress(sample, 6, _RAW_WBITS)) < len(_by_bytes(sample, 6, _RAW_WBITS))
+    packed = deflate(payload)
+    size = HEADER_SIZE + len(_GZIP_START) + len(packed) + _GZIP_END.size
+    checksums = _checksum_size(size)
+    missing = 0
+    if _checksum_size(size + checksums) != checksums:
+        missing = -(-(checksums // 4 * BYTES_PER_CHECKSUM + 1 - size) // len(_NOTHING))
+    return b"".join((_GZIP_START, _NOTHING * missing, packed, _GZIP_END.pack(crc32(payload), len(payload))))

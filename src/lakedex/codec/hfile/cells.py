@@ -26,16 +26,13 @@ from collections.abc import Sequence
 from lakedex.codec.varint import vlong_size
 from lakedex.errors import CorruptFileError
 
-__all__ = ["CELL_OVERHEAD", "CELL_PARTS", "MAX_ROW_SIZE", "Cell", "cell_parts", "decode_cells", "find_cells"]
+__all__ = ["CELL_OVERHEAD", "MAX_ROW_SIZE", "Cell", "cell_parts", "decode_cells", "find_cells"]
 
 Cell = tuple[bytes, bytes]
 """Key and value."""
 
 CELL_OVERHEAD = 21
 """Bytes of a cell besides its row and its value (``EXTRA_BYTES_PER_DATA_ENTRY`` of ``HFileWriterImpl``)."""
-
-CELL_PARTS = 5
-"""Pieces that :func:`cell_parts` gives."""
 
 MAX_ROW_SIZE = 0x7FFF
 """Java reads the size of a row as a signed short."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, FILE_INFO, META, ROOT_INDEX, encode_block
-from lakedex.codec.hfile.cells import CELL_OVERHEAD, CELL_PARTS, MAX_ROW_SIZE, cell_parts
+from lakedex.codec.hfile.cells import CELL_OVERHEAD, MAX_ROW_SIZE, cell_parts
 from lakedex.codec.hfile.index import IndexEntry, encode_meta_index, encode_root_index
 from lakedex.codec.hfile.trailer import Trailer, encode_file_info, encode_trailer
 from lakedex.errors import InvalidInputError
@@ -45,14 +45,12 @@ class _DataBlocks:
         "parts",
         "size",
         "total",
-        "unsearched_from",
         "write",
     )
 
-    def __init__(self, codec: int, limit: int, unsearched_from: int | None, write: Callable[[bytes], object]) -> None:
+    def __init__(self, codec: int, limit: int, write: Callable[[bytes], object]) -> None:
         self.codec = codec
         self.limit = limit
-        self.unsearched_from = unsearched_from
         self.write = write
         self.size = 0
         self.entries: list[IndexEntry] = []
@@ -87,9 +85,7 @@ class _DataBlocks:
 
     def _flush(self) -> None:
         # Java gives every block but the first its own offset as that of the previous block; nothing reads it.
-        payload, cells = b"".join(self.parts), len(self.parts) // CELL_PARTS
-        searched = self.unsearched_from is None or len(payload) < self.unsearched_from * cells
-        block = encode_block(DATA, payload, self.codec, previous=self.size or -1, searched=searched)
+        block = encode_block(DATA, b"".join(self.parts), self.codec, previous=self.size or -1)
         self.entries.append(IndexEntry(self.first, self.size, len(block)))
         self.parts.clear()
         self.append(block)
@@ -106,7 +102,6 @@ def write_hfile(
     *,
     compression: Compression = "gz",
     block_size: int = MAX_BLOCK_SIZE,
-    unsearched_from: int | None = None,
     info: Mapping[str, bytes],
     meta: Mapping[str, bytes] | None = None,
 ) -> bytes:
@@ -116,8 +111,6 @@ def write_hfile(
         items: Keys and values, in strictly ascending byte order of the keys. Read once.
         compression: ``gz`` or ``none``.
         block_size: Largest block before compression, at most 64 KiB; a single larger cell gets a block of its own.
-        unsearched_from: Average size of a block's cells from which on gzip does not search it for repetitions, which
-            takes most of its time: for values that have none.
         info: Entries of the file info, in their order. The entries that describe the cells are computed and take the
             place of given ones; ``hfile.CREATE_TIME_TS`` (milliseconds, 8 bytes) is 0 unless given.
         meta: Meta blocks by name, in their order.
@@ -133,7 +126,6 @@ def write_hfile(
         lambda: (info, meta or {}),
         compression=compression,
         block_size=block_size,
-        unsearched_from=unsearched_from,
     )
     return b"".join(out)
 
@@ -145,7 +137,6 @@ def stream_hfile(
     *,
     compression: Compression = "gz",
     block_size: int = MAX_BLOCK_SIZE,
-    unsearched_from: int | None = None,
 ) -> int:
     """Write an HFile block by block. Memory: one block, and an index entry for each.
 
@@ -155,7 +146,6 @@ def stream_hfile(
         describe: Gives ``info`` and ``meta`` of :func:`write_hfile`; called when all items have been read.
         compression: As there.
         block_size: As there.
-        unsearched_from: As there.
 
     Returns:
         The size of the file.
@@ -168,7 +158,7 @@ def stream_hfile(
     if not 1 <= block_size <= MAX_BLOCK_SIZE:
         raise InvalidInputError(f"an HFile block size must be 1 to {MAX_BLOCK_SIZE} bytes, not {block_size}")
     codec = _CODECS[compression]
-    blocks = _DataBlocks(codec, block_size, unsearched_from, write)
+    blocks = _DataBlocks(codec, block_size, write)
     blocks.add_all(items)
     info, meta = describe()
     last_block = blocks.entries[-1].offset if blocks.entries else 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
 import numpy as np
@@ -139,15 +139,16 @@ class _Values:
         if self.state != INDEXED or not batch.num_rows:
             return
         encoded = self._encoded(batch)
-        # Of more values than these, null among them, one is surely too many.
-        texts = value_texts(encoded.dictionary.slice(0, self.limit + 2))
-        is_long = (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES
-        words, numbers = texts.to_pylist(), self.numbers
-        # Most often the values are few, and there is nothing to put together.
-        is_many = len(words) + len(numbers) > self.limit and len({*words, *numbers} - {None}) > self.limit
-        if is_long or is_many:
-            self._give_up_at_first(words)
+        words = self._words(encoded)
+        if words is None:
+            # Perhaps for values that no row has: only now is it worth to look for them.
+            encoded = compact(encoded)
+            self._forget_unused()
+            words = self._words(encoded)
+        if words is None:
+            self._give_up_at_first(self._texts(encoded).to_pylist())
             return
+        numbers = self.numbers
         found = [numbers.setdefault(word, len(numbers)) for word in words]
         kind = np.uint8 if len(numbers) <= 1 << 8 else np.uint16 if len(numbers) <= 1 << 16 else np.uint32
         codes = encoded.indices.to_numpy(zero_copy_only=False)
@@ -156,13 +157,35 @@ class _Values:
         else:
             self.rows.append(np.array(found, kind).take(codes))
 
+    def _texts(self, encoded: pa.DictionaryArray) -> Any:
+        """Texts of the distinct values; of more than these, null among them, one is surely too many."""
+        return value_texts(encoded.dictionary.slice(0, self.limit + 2))
+
+    def _words(self, encoded: pa.DictionaryArray) -> list[str | None] | None:
+        """The texts, or None where one is too many or too long."""
+        texts = self._texts(encoded)
+        if (pc.max(pc.binary_length(texts)).as_py() or 0) > MAX_VALUE_BYTES:
+            return None
+        words: list[str | None] = texts.to_pylist()
+        # Most often the values are few, and there is nothing to put together.
+        is_many = len(words) + len(self.numbers) > self.limit and len({*words, *self.numbers} - {None}) > self.limit
+        return None if is_many else words
+
+    def _forget_unused(self) -> None:
+        """Keep the values that a row has."""
+        rows = np.concatenate(self.rows) if self.rows else np.empty(0, np.uint8)
+        used = np.bincount(rows, minlength=len(self.numbers)) > 0
+        if not used.all():
+            self.rows = [(np.cumsum(used) - 1).astype(rows.dtype).take(rows)]
+            self.numbers = {word: number for number, word in enumerate(compress(self.numbers, used.tolist()))}
+
     def _encoded(self, batch: pa.RecordBatch) -> pa.DictionaryArray:
-        """The rows' values by number, null among them."""
+        """The rows' values by number, null among them; perhaps some that no row has."""
         if len(self.column.path) == 1:
             found = batch.column(batch.schema.get_field_index(self.column.path[0]))
             # Text is its own normal form, so one that comes as a dictionary need not be hashed again.
             if found.type == ENCODED and not found.null_count and not found.dictionary.null_count:
-                return compact(found)
+                return found
         values = normal_values(column_values(self.column, batch))
         return pc.dictionary_encode(values, null_encoding="encode")
 
@@ -192,16 +215,17 @@ class _Values:
         counts, bitmaps = serialize_bitmaps(numbers, len(self.numbers))
         groups = groups_with(numbers, len(self.numbers), ends)
         null = self.numbers.pop(None, None)
-        texts = sorted((text for text in self.numbers if text is not None), key=str.encode)
+        # By code points, which is the order of their UTF-8 bytes.
+        texts = sorted(text for text, number in self.numbers.items() if text is not None and counts[number])
         order = [self.numbers[text] for text in texts]
         return ColumnBitmaps(
             column=name,
             state=INDEXED,
             kind=type_text(self.column.type),
             texts=tuple(texts),
-            cardinalities=tuple(counts[number] for number in order),
-            groups=tuple(groups[number] for number in order),
-            bitmaps=tuple(bitmaps[number] for number in order),
+            cardinalities=tuple(map(counts.__getitem__, order)),
+            groups=tuple(map(groups.__getitem__, order)),
+            bitmaps=tuple(map(bitmaps.__getitem__, order)),
             nulls=0 if null is None else counts[null],
             null_groups=0 if null is None else groups[null],
             null_bitmap=b"" if null is None else bitmaps[null],
@@ -240,9 +264,9 @@ class BitmapsBuilder:
 
 
 def groups_with(numbers: npt.NDArray[np.unsignedinteger], count: int, ends: Sequence[int]) -> list[int]:
-    """For each number below ``count``: in how many of the row groups that end before ``ends`` a row has it."""
+    """For each number below ``count`` that some row has: in how many of the row groups that end before ``ends``."""
     if len(ends) <= 1:
-        return [int(len(numbers) > 0)] * count  # Every number is that of some row.
+        return [int(len(numbers) > 0)] * count  # Others are not asked for.
     found = np.zeros(count, np.int64)
     for start, end in zip((0, *ends), ends, strict=False):
         found += np.bincount(numbers[start:end], minlength=count) > 0

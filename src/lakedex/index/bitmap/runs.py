@@ -19,7 +19,13 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records, encode_bitmaps
+from lakedex.codec.bitmap_record import (
+    BitmapEntry,
+    BitmapRecord,
+    bitmap_cells,
+    bitmap_schema_json,
+    encode_bitmap_records,
+)
 from lakedex.codec.hfile import write_hfile
 from lakedex.codec.json_object import decode_json_object
 from lakedex.errors import CorruptFileError
@@ -35,7 +41,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "bitmap_folder",
-    "column_cells",
+    "column_entries",
     "encode_cells",
     "encode_run",
     "list_runs",
@@ -51,10 +57,8 @@ BITMAP_INDEX = "bitmap_index"
 partition metafile, and ``hoodie.table.metadata.partitions`` does not list it."""
 
 FILES_PER_BLOCK = 4096
-_UNSEARCHED_FROM = 1024
-"""Bytes of a cell from which on there is more bitmap than key: base64 of sorted numbers or of bits, in which gzip finds
-spans of zeros and not much else. It is three times as fast then and a run some percent larger."""
 _LOOKS = 4
+_BY_KEY = itemgetter(0)
 _RUN = re.compile(r"run_(?P<instant>\d+)_(?P<origin>commit|build|fold)_(?P<number>\d+)\.hfile")
 _MANIFEST = re.compile(r"manifest_(\d{10})\.json")
 
@@ -190,15 +194,21 @@ def encode_run(files: Sequence[FileBitmaps]) -> bytes:
     Memory: the bitmaps of the files, and the run.
     """
     ordered = sorted(files, key=lambda item: (item.partition, item.file_id, item.base_file))
-    bitmaps = (column_cells(item, column) for item in ordered for column in item.columns)
-    return encode_cells(chain(record_cells(_coverage_items(ordered)), *bitmaps))
+    coverage = sorted(record_cells(_coverage_items(ordered)), key=_BY_KEY)
+    entries = sorted(
+        chain.from_iterable(column_entries(item, column) for item in ordered for column in item.columns), key=_BY_KEY
+    )
+    # No key of a bitmap comes before one of coverage.
+    return _encoded(chain(coverage, bitmap_cells(entries)))
 
 
 def encode_cells(cells: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A run of cells in any order."""
-    ordered = sorted(cells, key=itemgetter(0))
-    info = {"schema": bitmap_schema_json().encode()}
-    return write_hfile(ordered, compression="gz", unsearched_from=_UNSEARCHED_FROM, info=info)
+    return _encoded(sorted(cells, key=_BY_KEY))
+
+
+def _encoded(cells: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return write_hfile(cells, compression="gz", info={"schema": bitmap_schema_json().encode()})
 
 
 def record_cells(items: Iterable[tuple[str, BitmapRecord]]) -> list[tuple[bytes, bytes]]:
@@ -217,14 +227,16 @@ def _coverage_items(files: Sequence[FileBitmaps]) -> Iterable[tuple[str, BitmapR
             yield coverage_key(name, block), BitmapRecord(coverage=encode_block(column_block(name, part)))
 
 
-def column_cells(item: FileBitmaps, column: ColumnBitmaps) -> list[tuple[bytes, bytes]]:
-    """The cells of the bitmaps of one column of one base file."""
+def column_entries(item: FileBitmaps, column: ColumnBitmaps) -> list[BitmapEntry]:
+    """The bitmaps of one column of one base file, with their keys."""
     null = [(column.null_bitmap, column.nulls)] if column.nulls else []
     parts = escape_all(pa.array([*column.texts, *(None for _ in null)], pa.string())).to_pylist()
     prefix, suffix = column_prefix(column.column), f"${group_suffix(item.partition, item.file_id)}"
-    bitmaps = [*zip(column.bitmaps, column.cardinalities, strict=True), *null]
-    values = encode_bitmaps(bitmaps, item.base_file)
-    return [(f"{prefix}{part}{suffix}".encode(), value) for part, value in zip(parts, values, strict=True)]
+    bitmaps = chain(zip(column.bitmaps, column.cardinalities, strict=True), null)
+    return [
+        (f"{prefix}{part}{suffix}".encode(), bitmap, cardinality, item.base_file)
+        for part, (bitmap, cardinality) in zip(parts, bitmaps, strict=True)
+    ]
 
 
 def write_run(storage: Storage, base_path: str, run: Run, content: bytes) -> Run:
