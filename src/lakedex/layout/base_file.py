@@ -60,6 +60,8 @@ BATCH_ROWS = 65_536
 PAGE_BYTES = 1024 * 1024
 PAGE_CHECK_ROWS = (1024, 65_536)
 """Rows after which Arrow looks whether a page is full: few slow encoding down, many make huge pages of long texts."""
+THREADED_ROWS = 4096
+SINK_BYTES = 256 * 1024
 WHOLE_FILE_BYTES = 256 * 1024
 """What storage sends in the time that it takes for another answer."""
 
@@ -151,7 +153,9 @@ class BaseFileWriter:
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0.0
         self._collected: list[pq.FileMetaData] = []
-        self._sink = storage.open_output(path)
+        self._file = storage.open_output(path)
+        # Arrow writes little by little, and would wait for Python's lock each time.
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), SINK_BYTES)
         self._writer: pq.ParquetWriter | None = None
 
     def _opened(self, table: pa.Table) -> pq.ParquetWriter:
@@ -236,10 +240,11 @@ class BaseFileWriter:
         if self._min is not None and self._max is not None:
             low, high = key_bounds(self._min, self._max)
             keys |= {MIN_KEY_FOOTER_KEY.decode(): low, MAX_KEY_FOOTER_KEY.decode(): high}
-        writer = self._opened(self._schema.empty_table())
+        writer = self._writer or self._opened(self._schema.empty_table())
         writer.add_key_value_metadata(keys)
         writer.close()
-        self._sink.close()
+        self._sink.flush()
+        self._file.close()
         return BaseFileSummary(
             size=self._storage.size(self._path),
             rows=self._rows,
@@ -256,7 +261,9 @@ class BaseFileWriter:
         if self._writer is not None:
             with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
                 self._writer.close()
-        self._sink.close()
+        with suppress(OSError):  # Of bytes that found no place; they are not wanted.
+            self._sink.close()
+        self._file.close()
         self._storage.delete(self._path)
 
 
@@ -337,6 +344,11 @@ def _unreadable(path: str, error: Exception) -> LakedexError:
     return CorruptFileError(path, 0, "a readable Parquet file", found)
 
 
+def _source(storage: Storage, path: str, size: int | None) -> BinaryIO:
+    whole = size is not None and size <= WHOLE_FILE_BYTES
+    return pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
+
+
 @contextmanager
 def open_parquet(
     storage: Storage, path: str, footer: pq.FileMetaData | None = None, size: int | None = None
@@ -346,8 +358,7 @@ def open_parquet(
     One of a ``size`` up to ``WHOLE_FILE_BYTES`` is read in one request. What Arrow cannot read is a
     ``CorruptFileError``.
     """
-    whole = size is not None and size <= WHOLE_FILE_BYTES
-    source = pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
+    source = _source(storage, path, size)
     try:
         with pq.ParquetFile(source, metadata=footer) as parquet:
             yield parquet, source
@@ -383,7 +394,11 @@ def sound_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of an open file, for this package; text that is none is an ``ArrowInvalid``."""
     places: tuple[int, ...] | None = None
-    for batch in parquet.iter_batches(batch_size=batch_rows, columns=columns, row_groups=row_groups):
+    # To call other threads takes longer than to decode little.
+    threads = parquet.metadata.num_rows > THREADED_ROWS
+    for batch in parquet.iter_batches(
+        batch_size=batch_rows, columns=columns, row_groups=row_groups, use_threads=threads
+    ):
         if places is None:
             places = fallible_columns(batch.schema)
         check_values(batch, places)
@@ -428,7 +443,12 @@ def read_footer(storage: Storage, path: str) -> Footer:
 
 @contextmanager
 def open_base_file(
-    storage: Storage, path: str, *, without: Collection[str] = (), dictionaries: Collection[str] = ()
+    storage: Storage,
+    path: str,
+    *,
+    without: Collection[str] = (),
+    dictionaries: Collection[str] = (),
+    size: int | None = None,
 ) -> Iterator[tuple[Footer, Iterator[pa.RecordBatch]]]:
     """The footer of a base file and its rows in batches, opened once. Errors of the caller's own pass through.
 
@@ -437,8 +457,9 @@ def open_base_file(
         path: the file.
         without: columns that are not read.
         dictionaries: text columns that may come as dictionaries, where the file has them so.
+        size: in bytes, if it is known; a small file is read in one request.
     """
-    source = storage.open_input(path)
+    source = _source(storage, path, size)
     try:
         try:
             parquet = pq.ParquetFile(source, pre_buffer=True)

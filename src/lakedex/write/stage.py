@@ -3,7 +3,10 @@
 Tasks may be retried, speculated or run twice. So a file's name carries the task's attempt, a marker precedes each file,
 and the driver accepts one result per group; the files of all others are deleted before the commit.
 
-Memory: the incoming rows of one group, one batch of its base file and one row group of the new file.
+Small files are made durable in bunches, since each sync waits for the disk. The results of a bunch come after that, and
+after a last look whether the write is still under way.
+
+Memory: the incoming rows of one group, one batch of its base file, one row group of the new file, a bunch's results.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakedex.arrow_frames import run_threads
 from lakedex.codec.bloom import BloomFilter, decode_bloom
 from lakedex.engine import current_task
-from lakedex.errors import CommitError, CorruptFileError
+from lakedex.errors import CommitError, CorruptFileError, LakedexError
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.column_stats import ColumnStat, ColumnStatsBuilder
 from lakedex.io.storage import Storage
@@ -50,6 +54,11 @@ INLINE_BLOOM_BYTES = 64 * 1024
 """A filter up to this size comes back with the result; a larger one in a file below the instant's temp folder."""
 RESULT_BLOOM_BYTES = 16 * 1024 * 1024
 """Filters of all files together that come back whatever their size: each file of one would cost two syncs."""
+
+BUNCH_BYTES = 64 * 1024 * 1024
+BUNCH_SECONDS = 1.0
+"""Files are made durable together up to this size, and of this time: so long a late attempt may go on unnoticed."""
+METAFILE_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,31 @@ class _Built:
             self.bitmap_seconds += time.perf_counter() - started
 
 
+@dataclass(slots=True)
+class _Bunch:
+    """Files that are made durable together, and what else was made for them.
+
+    Attributes:
+        storage: where; it gathers.
+        results: by group number.
+        made: files, their markers included.
+        metafiles: partition path → metafile that is missing there.
+        size: bytes of the files.
+        started: when the first was begun.
+    """
+
+    storage: Storage
+    results: list[tuple[int, GroupResult]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    metafiles: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= BUNCH_BYTES or time.monotonic() - self.started >= BUNCH_SECONDS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteGroups:
     """Batch map of the write stage: rows sorted by group number in, one result a group out."""
@@ -119,11 +153,35 @@ class WriteGroups:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the groups of one task."""
+        bunch: _Bunch | None = None
         for number, rows in by_group(batches):
-            result = self._write_group(self.targets[number], rows)
+            bunch = bunch or self._new_bunch()
+            with self._not_left_behind(bunch):
+                result = self._write_group(bunch, self.targets[number], rows)
             if result is not None:
-                columns = [pa.array([number], pa.int32()), pa.array([pickle.dumps(result)], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
+                bunch.results.append((number, result))
+            if bunch.is_full:
+                yield from self._finished(bunch)
+                bunch = None
+        if bunch is not None:
+            yield from self._finished(bunch)
+
+    def _new_bunch(self) -> _Bunch:
+        return _Bunch(self.storage.gather(self.base_path))
+
+    def _finished(self, bunch: _Bunch) -> Iterator[pa.RecordBatch]:
+        """Make a bunch durable and hand its results out."""
+        self._settle(bunch)
+        numbers = pa.array([number for number, _ in bunch.results], pa.int32())
+        results = pa.array([pickle.dumps(result) for _, result in bunch.results], pa.binary())
+        if len(numbers):
+            yield pa.RecordBatch.from_arrays([numbers, results], schema=RESULT_SCHEMA)
+
+    def _settle(self, bunch: _Bunch) -> None:
+        with self._not_left_behind(bunch):
+            run_threads(self._add_metafile, list(bunch.metafiles.items()), METAFILE_THREADS)
+            bunch.storage.settle()
+        self._still_wanted(bunch)
 
     def rewrite(self, target: GroupTarget) -> GroupResult:
         """Write a group's file again in the stage's schema, its rows as they are."""
@@ -131,13 +189,16 @@ class WriteGroups:
         none = pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in pa.schema(columns)], schema=pa.schema(columns)
         )
-        result = self._write_group(target, none, unchanged_too=True)
+        bunch = self._new_bunch()
+        with self._not_left_behind(bunch):
+            result = self._write_group(bunch, target, none, unchanged_too=True)
         if result is None:
             raise CommitError(f"{self.base_path}: file group {target.file_id} has no base file", instant=self.instant)
+        self._settle(bunch)
         return result
 
     def _write_group(
-        self, target: GroupTarget, rows: pa.RecordBatch, *, unchanged_too: bool = False
+        self, bunch: _Bunch, target: GroupTarget, rows: pa.RecordBatch, *, unchanged_too: bool = False
     ) -> GroupResult | None:
         started = time.perf_counter()
         task = current_task()
@@ -156,8 +217,8 @@ class WriteGroups:
             )
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
-            marker = self._announce(target, str(name))
-            writer = self._writer(path, footer, incoming)
+            self._announce(bunch, target, str(name))
+            writer = self._writer(bunch.storage, path, footer, incoming)
             built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
             try:
                 inserted = self._merge_into(writer, built, batches, target, incoming)
@@ -173,9 +234,10 @@ class WriteGroups:
         spill = None
         if len(summary.bloom) > max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
             spill = f"{self._temp}/.blooms/{name}.bloom"
-            self.storage.write(spill, summary.bloom)
-        held = self._held(built, target, str(name), summary)
-        self._still_wanted(path, marker, spill, None if held is None else held.path)
+            bunch.storage.write(spill, summary.bloom)
+        held = self._held(bunch.storage, built, target, str(name), summary)
+        bunch.made += [late for late in (path, spill, None if held is None else held.path) if late is not None]
+        bunch.size += summary.size
         return GroupResult(
             partition=target.partition,
             file_id=target.file_id,
@@ -199,7 +261,9 @@ class WriteGroups:
     def _bitmaps_builder(self) -> BitmapsBuilder | None:
         return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
 
-    def _held(self, built: _Built, target: GroupTarget, name: str, summary: BaseFileSummary) -> HeldBitmaps | None:
+    def _held(
+        self, storage: Storage, built: _Built, target: GroupTarget, name: str, summary: BaseFileSummary
+    ) -> HeldBitmaps | None:
         """What the file's bitmaps are; positions are those of the rows as they were written."""
         if built.bitmaps is None:
             return None
@@ -214,7 +278,7 @@ class WriteGroups:
             columns=built.bitmaps.finish(groups),
         )
         seconds = built.bitmap_seconds + time.perf_counter() - started
-        return hold_bitmaps(self.storage, found, f"{self._temp}/.bitmaps/{name}.bitmaps", self.inline_bitmaps, seconds)
+        return hold_bitmaps(storage, found, f"{self._temp}/.bitmaps/{name}.bitmaps", self.inline_bitmaps, seconds)
 
     @property
     def _temp(self) -> str:
@@ -228,7 +292,8 @@ class WriteGroups:
         else:
             path = f"{self.base_path}/{target.base.relative_path}"
             wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
-            with open_base_file(self.storage, path, without=(FILE_NAME,), dictionaries=wanted) as opened:
+            size = target.base.size
+            with open_base_file(self.storage, path, without=(FILE_NAME,), dictionaries=wanted, size=size) as opened:
                 yield opened
 
     def _old_names(self, name: str) -> list[str]:
@@ -248,7 +313,7 @@ class WriteGroups:
             found = [self.renames.get(name, name) for name in footer.dictionaries]
         return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self.texts)
 
-    def _writer(self, path: str, footer: Footer | None, incoming: IncomingRows) -> BaseFileWriter:
+    def _writer(self, storage: Storage, path: str, footer: Footer | None, incoming: IncomingRows) -> BaseFileWriter:
         """A writer of the group's new file, whose filter is sized for its rows, or the old one if that will do."""
         old = _decoded(footer)
         before, growth, kept = 0 if footer is None else footer.rows, incoming.growth(old), None
@@ -256,7 +321,7 @@ class WriteGroups:
         if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
             kept = footer.bloom if self.settings.bloom.fits(old, before) else None
         return BaseFileWriter(
-            self.storage, path, incoming.schema, self.settings, expected_rows=before + growth, kept_bloom=kept
+            storage, path, incoming.schema, self.settings, expected_rows=before + growth, kept_bloom=kept
         )
 
     def _merge_into(
@@ -284,34 +349,46 @@ class WriteGroups:
         """The next rows of the new file."""
         built.add(batch, writer.write(batch))
 
-    def _announce(self, target: GroupTarget, name: str) -> str:
+    def _announce(self, bunch: _Bunch, target: GroupTarget, name: str) -> None:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
         kind = "MERGE" if target.base is not None else "CREATE"
         marker = f"{self._temp}/{join_path(target.partition, marker_name(name, kind))}"
-        self.storage.write(marker, b"")
+        bunch.storage.write(marker, b"")
+        bunch.made.append(marker)
         metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
-        if target.base is None and not self.storage.exists(metafile):
-            content = (
-                f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(target.partition)}\n"
-            )
-            try:
-                self.storage.create(metafile, content.encode("ascii"))
-            except FileExistsError:
-                pass  # Another task of this or another writer was first.
-        return marker
+        if target.base is None and target.partition not in bunch.metafiles and not self.storage.exists(metafile):
+            bunch.metafiles[target.partition] = metafile
 
-    def _still_wanted(self, path: str, marker: str, *spills: str | None) -> None:
-        """A late attempt must not leave a file behind once its commit is decided.
+    def _add_metafile(self, missing: tuple[str, str]) -> None:
+        """What makes a folder a partition to readers that list; whole from the first moment, or Java fails on it."""
+        partition, path = missing
+        content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(partition)}\n"
+        with suppress(FileExistsError):  # Another task of this or another writer was first.
+            self.storage.create(path, content.encode("ascii"))
+
+    def _still_wanted(self, bunch: _Bunch) -> None:
+        """A late attempt must not leave files behind once its commit is decided.
 
         The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
         """
         if is_under_way(self.storage, self.timeline_path, self.instant):
             return
-        for late in (path, *spills, marker):
-            if late is not None:
-                self.storage.delete(late)
-        what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"
+        for late in bunch.made:
+            self.storage.delete(late)
+        what = f"{self.base_path}: the write {self.instant} is no longer in flight; the task's files were removed"
         raise CommitError(what, instant=self.instant)
+
+    @contextmanager
+    def _not_left_behind(self, bunch: _Bunch) -> Iterator[None]:
+        """An attempt that fails late does not leave the files either that it had finished."""
+        try:
+            yield
+        except BaseException:
+            with suppress(LakedexError, OSError):
+                self._still_wanted(bunch)
+            with suppress(OSError):
+                bunch.storage.settle()
+            raise
 
 
 def _decoded(footer: Footer | None) -> BloomFilter | None:
