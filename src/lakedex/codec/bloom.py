@@ -107,7 +107,7 @@ class _Block:
     Keys are ordered by falling length, so the ones that have a *j*-th word are a prefix.
     """
 
-    __slots__ = ("_lengths", "_order", "_tail", "_tail_factor", "_words", "size")
+    __slots__ = ("_has_tails", "_lengths", "_order", "_tail", "_tail_factor", "_words", "size")
 
     def __init__(self, offsets: npt.NDArray[np.int64], data: Bytes) -> None:
         lengths = np.diff(offsets)
@@ -120,7 +120,9 @@ class _Block:
             lengths, starts, counts = lengths[self._order], starts[self._order], counts[self._order]
         self._lengths = lengths.astype(np.uint32)
         self._words = _words(data, starts, counts)
-        self._tail, self._tail_factor = _tails(data, starts + lengths, lengths & 3)
+        left = lengths & 3
+        self._has_tails = bool(left.any())
+        self._tail, self._tail_factor = _tails(data, starts + lengths, left)
 
     def fill(self, out: Words) -> None:
         """Write the chain's magnitudes, in the keys' own order, one hash per row of ``out``."""
@@ -139,14 +141,16 @@ class _Block:
         """The magnitudes of each hash; an array is only good until the next is asked for."""
         hashed = np.zeros(self.size, dtype=np.uint32)
         scratch = np.empty_like(hashed)
+        # With few keys most of the time would go into views of them and calls.
+        parts = [(hashed[: len(word)], word) for word in self._words]
         for _ in range(length):
             np.bitwise_xor(hashed, self._lengths, out=hashed)
-            for word in self._words:
-                part = hashed[: len(word)]
+            for part, word in parts:
                 np.multiply(part, _M, out=part)
                 np.bitwise_xor(part, word, out=part)
-            np.bitwise_xor(hashed, self._tail, out=hashed)
-            np.multiply(hashed, self._tail_factor, out=hashed)
+            if self._has_tails:
+                np.bitwise_xor(hashed, self._tail, out=hashed)
+                np.multiply(hashed, self._tail_factor, out=hashed)
             np.right_shift(hashed, 13, out=scratch)
             np.bitwise_xor(hashed, scratch, out=hashed)
             np.multiply(hashed, _M, out=hashed)
