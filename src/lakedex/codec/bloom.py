@@ -60,6 +60,8 @@ _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
 # Keys hashed at a time: the working set then stays within a core's cache.
 _BLOCK = 16_384
+# So few keys are looked up by all of their hashes at once: calls cost more than what they would save.
+_FEW = 64
 
 
 # ------------------------------------------------------------------------------------------------ hashing
@@ -290,7 +292,11 @@ class BloomFilter:
 
 
 def _survivors(row: Bytes, chain: Words, bits: int, alive: npt.NDArray[np.intp] | None) -> npt.NDArray[np.intp] | slice:
-    """Keys whose bits are all set. Each hash is looked up for those only that passed the hashes before."""
+    """Keys whose bits are all set. Of many, each hash is looked up for those only that passed the hashes before."""
+    if chain.shape[1] <= _FEW and alive is None:
+        positions = chain % np.uint32(bits)
+        hit = (row[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(np.bool_).all(axis=0)
+        return slice(None) if hit.all() else np.flatnonzero(hit)
     for hashes in chain:
         positions = (hashes if alive is None else hashes[alive]) % np.uint32(bits)
         hit = (row[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(np.bool_)
