@@ -21,7 +21,7 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +82,10 @@ class HashedKeys:
 
     def __len__(self) -> int:
         return int(self.hashes.shape[1])
+
+    def slice(self, start: int, length: int) -> HashedKeys:
+        """Some of the keys that follow each other."""
+        return HashedKeys(self.keys.slice(start, length), self.hashes[:, start : start + length])
 
 
 def hash_keys(keys: Keys, num_hashes: int) -> HashedKeys:
@@ -342,30 +346,34 @@ class BloomBuilder:
         self._added = 0
         self._rows = np.zeros((1, self._row_size), dtype=np.uint8)
 
-    def add(self, keys: Keys) -> None:
+    def add(self, keys: Keys | HashedKeys) -> None:
         """Add a string column.
 
         Raises:
             InvalidInputError: Null or empty keys, or a type that is no string. Nothing is added then.
         """
-        for block in _blocks(keys):
-            self._set(block)
+        if isinstance(keys, HashedKeys) and keys.num_hashes >= self._num_hashes:
+            if len(keys):
+                self._set(len(keys), None, keys.hashes[: self._num_hashes])
+            return
+        for block in _blocks(keys.keys if isinstance(keys, HashedKeys) else keys):
+            self._set(block.size, block.order, block.chain(self._num_hashes))
 
-    def _set(self, block: _Block) -> None:
+    def _set(self, size: int, order: npt.NDArray[np.intp] | None, chain: Iterable[Words]) -> None:
         rows, begins = self._rows, None
         if self._max_rows > 1:
-            row_of = self._row_of(np.arange(self._added, self._added + block.size))
+            row_of = self._row_of(np.arange(self._added, self._added + size))
             first, last = int(row_of.min()), int(row_of.max())
             self._grow(last + 1)
             rows = self._rows[first : last + 1]
             if first != last:
-                begins = (row_of if block.order is None else row_of[block.order]) - first
+                begins = (row_of if order is None else row_of[order]) - first
                 begins *= self._row_size * 8
-        setter = _BitSetter(rows, block.size, self._num_hashes)
-        for hashes in block.chain(self._num_hashes):
+        setter = _BitSetter(rows, size, self._num_hashes)
+        for hashes in chain:
             setter.set(hashes, self._bits, begins)
         setter.finish()
-        self._added += block.size
+        self._added += size
 
     def _row_of(self, nth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row of the n-th key (from 0)."""

@@ -67,7 +67,8 @@ class KeyProbe:
             elif alive.size <= _FEW:
                 # Most of these are in the filter: nothing is saved by looking hash by hash, and calls cost more.
                 at, mask = _place(chain[number:, alive], bits)
-                return alive[((row.take(at) & mask) != 0).all(axis=0)]
+                passing: npt.NDArray[np.bool_] = ((row.take(at) & mask) != 0).all(axis=0)
+                return alive[passing]
             else:
                 at, mask = _place(chain[number][alive], bits)
             alive = alive[(row.take(at) & mask) != 0]

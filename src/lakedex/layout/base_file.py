@@ -25,11 +25,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakedex.arrow_frames import has_required
+from lakedex.codec.bloom import HashedKeys
 from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError, LakedexError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.dictionaries import compact, encoded_columns
 from lakedex.layout.hidden_nulls import fill_hidden
+from lakedex.layout.leaves import leaves
 from lakedex.layout.sound_values import check_values, fallible_columns
 from lakedex.layout.string_bounds import key_bounds
 from lakedex.types import COMMIT_SEQNO, RECORD_KEY
@@ -161,7 +163,7 @@ class BaseFileWriter:
     def _opened(self, table: pa.Table) -> pq.ParquetWriter:
         """The Parquet writer, made when the first rows say how wide columns are."""
         if self._writer is None:
-            exact = [path for path, kind in _leaves(self._schema) if not pa.types.is_floating(kind)]
+            exact = [path for path, kind in leaves(self._schema) if not pa.types.is_floating(kind)]
             width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
             fewest, most = PAGE_CHECK_ROWS
             self._writer = pq.ParquetWriter(
@@ -180,13 +182,13 @@ class BaseFileWriter:
             )
         return self._writer
 
-    def write(self, batch: pa.RecordBatch) -> tuple[str, str] | None:
-        """Add rows in the file's schema; gives back the bounds of their keys."""
+    def write(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str] | None:
+        """Add rows in the file's schema, their keys ``hashed`` if they are; gives back the bounds of their keys."""
         if batch.num_rows == 0:
             return None
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
         if self._kept_bloom is None:
-            self._bloom.add(keys)
+            self._bloom.add(keys if hashed is None else hashed)
         bounds = pc.min_max(keys)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
         self._min = low if self._min is None else min(self._min, low)
@@ -283,27 +285,6 @@ def _shown(table: pa.Table) -> pa.Table:
             chunks = [fill_hidden(chunk) for chunk in table.column(place).chunks]
             table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
     return table
-
-
-def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Parquet leaf paths of a schema with their types, as ParquetWriter names them."""
-    found: list[tuple[str, pa.DataType]] = []
-
-    def walk(prefix: str, kind: pa.DataType) -> None:
-        if pa.types.is_struct(kind):
-            for child in kind:
-                walk(f"{prefix}.{child.name}", child.type)
-        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            walk(f"{prefix}.list.element", kind.value_type)
-        elif pa.types.is_map(kind):
-            walk(f"{prefix}.key_value.key", kind.key_type)
-            walk(f"{prefix}.key_value.value", kind.item_type)
-        else:
-            found.append((prefix, kind))
-
-    for column in schema:
-        walk(column.name, column.type)
-    return found
 
 
 def _column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:

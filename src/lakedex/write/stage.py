@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakedex.arrow_frames import run_threads
-from lakedex.codec.bloom import BloomFilter, decode_bloom
+from lakedex.codec.bloom import BloomFilter, HashedKeys, decode_bloom
 from lakedex.engine import current_task
 from lakedex.errors import CommitError, CorruptFileError, LakedexError
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
@@ -40,6 +40,7 @@ from lakedex.layout.partition_path import partition_depth
 from lakedex.timeline.timeline import is_under_way
 from lakedex.types import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps
+from lakedex.write.key_hashes import with_hashes
 from lakedex.write.merge import IncomingRows, MergeRules, by_group, one_per_key
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
@@ -154,10 +155,14 @@ class WriteGroups:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the groups of one task."""
         bunch: _Bunch | None = None
-        for number, rows in by_group(batches):
+        groups = by_group(batches)
+        # Only of new rows the keys are looked up in the old filter or added to the new one.
+        hashing = self.rules.insert_new and not self.rules.by_action
+        hashed_groups = with_hashes(groups, self.settings.bloom) if hashing else ((*group, None) for group in groups)
+        for number, rows, hashed in hashed_groups:
             bunch = bunch or self._new_bunch()
             with self._not_left_behind(bunch):
-                result = self._write_group(bunch, self.targets[number], rows)
+                result = self._write_group(bunch, self.targets[number], rows, hashed)
             if result is not None:
                 bunch.results.append((number, result))
             if bunch.is_full:
@@ -198,26 +203,24 @@ class WriteGroups:
         return result
 
     def _write_group(
-        self, bunch: _Bunch, target: GroupTarget, rows: pa.RecordBatch, *, unchanged_too: bool = False
+        self,
+        bunch: _Bunch,
+        target: GroupTarget,
+        rows: pa.RecordBatch,
+        hashed: HashedKeys | None = None,
+        *,
+        unchanged_too: bool = False,
     ) -> GroupResult | None:
         started = time.perf_counter()
-        task = current_task()
-        name = BaseFileName(target.file_id, str(task), self.instant)
+        name = BaseFileName(target.file_id, str(current_task()), self.instant)
         if self.rules.by_action:
             rows = one_per_key(rows, self.base_path)
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
         with self._stored(target) as (footer, batches):
-            incoming = IncomingRows(
-                rows,
-                self.rules,
-                self._schema_of(footer, rows),
-                self.instant,
-                str(name),
-                f"{self.instant}_{task.partition}_{target.file_id[:8]}-",
-            )
+            incoming = self._incoming(rows, hashed, footer, name)
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
-            self._announce(bunch, target, str(name))
+            self._announce(bunch, target, str(name), path)
             writer = self._writer(bunch.storage, path, footer, incoming)
             built = _Built(ColumnStatsBuilder(self.indexed), self._bitmaps_builder())
             try:
@@ -231,12 +234,8 @@ class WriteGroups:
             except BaseException:
                 writer.abort()
                 raise
-        spill = None
-        if len(summary.bloom) > max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
-            spill = f"{self._temp}/.blooms/{name}.bloom"
-            bunch.storage.write(spill, summary.bloom)
-        held = self._held(bunch.storage, built, target, str(name), summary)
-        bunch.made += [late for late in (path, spill, None if held is None else held.path) if late is not None]
+        spill = self._spilled(bunch, str(name), summary.bloom)
+        held = self._held(bunch, built, target, str(name), summary)
         bunch.size += summary.size
         return GroupResult(
             partition=target.partition,
@@ -258,11 +257,27 @@ class WriteGroups:
             bitmaps=held,
         )
 
+    def _incoming(
+        self, rows: pa.RecordBatch, hashed: HashedKeys | None, footer: Footer | None, name: BaseFileName
+    ) -> IncomingRows:
+        sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
+        schema = self._schema_of(footer, rows)
+        return IncomingRows(rows, self.rules, schema, self.instant, str(name), sequence, hashed)
+
     def _bitmaps_builder(self) -> BitmapsBuilder | None:
         return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
 
+    def _spilled(self, bunch: _Bunch, name: str, bloom: bytes) -> str | None:
+        """Where a filter lies that is too large for the result."""
+        if len(bloom) <= max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
+            return None
+        spill = f"{self._temp}/.blooms/{name}.bloom"
+        bunch.made.append(spill)
+        bunch.storage.write(spill, bloom)
+        return spill
+
     def _held(
-        self, storage: Storage, built: _Built, target: GroupTarget, name: str, summary: BaseFileSummary
+        self, bunch: _Bunch, built: _Built, target: GroupTarget, name: str, summary: BaseFileSummary
     ) -> HeldBitmaps | None:
         """What the file's bitmaps are; positions are those of the rows as they were written."""
         if built.bitmaps is None:
@@ -278,7 +293,11 @@ class WriteGroups:
             columns=built.bitmaps.finish(groups),
         )
         seconds = built.bitmap_seconds + time.perf_counter() - started
-        return hold_bitmaps(storage, found, f"{self._temp}/.bitmaps/{name}.bitmaps", self.inline_bitmaps, seconds)
+        path = f"{self._temp}/.bitmaps/{name}.bitmaps"
+        held = hold_bitmaps(bunch.storage, found, path, self.inline_bitmaps, seconds)
+        if held.path is not None:
+            bunch.made.append(path)
+        return held
 
     @property
     def _temp(self) -> str:
@@ -341,20 +360,21 @@ class WriteGroups:
             # The old filter took a new key for one that it has.
             path = f"{self.base_path}/{target.base.relative_path}"
             writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
-        self._take(fresh, writer, built)
+        same = fresh.num_rows == incoming.rows.num_rows
+        self._take(fresh, writer, built, incoming.hashed if same else None)
         return int(fresh.num_rows)
 
     @staticmethod
-    def _take(batch: pa.RecordBatch, writer: BaseFileWriter, built: _Built) -> None:
+    def _take(batch: pa.RecordBatch, writer: BaseFileWriter, built: _Built, hashed: HashedKeys | None = None) -> None:
         """The next rows of the new file."""
-        built.add(batch, writer.write(batch))
+        built.add(batch, writer.write(batch, hashed))
 
-    def _announce(self, bunch: _Bunch, target: GroupTarget, name: str) -> None:
+    def _announce(self, bunch: _Bunch, target: GroupTarget, name: str, path: str) -> None:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
         kind = "MERGE" if target.base is not None else "CREATE"
         marker = f"{self._temp}/{join_path(target.partition, marker_name(name, kind))}"
         bunch.storage.write(marker, b"")
-        bunch.made.append(marker)
+        bunch.made += [marker, path]
         metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
         if target.base is None and target.partition not in bunch.metafiles and not self.storage.exists(metafile):
             bunch.metafiles[target.partition] = metafile
@@ -373,7 +393,7 @@ class WriteGroups:
         """
         if is_under_way(self.storage, self.timeline_path, self.instant):
             return
-        for late in bunch.made:
+        for late in reversed(bunch.made):  # A marker after its file.
             self.storage.delete(late)
         what = f"{self.base_path}: the write {self.instant} is no longer in flight; the task's files were removed"
         raise CommitError(what, instant=self.instant)
