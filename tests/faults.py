@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -144,6 +144,13 @@ class FaultyStorage:
                 opened.close()
             raise
         return _FaultyWriter(opened, self, path)  # type: ignore[return-value]
+
+    def gather(self, root: str) -> FaultyStorage:
+        return replace(self, inner=self.inner.gather(root))
+
+    def settle(self) -> None:
+        with self._change("settle", ""):
+            self.inner.settle()
 
     @contextlib.contextmanager
     def _change(self, call: str, path: str, half: Callable[[], None] | None = None) -> Iterator[None]:

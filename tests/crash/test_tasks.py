@@ -94,6 +94,33 @@ def test_a_conflict_removes_the_files_of_all_attempts(path: Path, engine: str) -
     assert read(path) == {**START, "k0": ("a", 3, 50)}
 
 
+def test_a_late_attempt_that_fails_leaves_no_file(path: Path) -> None:
+    """Its finished files wait for the others to be made durable, and the disk fails then."""
+    new_table(path, START)
+    engine = engine_for("late")
+    faults = Faults(error=OSError("the disk is gone"))
+    open_with(path, FaultyStorage(faults), engine).upsert(frame(CHANGE))
+    faults.only, faults.repeat = ("settle", ""), True
+    before = base_files(path)
+    assert engine.late
+    for late in engine.late:
+        with pytest.raises(OSError, match="the disk is gone"):
+            late()
+    assert base_files(path) == before
+    Table.open(path).upsert(frame({"k3": ("b", 6, 300)}))
+    check_table(path, {**AFTER, "k3": ("b", 6, 300)})
+
+
+def test_no_result_comes_before_its_file_is_durable(path: Path) -> None:
+    new_table(path, START)
+    faults = Faults(1, "before", OSError("the disk is gone"), only=("settle", ""))
+    with pytest.raises(OSError, match="the disk is gone"):
+        open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+    check_table(path, START)
+    Table.open(path).upsert(frame(CHANGE))
+    check_table(path, AFTER)
+
+
 def test_a_task_fails_once_and_the_next_write_is_right(path: Path) -> None:
     new_table(path, START)
     faults = Faults(2, "before", OSError("no more space in this task"), only=("close_output", ".parquet"))

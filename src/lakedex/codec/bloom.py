@@ -21,7 +21,7 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,8 @@ _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
 # Keys hashed at a time: the working set then stays within a core's cache.
 _BLOCK = 16_384
+# So few keys are looked up by all of their hashes at once: calls cost more than what they would save.
+_FEW = 64
 
 
 # ------------------------------------------------------------------------------------------------ hashing
@@ -80,6 +82,10 @@ class HashedKeys:
 
     def __len__(self) -> int:
         return int(self.hashes.shape[1])
+
+    def slice(self, start: int, length: int) -> HashedKeys:
+        """Some of the keys that follow each other."""
+        return HashedKeys(self.keys.slice(start, length), self.hashes[:, start : start + length])
 
 
 def hash_keys(keys: Keys, num_hashes: int) -> HashedKeys:
@@ -107,7 +113,7 @@ class _Block:
     Keys are ordered by falling length, so the ones that have a *j*-th word are a prefix.
     """
 
-    __slots__ = ("_lengths", "_order", "_tail", "_tail_factor", "_words", "size")
+    __slots__ = ("_has_tails", "_lengths", "_order", "_tail", "_tail_factor", "_words", "size")
 
     def __init__(self, offsets: npt.NDArray[np.int64], data: Bytes) -> None:
         lengths = np.diff(offsets)
@@ -120,7 +126,9 @@ class _Block:
             lengths, starts, counts = lengths[self._order], starts[self._order], counts[self._order]
         self._lengths = lengths.astype(np.uint32)
         self._words = _words(data, starts, counts)
-        self._tail, self._tail_factor = _tails(data, starts + lengths, lengths & 3)
+        left = lengths & 3
+        self._has_tails = bool(left.any())
+        self._tail, self._tail_factor = _tails(data, starts + lengths, left)
 
     def fill(self, out: Words) -> None:
         """Write the chain's magnitudes, in the keys' own order, one hash per row of ``out``."""
@@ -139,14 +147,16 @@ class _Block:
         """The magnitudes of each hash; an array is only good until the next is asked for."""
         hashed = np.zeros(self.size, dtype=np.uint32)
         scratch = np.empty_like(hashed)
+        # With few keys most of the time would go into views of them and calls.
+        parts = [(hashed[: len(word)], word) for word in self._words]
         for _ in range(length):
             np.bitwise_xor(hashed, self._lengths, out=hashed)
-            for word in self._words:
-                part = hashed[: len(word)]
+            for part, word in parts:
                 np.multiply(part, _M, out=part)
                 np.bitwise_xor(part, word, out=part)
-            np.bitwise_xor(hashed, self._tail, out=hashed)
-            np.multiply(hashed, self._tail_factor, out=hashed)
+            if self._has_tails:
+                np.bitwise_xor(hashed, self._tail, out=hashed)
+                np.multiply(hashed, self._tail_factor, out=hashed)
             np.right_shift(hashed, 13, out=scratch)
             np.bitwise_xor(hashed, scratch, out=hashed)
             np.multiply(hashed, _M, out=hashed)
@@ -286,7 +296,11 @@ class BloomFilter:
 
 
 def _survivors(row: Bytes, chain: Words, bits: int, alive: npt.NDArray[np.intp] | None) -> npt.NDArray[np.intp] | slice:
-    """Keys whose bits are all set. Each hash is looked up for those only that passed the hashes before."""
+    """Keys whose bits are all set. Of many, each hash is looked up for those only that passed the hashes before."""
+    if chain.shape[1] <= _FEW and alive is None:
+        positions = chain % np.uint32(bits)
+        hit = (row[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(np.bool_).all(axis=0)
+        return slice(None) if hit.all() else np.flatnonzero(hit)
     for hashes in chain:
         positions = (hashes if alive is None else hashes[alive]) % np.uint32(bits)
         hit = (row[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(np.bool_)
@@ -332,30 +346,34 @@ class BloomBuilder:
         self._added = 0
         self._rows = np.zeros((1, self._row_size), dtype=np.uint8)
 
-    def add(self, keys: Keys) -> None:
+    def add(self, keys: Keys | HashedKeys) -> None:
         """Add a string column.
 
         Raises:
             InvalidInputError: Null or empty keys, or a type that is no string. Nothing is added then.
         """
-        for block in _blocks(keys):
-            self._set(block)
+        if isinstance(keys, HashedKeys) and keys.num_hashes >= self._num_hashes:
+            if len(keys):
+                self._set(len(keys), None, keys.hashes[: self._num_hashes])
+            return
+        for block in _blocks(keys.keys if isinstance(keys, HashedKeys) else keys):
+            self._set(block.size, block.order, block.chain(self._num_hashes))
 
-    def _set(self, block: _Block) -> None:
+    def _set(self, size: int, order: npt.NDArray[np.intp] | None, chain: Iterable[Words]) -> None:
         rows, begins = self._rows, None
         if self._max_rows > 1:
-            row_of = self._row_of(np.arange(self._added, self._added + block.size))
+            row_of = self._row_of(np.arange(self._added, self._added + size))
             first, last = int(row_of.min()), int(row_of.max())
             self._grow(last + 1)
             rows = self._rows[first : last + 1]
             if first != last:
-                begins = (row_of if block.order is None else row_of[block.order]) - first
+                begins = (row_of if order is None else row_of[order]) - first
                 begins *= self._row_size * 8
-        setter = _BitSetter(rows, block.size, self._num_hashes)
-        for hashes in block.chain(self._num_hashes):
+        setter = _BitSetter(rows, size, self._num_hashes)
+        for hashes in chain:
             setter.set(hashes, self._bits, begins)
         setter.finish()
-        self._added += block.size
+        self._added += size
 
     def _row_of(self, nth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row of the n-th key (from 0)."""

@@ -13,6 +13,7 @@ __all__ = ["PLACED", "KeyProbe"]
 _SIZES = 4
 PLACED = 6
 """Of so many hashes of each key the bits are worked out beforehand. In a full filter one key of 64 gets further."""
+_FEW = 4096
 
 
 class KeyProbe:
@@ -63,6 +64,11 @@ class KeyProbe:
             if number < len(placed):
                 at, mask = placed[number]
                 at, mask = at[alive], mask[alive]
+            elif alive.size <= _FEW:
+                # Most of these are in the filter: nothing is saved by looking hash by hash, and calls cost more.
+                at, mask = _place(chain[number:, alive], bits)
+                passing: npt.NDArray[np.bool_] = ((row.take(at) & mask) != 0).all(axis=0)
+                return alive[passing]
             else:
                 at, mask = _place(chain[number][alive], bits)
             alive = alive[(row.take(at) & mask) != 0]

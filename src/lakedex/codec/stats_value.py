@@ -25,6 +25,7 @@ In Hudi: ``HoodieAvroWrapperUtils.wrapValueIntoAvro``, ``ParquetUtils.convertToN
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -97,15 +98,21 @@ def wrap_stat(value: Any, arrow_type: pa.DataType, version: StatsVersion = "V1")
     Raises:
         InvalidInputError: A type without statistics, or a value that is not of the type.
     """
-    found: tuple[str, Callable[[Any], Any]] | None
+    found = _stored_as(arrow_type, version)
+    if found is None:
+        raise InvalidInputError(f"no column statistics for type {arrow_type}")
+    return _wrapped(value, found, arrow_type)
+
+
+@functools.lru_cache(maxsize=256)
+def _stored_as(arrow_type: pa.DataType, version: StatsVersion) -> tuple[str, Callable[[Any], Any]] | None:
+    """Wrapper of a type's bounds, and what makes its value; None for a type without statistics."""
+    if not stats_supported(arrow_type, version):
+        return None
     if version == "V2":
         primitive = _primitive_of(arrow_type)
-        found = None if primitive is None else primitive[1:]
-    else:
-        found = _wrapper_of(arrow_type)
-    if found is None or not stats_supported(arrow_type, version):
-        raise InvalidInputError(f"no column statistics for type {arrow_type}")
-    return _wrapped(value, found, str(arrow_type))
+        return None if primitive is None else primitive[1:]
+    return _wrapper_of(arrow_type)
 
 
 def value_type(arrow_type: pa.DataType, version: StatsVersion) -> dict[str, Any] | None:
@@ -144,7 +151,7 @@ def rewrap_stat(value: StatValue | None, like: Wrapped, kind: Mapping[str, Any] 
         return None
 
 
-def _wrapped(value: Any, found: tuple[str, Callable[[Any], Any]], what: str) -> Wrapped | None:
+def _wrapped(value: Any, found: tuple[str, Callable[[Any], Any]], what: object) -> Wrapped | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     name, convert = found

@@ -102,8 +102,11 @@ def partition_stats(
             stats[place] = {stat.column: stat for stat in computed}
             healed.extend(stats_records(lacking, base.partition, base.name, indexed, version))
     merged: dict[str, list[ColumnStat]] = {}
+    by_partition: dict[str, list[dict[str, ColumnStat]]] = {}
+    for (path, _), columns in stats.items():
+        by_partition.setdefault(path, []).append(columns)
     for partition in touched:
-        own = [columns for (path, _), columns in stats.items() if path == partition]
+        own = by_partition.get(partition, [])
         merged[partition] = [
             merge_stats(name, [columns[name] for columns in own if name in columns]) for name in indexed
         ]

@@ -278,6 +278,14 @@ class FsspecStorage:
         self.make_dirs(self._parent(path))
         return cast("BinaryIO", self.fs.open(path, "wb"))
 
+    def gather(self, root: str) -> FsspecStorage:
+        """Itself: what a store has answered for is durable."""
+        del root
+        return self
+
+    def settle(self) -> None:
+        """Nothing to do."""
+
 
 def _missing(protocol: str, error: ImportError) -> MissingDependencyError:
     extra = _EXTRAS.get(protocol, "fsspec")

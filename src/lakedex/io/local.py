@@ -2,19 +2,25 @@
 
 A new file appears in one step: its bytes go to a temporary file in the same folder, are forced to disk, and
 ``link(2)`` gives them the final name, which fails if the name is taken. A plain rename would replace silently.
+
+A journal takes milliseconds to commit, for one file or for many. So tasks that make many have them forced to disk
+together (:meth:`LocalStorage.gather`), by threads whose calls share the commits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import shutil
 import stat
+import threading
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, TypeVar
 
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.ranges import read_coalesced
@@ -23,10 +29,12 @@ from lakedex.types import IoCount
 
 __all__ = ["LocalStorage"]
 
+T = TypeVar("T")
+
 _TEMP_PREFIX = ".lakedex-"
 _TEMP_SUFFIX = ".tmp"
 _MAX_GAP = 64 * 1024
-_BUFFER = 1024 * 1024
+_BUFFER = 64 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
 
 
@@ -59,7 +67,8 @@ def _sync_folder(folder: str) -> None:
         os.close(handle)
 
 
-def _make_folder(folder: str) -> None:
+def _make_folder(folder: str) -> list[str]:
+    """Make a folder and its parents; those that got a new entry, which is yet to be forced to disk."""
     missing = []
     probe = folder
     while not os.path.isdir(probe):
@@ -68,14 +77,24 @@ def _make_folder(folder: str) -> None:
         if parent == probe:
             break
         probe = parent
-    if not missing:
-        return
-    os.makedirs(folder, exist_ok=True)
-    for made in missing:
-        _sync_folder(os.path.dirname(made))
+    if missing:
+        os.makedirs(folder, exist_ok=True)
+    return [os.path.dirname(made) for made in missing]
 
 
-def _write_temp(folder: str, data: bytes) -> str:
+def _sync_folders(folders: Iterable[str]) -> None:
+    for folder in folders:
+        _sync_folder(folder)
+
+
+def _sync_content(handle: int, unsynced: _Unsynced | None) -> None:
+    if unsynced is None:
+        os.fsync(handle)
+    else:
+        unsynced.add_content(handle)
+
+
+def _write_temp(folder: str, data: bytes, unsynced: _Unsynced | None = None) -> str:
     temp = os.path.join(folder, f"{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}")
     try:
         with open(temp, "xb") as out:
@@ -83,11 +102,21 @@ def _write_temp(folder: str, data: bytes) -> str:
             out.flush()
             # An empty file (a marker) is its name alone, which the caller forces to disk.
             if data:
-                os.fsync(out.fileno())
+                _sync_content(out.fileno(), unsynced)
     except BaseException:
         _unlink(temp)
         raise
     return temp
+
+
+def _made_empty(path: str) -> bool:
+    """Make an empty file, which is whole from the first moment; False where there is a file."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        return False
+    _unlink(_side_file(path))
+    return True
 
 
 class _CountedFile(io.FileIO):
@@ -118,21 +147,103 @@ class _CountedFile(io.FileIO):
 
 
 class _DurableWriter(io.BufferedWriter):
-    """A writer whose bytes and name are on disk once it is closed."""
+    """A writer whose bytes and name are on disk once it is closed, or once what is ``unsynced`` is."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, unsynced: _Unsynced | None = None) -> None:
         super().__init__(io.FileIO(path, "xb"), _BUFFER)
         self._folder = os.path.dirname(path)
+        self._unsynced = unsynced
 
     def close(self) -> None:
         if self.closed:
             return
         try:
             self.flush()
-            os.fsync(self.fileno())
+            _sync_content(self.fileno(), self._unsynced)
         finally:
             super().close()
-        _sync_folder(self._folder)
+        if self._unsynced is None:
+            _sync_folder(self._folder)
+        else:
+            self._unsynced.add_name(self._folder)
+
+
+class _Unsynced:
+    """What a gathering storage has made and not forced to disk yet.
+
+    Files stay open until then: the system tells of a failed write to those who have the file open.
+
+    Markers come first. A rollback finds the files of a write by its markers alone, and a file that it left would count
+    as committed to whoever lists folders, once the timeline is archived that far. So no file may outlive its marker.
+    Journals keep the order in which names were made, but to force a file to disk need not take with it what came before
+    (btrfs).
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._marked: dict[str, None] = {}
+        self._named: dict[str, None] = {}
+        self._contents: list[int] = []
+
+    def add_name(self, folder: str, *, empty: bool = False) -> None:
+        """Have a folder's entries forced to disk later, of an empty file or of another, and those of its parents.
+
+        Whoever made a folder may have died before it was on disk.
+        """
+        found = self._marked if empty else self._named
+        while folder not in found:
+            found[folder] = None
+            if len(folder) <= len(self._root):
+                return
+            folder = os.path.dirname(folder)
+
+    def add_content(self, handle: int) -> None:
+        """Have the bytes of an open file forced to disk later; at once where too many wait for that."""
+        if not _held.acquire(blocking=False):
+            self.sync()
+            os.fsync(handle)
+            return
+        try:
+            self._contents.append(os.dup(handle))
+        except BaseException:
+            _held.release()
+            raise
+
+    def sync(self) -> None:
+        """Force all to disk."""
+        marked, contents, named = list(self._marked), self._contents, list(self._named)
+        self._marked, self._contents, self._named = {}, [], {}
+        try:
+            _side_by_side(_sync_present, marked)
+            _side_by_side(os.fsync, contents)
+            _side_by_side(_sync_present, named)
+        finally:
+            for handle in contents:
+                os.close(handle)
+                _held.release()
+
+
+_MOST_HELD = 256
+_held = threading.BoundedSemaphore(_MOST_HELD)
+"""Files that a process holds open to force them to disk: systems allow 1024 open ones."""
+_SYNC_THREADS = 8
+
+
+def _sync_present(folder: str) -> None:
+    """Force a folder's entries to disk; one that somebody deleted meanwhile has none."""
+    with contextlib.suppress(FileNotFoundError):
+        _sync_folder(folder)
+
+
+def _side_by_side(sync: Callable[[T], None], items: Sequence[T]) -> None:
+    """A call of each item; those that wait for the same commit of a journal wait for it together."""
+    if len(items) <= 1:
+        for item in items:
+            sync(item)
+        return
+    with ThreadPoolExecutor(min(_SYNC_THREADS, len(items)), thread_name_prefix="lakedex-sync") as pool:
+        for _ in pool.map(sync, items):
+            pass
 
 
 _LISTINGS = 5
@@ -174,6 +285,8 @@ class LocalStorage:
     """
 
     counted: IoCount = field(default_factory=IoCount, compare=False)
+    unsynced: _Unsynced | None = field(default=None, compare=False, repr=False)
+    """Of a gathering storage."""
 
     @property
     def scheme(self) -> str:
@@ -235,7 +348,7 @@ class LocalStorage:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         folder = os.path.dirname(path)
-        _make_folder(folder)
+        _sync_folders(_make_folder(folder))
         temp = _write_temp(folder, data)
         try:
             _unlink(_side_file(path))  # left over from a deleted file of the same name
@@ -255,15 +368,22 @@ class LocalStorage:
     def write(self, path: str, data: bytes) -> None:
         """Write or replace a file in one step."""
         folder = os.path.dirname(path)
-        _make_folder(folder)
-        temp = _write_temp(folder, data)
+        changed = [*_make_folder(folder), folder]
+        if data or not _made_empty(path):
+            self._replace(path, data)
+        if self.unsynced is None:
+            _sync_folders(changed)
+        else:
+            self.unsynced.add_name(folder, empty=not data)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        temp = _write_temp(os.path.dirname(path), data, self.unsynced)
         try:
             _unlink(_side_file(path))
             os.replace(temp, path)
         except BaseException:
             _unlink(temp)
             raise
-        _sync_folder(folder)
 
     def delete(self, path: str) -> None:
         """Remove a file and its checksum side file."""
@@ -281,7 +401,7 @@ class LocalStorage:
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents."""
-        _make_folder(path)
+        _sync_folders(_make_folder(path))
         os.makedirs(path, exist_ok=True)
 
     def open_input(self, path: str) -> BinaryIO:
@@ -290,7 +410,18 @@ class LocalStorage:
 
     def open_output(self, path: str) -> BinaryIO:
         """A buffered writer for a new file."""
-        _make_folder(os.path.dirname(path))
-        writer = _DurableWriter(path)
+        changed = _make_folder(os.path.dirname(path))
+        writer = _DurableWriter(path, self.unsynced)
+        if self.unsynced is None:
+            _sync_folders(changed)
         _unlink(_side_file(path))
         return writer
+
+    def gather(self, root: str) -> LocalStorage:
+        """The same disk, whose new files are forced to it by :meth:`settle`."""
+        return replace(self, unsynced=_Unsynced(root))
+
+    def settle(self) -> None:
+        """Force to disk what this storage gathered."""
+        if self.unsynced is not None:
+            self.unsynced.sync()

@@ -81,3 +81,14 @@ class Storage(Protocol):
 
     def open_output(self, path: str) -> BinaryIO:
         """A writer for a new file, folders made; durable once closed. Raises ``FileExistsError`` if it can tell."""
+
+    def gather(self, root: str) -> Storage:
+        """The same store, for one thread that makes many files below ``root``: durable once :meth:`settle` returned.
+
+        What :meth:`write` and :meth:`open_output` of it make is there at once; only a loss of power may take it until
+        then, and no name of an empty file (a marker) while it leaves a file that was made after it. So it replaces
+        nothing that anybody needs. :meth:`create` is durable as ever: others may rely on its file.
+        """
+
+    def settle(self) -> None:
+        """Make durable what a gathering storage has written; nothing to do for another."""

@@ -16,7 +16,7 @@ Memory: a reader holds one batch, a writer one row group.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakedex.codec.bloom import HashedKeys
 from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError, LakedexError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
@@ -57,6 +58,8 @@ MIN_KEY_FOOTER_KEY = b"hoodie_min_record_key"
 MAX_KEY_FOOTER_KEY = b"hoodie_max_record_key"
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 BATCH_ROWS = 65_536
+THREADED_ROWS = 4096
+SINK_BYTES = 256 * 1024
 LARGE_GROUP_BYTES = 1024 * 1024
 """Row groups that are smaller in the file cost little to encode again."""
 WHOLE_FILE_BYTES = 256 * 1024
@@ -151,17 +154,19 @@ class BaseFileWriter:
         self._rows = 0
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0.0
-        self._sink = storage.open_output(path)
+        self._file = storage.open_output(path)
+        # Arrow writes little by little, and would wait for Python's lock each time.
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), SINK_BYTES)
         self._stored = stored
         self._groups = RowGroupWriter(
             self._sink, self._schema, settings.compression, settings.unique, takes_over=stored is not None
         )
 
-    def write(self, batch: pa.RecordBatch) -> tuple[str, str] | None:
-        """Add rows in the file's schema; gives back the bounds of their keys."""
+    def write(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str] | None:
+        """Add rows in the file's schema, their keys ``hashed`` if they are; gives back the bounds of their keys."""
         if batch.num_rows == 0:
             return None
-        bounds = self._take_note(batch)
+        bounds = self._take_note(batch, hashed)
         self._fill_groups(batch)
         return bounds
 
@@ -187,11 +192,11 @@ class BaseFileWriter:
         self._groups.take_over(pa.Table.from_batches(batches, self._schema).select(fresh), self._stored, taken)
         return bounds
 
-    def _take_note(self, batch: pa.RecordBatch) -> tuple[str, str]:
+    def _take_note(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str]:
         """What the footer says of the rows of a batch."""
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
         if self._kept_bloom is None:
-            self._bloom.add(keys)
+            self._bloom.add(keys if hashed is None else hashed)
         bounds = pc.min_max(keys)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
         self._min = low if self._min is None else min(self._min, low)
@@ -249,7 +254,8 @@ class BaseFileWriter:
             low, high = key_bounds(self._min, self._max)
             keys |= {MIN_KEY_FOOTER_KEY.decode(): low, MAX_KEY_FOOTER_KEY.decode(): high}
         written = self._groups.close(keys)
-        self._sink.close()
+        self._sink.flush()
+        self._file.close()
         return BaseFileSummary(
             size=self._storage.size(self._path),
             rows=self._rows,
@@ -264,7 +270,9 @@ class BaseFileWriter:
     def abort(self) -> None:
         """Give up: close and delete what was written."""
         self._groups.abort()
-        self._sink.close()
+        with suppress(OSError):  # Of bytes that found no place; they are not wanted.
+            self._sink.close()
+        self._file.close()
         self._storage.delete(self._path)
 
 
@@ -279,6 +287,11 @@ def _unreadable(path: str, error: Exception) -> LakedexError:
     return CorruptFileError(path, 0, "a readable Parquet file", found)
 
 
+def _source(storage: Storage, path: str, size: int | None) -> BinaryIO:
+    whole = size is not None and size <= WHOLE_FILE_BYTES
+    return pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
+
+
 @contextmanager
 def open_parquet(
     storage: Storage, path: str, footer: pq.FileMetaData | None = None, size: int | None = None
@@ -288,8 +301,7 @@ def open_parquet(
     One of a ``size`` up to ``WHOLE_FILE_BYTES`` is read in one request. What Arrow cannot read is a
     ``CorruptFileError``.
     """
-    whole = size is not None and size <= WHOLE_FILE_BYTES
-    source = pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
+    source = _source(storage, path, size)
     try:
         with pq.ParquetFile(source, metadata=footer) as parquet:
             yield parquet, source
@@ -325,7 +337,11 @@ def sound_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of an open file, for this package; text that is none is an ``ArrowInvalid``."""
     places: tuple[int, ...] | None = None
-    for batch in parquet.iter_batches(batch_size=batch_rows, columns=columns, row_groups=row_groups):
+    # To call other threads takes longer than to decode little.
+    threads = parquet.metadata.num_rows > THREADED_ROWS
+    for batch in parquet.iter_batches(
+        batch_size=batch_rows, columns=columns, row_groups=row_groups, use_threads=threads
+    ):
         if places is None:
             places = fallible_columns(batch.schema)
         check_values(batch, places)
@@ -422,7 +438,12 @@ class StoredFile:
 
 @contextmanager
 def open_base_file(
-    storage: Storage, path: str, *, without: Collection[str] = (), dictionaries: Collection[str] = ()
+    storage: Storage,
+    path: str,
+    *,
+    without: Collection[str] = (),
+    dictionaries: Collection[str] = (),
+    size: int | None = None,
 ) -> Iterator[StoredFile]:
     """A base file to be merged with other rows, opened once. Errors of the caller's own pass through.
 
@@ -431,8 +452,9 @@ def open_base_file(
         path: the file.
         without: columns that are not read.
         dictionaries: text columns that may come as dictionaries, where the file has them so.
+        size: in bytes, if it is known; a small file is read in one request.
     """
-    source = RememberingSource(storage.open_input(path))
+    source = RememberingSource(_source(storage, path, size))
     try:
         try:
             parquet = pq.ParquetFile(source, pre_buffer=True)

@@ -66,6 +66,8 @@ def compact(column: pa.Array) -> pa.Array:
     """A dictionary column without values that no row has; any other column as it is."""
     if not pa.types.is_dictionary(column.type):
         return column
+    if len(column.dictionary) == 1 and column.null_count < len(column):
+        return column
     codes = (column.indices.drop_null() if column.null_count else column.indices).to_numpy()
     used = np.bincount(codes, minlength=len(column.dictionary)) > 0
     if used.all():

@@ -20,6 +20,7 @@ from lakedex.arrow_frames import has_required
 from lakedex.codec.thrift import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
 from lakedex.layout.dictionaries import compact
 from lakedex.layout.hidden_nulls import fill_hidden
+from lakedex.layout.leaves import leaves
 from lakedex.layout.stored_chunks import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
 
 __all__ = ["RowGroupWriter", "column_bytes", "group_spans"]
@@ -91,7 +92,7 @@ class RowGroupWriter:
         """Write the footer with its texts, and give back what it says of the row groups. The sink stays open."""
         if self.takes_over:
             return [self._opened_splice().close(keys)]
-        writer = self._opened(self.schema.empty_table())
+        writer = self._writer or self._opened(self.schema.empty_table())
         writer.add_key_value_metadata(dict(keys))
         writer.close()
         return self._collected
@@ -128,7 +129,7 @@ class RowGroupWriter:
 def _parquet_writer(
     sink: Any, table: pa.Table, compression: str, unique: frozenset[str], collected: list[Any] | None = None
 ) -> pq.ParquetWriter:
-    exact = [path for path, kind in _leaves(table.schema) if not pa.types.is_floating(kind)]
+    exact = [path for path, kind in leaves(table.schema) if not pa.types.is_floating(kind)]
     width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
     fewest, most = PAGE_CHECK_ROWS
     return pq.ParquetWriter(
@@ -249,27 +250,6 @@ def _shown(table: pa.Table) -> pa.Table:
             chunks = [fill_hidden(chunk) for chunk in table.column(place).chunks]
             table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
     return table
-
-
-def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Parquet leaf paths of a schema with their types, as ParquetWriter names them."""
-    found: list[tuple[str, pa.DataType]] = []
-
-    def walk(prefix: str, kind: pa.DataType) -> None:
-        if pa.types.is_struct(kind):
-            for child in kind:
-                walk(f"{prefix}.{child.name}", child.type)
-        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            walk(f"{prefix}.list.element", kind.value_type)
-        elif pa.types.is_map(kind):
-            walk(f"{prefix}.key_value.key", kind.key_type)
-            walk(f"{prefix}.key_value.value", kind.item_type)
-        else:
-            found.append((prefix, kind))
-
-    for column in schema:
-        walk(column.name, column.type)
-    return found
 
 
 def column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:

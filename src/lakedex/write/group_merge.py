@@ -16,6 +16,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from lakedex.codec.bloom import HashedKeys
 from lakedex.index.bitmap.builder import BitmapsBuilder
 from lakedex.index.column_stats import ColumnStatsBuilder
 from lakedex.layout.base_file import BaseFileWriter, StoredFile
@@ -79,9 +80,9 @@ class GroupMerge:
             self._index(batch, keys)
         return iter(())
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows of the new file."""
-        self._index(batch, self.writer.write(batch))
+    def add(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> None:
+        """The next rows of the new file, their keys ``hashed`` if they are."""
+        self._index(batch, self.writer.write(batch, hashed))
 
     def _index(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
         self.stats.add(batch, {} if keys is None else {RECORD_KEY: keys})

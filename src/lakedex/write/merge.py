@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.bloom import BloomFilter
+from lakedex.codec.bloom import BloomFilter, HashedKeys
 from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
 from lakedex.layout.dictionaries import compact, plain, shaped
@@ -118,6 +118,8 @@ class IncomingRows:
     instant: str
     file_name: str
     seqno_prefix: str
+    hashed: HashedKeys | None = None
+    """The keys, hashed, where that was done for several groups at once."""
     updated: int = 0
     deleted: int = 0
     moved: int = 0
@@ -132,7 +134,9 @@ class IncomingRows:
 
     def __post_init__(self) -> None:
         if self.rules.combine:
-            self.rows = newest_per_key(self.rows, self.rules.ordering)
+            given = self.rows
+            self.rows = newest_per_key(given, self.rules.ordering)
+            self.hashed = self.hashed if self.rows is given else None
         self._keys = self.rows.column(self.rows.schema.get_field_index(KEY))
         self.matched = np.zeros(self.rows.num_rows, bool)
         self._moves = _moves(self.rows)
@@ -147,7 +151,8 @@ class IncomingRows:
             return 0
         if old is None or not self.rules.match_stored or not self.rows.num_rows:
             return int(self.rows.num_rows)
-        return int((~old.probe(self._keys) & ~self._deletes).sum())
+        known = old.probe(self._keys if self.hashed is None else self.hashed)
+        return int((~known & ~self._deletes).sum())
 
     @property
     def has_deletes(self) -> bool:

@@ -145,13 +145,12 @@ class Summarise:
         for batch in batches:
             share = batch.nbytes / max(batch.num_rows, 1)
             keys = batch.column(0)
-            for path, places in _by_path(batch.column(1)):
+            found = list(_by_path(batch.column(1)))
+            for (path, places), texts in zip(found, _samples(keys, [places for _, places in found]), strict=True):
                 rows[path] = rows.get(path, 0) + len(places)
                 lacking = keys.take(pa.array(places)).null_count if keys.null_count else 0
                 bad[path] = bad.get(path, 0) + lacking
                 size[path] = size.get(path, 0) + int(len(places) * share)
-                picked = places[:: max(len(places) // SAMPLE_KEYS, 1)]
-                texts = keys.take(pa.array(picked)).drop_null().to_pylist()
                 sample[path] = (sample.get(path, []) + texts)[-4 * SAMPLE_KEYS :]
         paths_seen = list(rows)
         yield pa.RecordBatch.from_arrays(
@@ -164,6 +163,19 @@ class Summarise:
             ],
             schema=self.schema,
         )
+
+
+def _samples(keys: pa.Array, of: Sequence[npt.NDArray[np.int64]]) -> Iterator[list[str]]:
+    """Some of the keys at each of several lists of places; all are taken at once, as there may be many lists."""
+    picked = [places[:: max(len(places) // SAMPLE_KEYS, 1)] for places in of]
+    if not picked:
+        return
+    texts = keys.take(pa.array(np.concatenate(picked))).to_pylist()
+    start = 0
+    for places in picked:
+        end = start + len(places)
+        yield [text for text in texts[start:end] if text is not None]
+        start = end
 
 
 def _by_path(paths: pa.Array) -> Iterator[tuple[str | None, npt.NDArray[np.int64]]]:

@@ -3,7 +3,10 @@
 Tasks may be retried, speculated or run twice. So a file's name carries the task's attempt, a marker precedes each file,
 and the driver accepts one result per group; the files of all others are deleted before the commit.
 
-Memory: the incoming rows of one group, and what :mod:`lakedex.write.group_merge` needs.
+Small files are made durable in bunches, since each sync waits for the disk. The results of a bunch come after that, and
+after a last look whether the write is still under way.
+
+Memory: the incoming rows of one group, what :mod:`lakedex.write.group_merge` needs, and a bunch's results.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakedex.codec.bloom import BloomFilter, decode_bloom
+from lakedex.arrow_frames import run_threads
+from lakedex.codec.bloom import BloomFilter, HashedKeys, decode_bloom
 from lakedex.engine import current_task
-from lakedex.errors import CommitError, CorruptFileError
+from lakedex.errors import CommitError, CorruptFileError, LakedexError
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.column_stats import ColumnStat, ColumnStatsBuilder
 from lakedex.io.storage import Storage
@@ -38,6 +42,7 @@ from lakedex.timeline.timeline import is_under_way
 from lakedex.types import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps
 from lakedex.write.group_merge import GroupMerge
+from lakedex.write.key_hashes import with_hashes
 from lakedex.write.merge import IncomingRows, MergeRules, by_group, one_per_key
 from lakedex.write.prepare import KEY, PARTITION, POSITION
 from lakedex.write.route import GroupTarget
@@ -52,6 +57,11 @@ INLINE_BLOOM_BYTES = 64 * 1024
 """A filter up to this size comes back with the result; a larger one in a file below the instant's temp folder."""
 RESULT_BLOOM_BYTES = 16 * 1024 * 1024
 """Filters of all files together that come back whatever their size: each file of one would cost two syncs."""
+
+BUNCH_BYTES = 64 * 1024 * 1024
+BUNCH_SECONDS = 1.0
+"""Files are made durable together up to this size, and of this time: so long a late attempt may go on unnoticed."""
+METAFILE_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,31 @@ class GroupResult:
     seconds: float = field(default=0.0)
     moved: int = 0
     bitmaps: HeldBitmaps | None = None
+
+
+@dataclass(slots=True)
+class _Bunch:
+    """Files that are made durable together, and what else was made for them.
+
+    Attributes:
+        storage: where; it gathers.
+        results: by group number.
+        made: files, their markers included.
+        metafiles: partition path → metafile that is missing there.
+        size: bytes of the files.
+        started: when the first was begun.
+    """
+
+    storage: Storage
+    results: list[tuple[int, GroupResult]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    metafiles: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= BUNCH_BYTES or time.monotonic() - self.started >= BUNCH_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +140,39 @@ class WriteGroups:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the groups of one task."""
-        for number, rows in by_group(batches):
-            result = self._write_group(self.targets[number], rows)
+        bunch: _Bunch | None = None
+        groups = by_group(batches)
+        # Only of new rows the keys are looked up in the old filter or added to the new one.
+        hashing = self.rules.insert_new and not self.rules.by_action
+        hashed_groups = with_hashes(groups, self.settings.bloom) if hashing else ((*group, None) for group in groups)
+        for number, rows, hashed in hashed_groups:
+            bunch = bunch or self._new_bunch()
+            with self._not_left_behind(bunch):
+                result = self._write_group(bunch, self.targets[number], rows, hashed)
             if result is not None:
-                columns = [pa.array([number], pa.int32()), pa.array([pickle.dumps(result)], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
+                bunch.results.append((number, result))
+            if bunch.is_full:
+                yield from self._finished(bunch)
+                bunch = None
+        if bunch is not None:
+            yield from self._finished(bunch)
+
+    def _new_bunch(self) -> _Bunch:
+        return _Bunch(self.storage.gather(self.base_path))
+
+    def _finished(self, bunch: _Bunch) -> Iterator[pa.RecordBatch]:
+        """Make a bunch durable and hand its results out."""
+        self._settle(bunch)
+        numbers = pa.array([number for number, _ in bunch.results], pa.int32())
+        results = pa.array([pickle.dumps(result) for _, result in bunch.results], pa.binary())
+        if len(numbers):
+            yield pa.RecordBatch.from_arrays([numbers, results], schema=RESULT_SCHEMA)
+
+    def _settle(self, bunch: _Bunch) -> None:
+        with self._not_left_behind(bunch):
+            run_threads(self._add_metafile, list(bunch.metafiles.items()), METAFILE_THREADS)
+            bunch.storage.settle()
+        self._still_wanted(bunch)
 
     def rewrite(self, target: GroupTarget) -> GroupResult:
         """Write a group's file again in the stage's schema, its rows as they are."""
@@ -117,34 +180,34 @@ class WriteGroups:
         none = pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in pa.schema(columns)], schema=pa.schema(columns)
         )
-        result = self._write_group(target, none, unchanged_too=True)
+        bunch = self._new_bunch()
+        with self._not_left_behind(bunch):
+            result = self._write_group(bunch, target, none, unchanged_too=True)
         if result is None:
             raise CommitError(f"{self.base_path}: file group {target.file_id} has no base file", instant=self.instant)
+        self._settle(bunch)
         return result
 
     def _write_group(
-        self, target: GroupTarget, rows: pa.RecordBatch, *, unchanged_too: bool = False
+        self,
+        bunch: _Bunch,
+        target: GroupTarget,
+        rows: pa.RecordBatch,
+        hashed: HashedKeys | None = None,
+        *,
+        unchanged_too: bool = False,
     ) -> GroupResult | None:
         started = time.perf_counter()
-        task = current_task()
-        name = BaseFileName(target.file_id, str(task), self.instant)
+        name = BaseFileName(target.file_id, str(current_task()), self.instant)
         if self.rules.by_action:
             rows = one_per_key(rows, self.base_path)
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
         with self._stored(target) as stored:
-            footer = None if stored is None else stored.footer
-            incoming = IncomingRows(
-                rows,
-                self.rules,
-                self._schema_of(footer, rows),
-                self.instant,
-                str(name),
-                f"{self.instant}_{task.partition}_{target.file_id[:8]}-",
-            )
+            incoming = self._incoming(rows, hashed, None if stored is None else stored.footer, name)
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
-            marker = self._announce(target, str(name))
-            writer, growth = self._writer(path, stored, incoming)
+            self._announce(bunch, target, str(name), path)
+            writer, growth = self._writer(bunch.storage, path, stored, incoming)
             built = GroupMerge(
                 writer, ColumnStatsBuilder(self.indexed), self._bitmaps_builder(), self.settings.row_group_bytes
             )
@@ -161,12 +224,9 @@ class WriteGroups:
             except BaseException:
                 writer.abort()
                 raise
-        spill = None
-        if len(summary.bloom) > max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
-            spill = f"{self._temp}/.blooms/{name}.bloom"
-            self.storage.write(spill, summary.bloom)
-        held = self._held(built, target, str(name), summary)
-        self._still_wanted(path, marker, spill, None if held is None else held.path)
+        spill = self._spilled(bunch, str(name), summary.bloom)
+        held = self._held(bunch, built, target, str(name), summary)
+        bunch.size += summary.size
         return GroupResult(
             partition=target.partition,
             file_id=target.file_id,
@@ -187,10 +247,28 @@ class WriteGroups:
             bitmaps=held,
         )
 
+    def _incoming(
+        self, rows: pa.RecordBatch, hashed: HashedKeys | None, footer: Footer | None, name: BaseFileName
+    ) -> IncomingRows:
+        sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
+        schema = self._schema_of(footer, rows)
+        return IncomingRows(rows, self.rules, schema, self.instant, str(name), sequence, hashed)
+
     def _bitmaps_builder(self) -> BitmapsBuilder | None:
         return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
 
-    def _held(self, built: GroupMerge, target: GroupTarget, name: str, summary: BaseFileSummary) -> HeldBitmaps | None:
+    def _spilled(self, bunch: _Bunch, name: str, bloom: bytes) -> str | None:
+        """Where a filter lies that is too large for the result."""
+        if len(bloom) <= max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
+            return None
+        spill = f"{self._temp}/.blooms/{name}.bloom"
+        bunch.made.append(spill)
+        bunch.storage.write(spill, bloom)
+        return spill
+
+    def _held(
+        self, bunch: _Bunch, built: GroupMerge, target: GroupTarget, name: str, summary: BaseFileSummary
+    ) -> HeldBitmaps | None:
         """What the file's bitmaps are; positions are those of the rows as they were written."""
         if built.bitmaps is None:
             return None
@@ -205,7 +283,11 @@ class WriteGroups:
             columns=built.bitmaps.finish(groups),
         )
         seconds = built.bitmap_seconds + time.perf_counter() - started
-        return hold_bitmaps(self.storage, found, f"{self._temp}/.bitmaps/{name}.bitmaps", self.inline_bitmaps, seconds)
+        path = f"{self._temp}/.bitmaps/{name}.bitmaps"
+        held = hold_bitmaps(bunch.storage, found, path, self.inline_bitmaps, seconds)
+        if held.path is not None:
+            bunch.made.append(path)
+        return held
 
     @property
     def _temp(self) -> str:
@@ -219,7 +301,8 @@ class WriteGroups:
         else:
             path = f"{self.base_path}/{target.base.relative_path}"
             wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
-            with open_base_file(self.storage, path, without=(FILE_NAME,), dictionaries=wanted) as opened:
+            size = target.base.size
+            with open_base_file(self.storage, path, without=(FILE_NAME,), dictionaries=wanted, size=size) as opened:
                 yield opened
 
     def _old_names(self, name: str) -> list[str]:
@@ -239,7 +322,9 @@ class WriteGroups:
             found = [self.renames.get(name, name) for name in footer.dictionaries]
         return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self.texts)
 
-    def _writer(self, path: str, stored: StoredFile | None, incoming: IncomingRows) -> tuple[BaseFileWriter, int]:
+    def _writer(
+        self, storage: Storage, path: str, stored: StoredFile | None, incoming: IncomingRows
+    ) -> tuple[BaseFileWriter, int]:
         """A writer of the group's new file, and how many rows at most come to those of the old one.
 
         Its filter is sized for all of them, or the old one if that will do.
@@ -251,7 +336,7 @@ class WriteGroups:
         if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
             kept = footer.bloom if self.settings.bloom.fits(old, before) else None
         writer = BaseFileWriter(
-            self.storage,
+            storage,
             path,
             incoming.schema,
             self.settings,
@@ -269,37 +354,50 @@ class WriteGroups:
             # The old filter took a new key for one that it has.
             path = f"{self.base_path}/{target.base.relative_path}"
             built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
-        built.add(fresh)
+        same = fresh.num_rows == incoming.rows.num_rows
+        built.add(fresh, incoming.hashed if same else None)
         return int(fresh.num_rows)
 
-    def _announce(self, target: GroupTarget, name: str) -> str:
+    def _announce(self, bunch: _Bunch, target: GroupTarget, name: str, path: str) -> None:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
         kind = "MERGE" if target.base is not None else "CREATE"
         marker = f"{self._temp}/{join_path(target.partition, marker_name(name, kind))}"
-        self.storage.write(marker, b"")
+        bunch.storage.write(marker, b"")
+        bunch.made += [marker, path]
         metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
-        if target.base is None and not self.storage.exists(metafile):
-            content = (
-                f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(target.partition)}\n"
-            )
-            try:
-                self.storage.create(metafile, content.encode("ascii"))
-            except FileExistsError:
-                pass  # Another task of this or another writer was first.
-        return marker
+        if target.base is None and target.partition not in bunch.metafiles and not self.storage.exists(metafile):
+            bunch.metafiles[target.partition] = metafile
 
-    def _still_wanted(self, path: str, marker: str, *spills: str | None) -> None:
-        """A late attempt must not leave a file behind once its commit is decided.
+    def _add_metafile(self, missing: tuple[str, str]) -> None:
+        """What makes a folder a partition to readers that list; whole from the first moment, or Java fails on it."""
+        partition, path = missing
+        content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(partition)}\n"
+        with suppress(FileExistsError):  # Another task of this or another writer was first.
+            self.storage.create(path, content.encode("ascii"))
+
+    def _still_wanted(self, bunch: _Bunch) -> None:
+        """A late attempt must not leave files behind once its commit is decided.
 
         The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
         """
         if is_under_way(self.storage, self.timeline_path, self.instant):
             return
-        for late in (path, *spills, marker):
-            if late is not None:
-                self.storage.delete(late)
-        what = f"{path}: the write {self.instant} is no longer in flight; the file was removed"
+        for late in reversed(bunch.made):  # A marker after its file.
+            self.storage.delete(late)
+        what = f"{self.base_path}: the write {self.instant} is no longer in flight; the task's files were removed"
         raise CommitError(what, instant=self.instant)
+
+    @contextmanager
+    def _not_left_behind(self, bunch: _Bunch) -> Iterator[None]:
+        """An attempt that fails late does not leave the files either that it had finished."""
+        try:
+            yield
+        except BaseException:
+            with suppress(LakedexError, OSError):
+                self._still_wanted(bunch)
+            with suppress(OSError):
+                bunch.storage.settle()
+            raise
 
 
 def _decoded(footer: Footer | None) -> BloomFilter | None:
