@@ -92,13 +92,17 @@ def test_every_write_covers_its_files(table: Table, name: str) -> None:
 def test_nothing_is_read_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """R126, R128, R150: a write with bitmaps opens no more files than one without."""
     opened: list[str] = []
-    inner = LocalStorage.open_input
 
-    def open_input(self: LocalStorage, path: str) -> Any:
-        opened.append(path)
-        return inner(self, path)
+    def noting(inner: Callable[[LocalStorage, str], Any]) -> Callable[[LocalStorage, str], Any]:
+        def call(self: LocalStorage, path: str) -> Any:
+            if path.endswith(".parquet"):
+                opened.append(path)
+            return inner(self, path)
 
-    monkeypatch.setattr(LocalStorage, "open_input", open_input)
+        return call
+
+    for name in ("open_input", "read"):
+        monkeypatch.setattr(LocalStorage, name, noting(getattr(LocalStorage, name)))
     assert table.upsert(batch(0, 6, 2)).bitmap_bytes > 0
     with_bitmaps = len(opened)
     table.drop_index("idx")
