@@ -13,6 +13,7 @@ from pathlib import Path
 from environments import SPARK35, SPARK40, SPARK41, SPARK43, Environment, prepare, prepare_judge
 from paths import CACHE, ROOT
 from process import DevError, begun, say, shown
+from scratch import scratch
 
 __all__ = ["JUDGE", "JUDGES", "ROUNDS", "Leg", "run_legs"]
 
@@ -22,9 +23,13 @@ JUDGE = "judge"
 """What ``./dev setup`` calls Hudi's bundle."""
 
 # The JVMs of tests run each thing once or twice: what their second compiler does is half of their work and never earned
-# back. Without it Java's code cache is small, and Spark with Hudi overfills it.
+# back. Without it Java's code cache is small, and Spark with Hudi overfills it. Nor are the classes of released jars
+# verified again, and Hudi does not ask a second JVM, attached as a debugger, how large objects are. Hadoop starts a
+# chmod for each file that it makes; by vfork that is half as dear.
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewSize=300m -XX:MetaspaceSize=256m"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Djol.skipHotspotSAAttach=true"
+    " -Djdk.lang.Process.launchMechanism=VFORK"
 )
 
 
@@ -98,14 +103,20 @@ class Run:
         return [str(self.leg.environment.python), "-m", "pytest", *self.arguments]
 
     @property
+    def name(self) -> str:
+        """What its log and its scratch folder are called."""
+        return f"test-{self.leg.folders[0].rpartition('/')[2].removesuffix('.py')}-{self.leg.environment.name}"
+
+    @property
     def log(self) -> Path:
         """Where its output waits while it runs beside others."""
-        return CACHE / "logs" / f"test-{self.leg.folders[0].rpartition('/')[2]}-{self.leg.environment.name}.log"
+        return CACHE / "logs" / f"{self.name}.log"
 
-    def variables(self) -> dict[str, str]:
-        """Its process environment."""
+    def variables(self, folder: Path) -> dict[str, str]:
+        """Its process environment, with a folder for the files of its tests and of Spark's shuffles."""
         env = {**self.leg.environment.variables(), **self.leg.variables}
         env["SPARK_SUBMIT_OPTS"] = f"{env['SPARK_SUBMIT_OPTS']} {SHORT_LIVED}"
+        env["TMPDIR"] = env["SPARK_LOCAL_DIRS"] = str(folder)
         return env
 
 
@@ -154,7 +165,8 @@ def _round(runs: Sequence[Run]) -> Iterable[Result]:
     leg = runs[0].leg
     say(f"== {leg.label}")
     started = time.monotonic()
-    code = shown(runs[0].command, cwd=ROOT, env=runs[0].variables())
+    with scratch(runs[0].name) as folder:
+        code = shown(runs[0].command, cwd=ROOT, env=runs[0].variables(folder))
     return [Result(leg, code, time.monotonic() - started)]
 
 
@@ -165,7 +177,8 @@ def _side_by_side(runs: Sequence[Run]) -> Iterator[Result]:
             while waiting and len(children) < AT_ONCE:
                 run = waiting.pop(0)
                 say(f"== side by side: {run.leg.label}")
-                child = stack.enter_context(begun(run.command, cwd=ROOT, env=run.variables(), log=run.log))
+                env = run.variables(stack.enter_context(scratch(run.name)))
+                child = stack.enter_context(begun(run.command, cwd=ROOT, env=env, log=run.log))
                 children[run] = child, time.monotonic()
             time.sleep(0.2)
             for run, (child, started) in list(children.items()):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+from lakedex import Table
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -14,3 +18,17 @@ def _no_fsync() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Table], Path], Table]:
+    """``once(make, path)``: the table that ``make`` makes, at ``path``. A module's tests begin with copies of one."""
+    made: dict[Callable[[Path], Table], Table] = {}
+
+    def copied(make: Callable[[Path], Table], path: Path) -> Table:
+        if make not in made:
+            made[make] = make(tmp_path_factory.mktemp("once") / path.name)
+        shutil.copytree(made[make].path, path, dirs_exist_ok=True)
+        return Table.open(path, options=made[make]._options)
+
+    return copied

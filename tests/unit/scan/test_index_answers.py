@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,17 @@ def data(first: int, rows: int, p: str) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
+def _made(path: Path) -> Table:
     """Four files of two partitions, 60 rows each; the last one is not covered."""
-    made = make(tmp_path / "t", schema=SCHEMA, record_key="id", partition_by="p", options=OWN_FILE)
+    made = make(path, schema=SCHEMA, record_key="id", partition_by="p", options=OWN_FILE)
     for first in (0, 120):
         made.bulk_insert(pa.concat_tables([data(first, 60, "a"), data(first + 60, 60, "b")]))
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def scan(table: Table, where: str | None = None) -> Scan:

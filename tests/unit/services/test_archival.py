@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -54,11 +54,16 @@ def going(path: Path, options: Any = OPTIONS) -> list[str]:
     return [i.requested for i in data_to_archive(state(path), options)]
 
 
-@pytest.fixture
-def compacted(tmp_path: Path) -> Path:
+def _made(path: Path) -> Table:
     """Eight commits, all of them in a compaction of the metadata table."""
-    filled(tmp_path, 8).compact()
-    return tmp_path
+    table = filled(path, 8)
+    table.compact()
+    return table
+
+
+@pytest.fixture
+def compacted(once: Callable[..., Table], tmp_path: Path) -> Path:
+    return Path(once(_made, tmp_path).path)
 
 
 def test_it_goes_down_to_the_least(compacted: Path) -> None:

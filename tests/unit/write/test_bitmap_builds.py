@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,17 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
+def _made(path: Path) -> Table:
     """Six files in three partitions, no bitmap index."""
-    made = Table.create(None, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(None, path, record_key="id", partition_by="city", ordering_by="ts")
     made.insert(batch(0, 60))
     made.insert(batch(60, 30), options=OWN_FILE)
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def bitmaps(table: Table, *columns: str, name: str = "idx", **arguments: Any) -> Any:

@@ -47,13 +47,17 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
+def _made(path: Path) -> Table:
     """Rows in three partitions, indexed."""
-    made = Table.create(None, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(None, path, record_key="id", partition_by="city", ordering_by="ts")
     made.upsert(batch(0, 60))
     made.create_index("idx", using="bitmap", columns=list(COLUMNS))
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 WRITES: dict[str, Callable[[Table], Any]] = {

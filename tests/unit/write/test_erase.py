@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,9 @@ from table_kit import OWN_FILE, base_files, make, own, rows
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("g", pa.string()), ("n", pa.int32())])
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
+def _made(path: Path) -> Table:
     """Six files in three partitions, a bitmap index on ``g``; 'x' is in one file of partition b, once."""
-    made = make(tmp_path / "t", partition_by="city", schema=SCHEMA, options=OWN_FILE)
+    made = make(path, partition_by="city", schema=SCHEMA, options=OWN_FILE)
     made.create_index("idx", using="bitmap", columns=["g"])
     for part in range(2):
         made.insert(
@@ -31,6 +31,11 @@ def table(tmp_path: Path) -> Table:
             )
         )  # fmt: skip
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def test_by_a_condition_that_the_bitmaps_answer(table: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,16 @@ def frame(*values: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.Table.from_pylist(list(values), schema)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
+def _made(path: Path) -> Table:
     """Three files in two partitions."""
-    made = make(tmp_path / "t", frame(row("1", "a", 10), row("2", "b", 20)), partition_by="city", ordering_by="ts")
+    made = make(path, frame(row("1", "a", 10), row("2", "b", 20)), partition_by="city", ordering_by="ts")
     made.insert(frame(row("3", "a", 30)), options=OWN_FILE)
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def without(*names: str) -> pa.Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,17 @@ NO_RETRY = {"hoodie.write.num.retries.on.conflict.failures": "0"}
 LISTED = "hoodie.table.metadata.partitions"
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
+def _made(path: Path) -> Table:
     """Four files in three partitions, no index."""
-    made = make(tmp_path / "t", partition_by="city", ordering_by="ts", options=PLAIN)
+    made = make(path, partition_by="city", ordering_by="ts", options=PLAIN)
     made.insert(rows(("1", "a", 1, 10), ("2", "a", 2, 20), ("3", "b", 3, 30)))
     made.insert(rows(("4", "a", 4, 40), ("5", "c", 5, 50)))
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def names_of(table: Table) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,15 @@ from table_kit import OWN_FILE, ROWS, make, own, rows
 OLD = rows(("1", "a", 5, 10), ("2", "a", 5, 20), ("3", "b", 5, 30), ("4", "c", 5, 40))
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    made = make(tmp_path / "t", OLD, partition_by="city", ordering_by="ts")
+def _made(path: Path) -> Table:
+    made = make(path, OLD, partition_by="city", ordering_by="ts")
     made.insert(rows(("5", "a", 5, 50)), options=OWN_FILE)
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def test_an_upsert_by_a_merge(table: Table) -> None:

@@ -24,12 +24,16 @@ ALL = "bloom_filters,column_stats,files,partition_stats"
 START = [("1", "a", 1, 10), ("2", "b", 1, 20), ("3", "a", 1, 30)]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+def _made(path: Path) -> Table:
     """Three files in two partitions, two commits, all indexes."""
-    made = make(tmp_path / "t", rows(*START[:2]), partition_by="city", ordering_by="ts")
+    made = make(path, rows(*START[:2]), partition_by="city", ordering_by="ts")
     made.insert(rows(START[2]), options=OWN_FILE)
-    return tmp_path / "t"
+    return made
+
+
+@pytest.fixture
+def path(once: Callable[..., Table], tmp_path: Path) -> Path:
+    return Path(once(_made, tmp_path / "t").path)
 
 
 def metadata(path: Path, name: str = "") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ OLD = rows(("1", "a", 1, 10), ("2", "a", 1, 20), ("3", "b", 1, 30), ("4", "c", 1
 EMPTY = ROWS.empty_table()
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    made = make(tmp_path / "t", OLD, partition_by="city", ordering_by="ts")
+def _made(path: Path) -> Table:
+    made = make(path, OLD, partition_by="city", ordering_by="ts")
     made.insert(rows(("5", "a", 1, 50)), options=OWN_FILE)
     return made
+
+
+@pytest.fixture
+def table(once: Callable[..., Table], tmp_path: Path) -> Table:
+    return once(_made, tmp_path / "t")
 
 
 def commit(table: Table) -> Any:

@@ -22,13 +22,17 @@ from table_kit import OWN_FILE, base_files, make, rows, set_properties
 INT = "org.apache.hudi.avro.model.IntWrapper"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+def _made(path: Path) -> Table:
     """Three files in two partitions, all indexes and a bitmap index."""
-    made = make(tmp_path / "t", rows(("1", "a", 1, 10), ("2", "b", 1, 20)), partition_by="city", ordering_by="ts")
+    made = make(path, rows(("1", "a", 1, 10), ("2", "b", 1, 20)), partition_by="city", ordering_by="ts")
     made.insert(rows(("3", "a", 1, 30)), options=OWN_FILE)
     made.create_index("seen", using="bitmap", columns=["n"])
-    return tmp_path / "t"
+    return made
+
+
+@pytest.fixture
+def path(once: Callable[..., Table], tmp_path: Path) -> Path:
+    return Path(once(_made, tmp_path / "t").path)
 
 
 def found(path: Path, **arguments: Any) -> set[tuple[str, str]]:
