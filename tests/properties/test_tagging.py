@@ -285,13 +285,13 @@ def test_an_update_hashes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """R37.b: the old filter is kept while the keys are the same; growth, deletes and other options build it anew."""
     table = make(tmp_path, rows(*((f"k{n}", "a", 1, n) for n in range(10))))
     hashed: list[int] = []
-    whole = BaseFileWriter.write
+    whole = BaseFileWriter._take_note
 
-    def count(writer: BaseFileWriter, batch: pa.RecordBatch) -> None:
+    def count(writer: BaseFileWriter, batch: pa.RecordBatch, *hashes: Any) -> tuple[str, str]:
         hashed.append(0 if writer.keeps_bloom else batch.num_rows)
-        whole(writer, batch)
+        return whole(writer, batch, *hashes)
 
-    monkeypatch.setattr(BaseFileWriter, "write", count)
+    monkeypatch.setattr(BaseFileWriter, "_take_note", count)
 
     def hashes(write: Any) -> int:
         hashed.clear()
