@@ -44,7 +44,7 @@ def town(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     warehouse = tmp_path_factory.mktemp("town")
     whole = BaseFileWriter.write
 
-    def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch) -> None:
+    def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch, hashed: object = None) -> None:
         for first in range(0, batch.num_rows, GROUP):
             whole(writer, batch.slice(first, GROUP))
             writer._flush()

@@ -41,7 +41,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     warehouse = tmp_path_factory.mktemp("groups")
     whole = BaseFileWriter.write
 
-    def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch) -> None:
+    def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch, hashed: object = None) -> None:
         for first in range(0, batch.num_rows, GROUP):
             whole(writer, batch.slice(first, GROUP))
             writer._flush()
