@@ -1,7 +1,8 @@
 """Rows that executors keep, so that a lazy frame is computed once and every later stage reads the very same rows.
 
 They are Spark's local checkpoint: blocks on the executors, and no lineage that could compute other rows again. Each
-block lies on two executors, for with a single copy the loss of an executor would be the end of the write.
+block lies on two executors, for with a single copy the loss of an executor would be the end of the write. They lie on
+disks: in memory, ten million rows were the end of a JVM of 1.5 GB.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class KeptRows:
     Attributes:
         df: reads them.
         rows: how many they are.
-        size: bytes of memory and disk that a copy takes: more than the rows take in Arrow. 0 on Spark Connect, which
+        size: bytes that a copy takes: more than the rows take in Arrow. 0 on Spark Connect, which
             does not tell.
     """
 
@@ -38,7 +39,7 @@ class KeptRows:
         """Compute a frame, on a classic session in a single job."""
         spark = df.sparkSession
         copies = 1 if is_local(spark) else 2
-        level = StorageLevel.MEMORY_AND_DISK if copies == 1 else StorageLevel.MEMORY_AND_DISK_2
+        level = StorageLevel.DISK_ONLY if copies == 1 else StorageLevel.DISK_ONLY_2
         if is_connect(spark):
             # PySpark 4, the first whose Connect has checkpoints, takes a level; the type stubs know that of 3.5.
             kept: DataFrame = df.localCheckpoint(True, level)  # type: ignore[call-arg, unused-ignore]
