@@ -21,6 +21,7 @@ from lakedex.io.local import LocalStorage
 from lakedex.io.ranges import read_coalesced
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.io.storage_lock import VersionChangedError
+from lakedex.io.wrapped_reader import WrappedReader
 from lakedex.types import IoCount
 
 __all__ = ["FsspecStorage", "open_storage"]
@@ -48,39 +49,17 @@ def _epoch_ms(info: Mapping[str, Any]) -> int:
     return 0
 
 
-class _CountedReader(io.RawIOBase):
+class _CountedReader(WrappedReader):
     """A reader over an fsspec file that adds each read to a count."""
 
     def __init__(self, source: Any, count: IoCount) -> None:
-        self._source = source
+        super().__init__(source)
         self._count = count
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return int(self._source.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._source.tell())
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = bytes(self._source.read(-1 if size is None else size))
         self._count.add(1, len(data))
         return data
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._source.close()
-            super().close()
 
 
 @dataclass(frozen=True, slots=True)

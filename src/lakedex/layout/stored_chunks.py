@@ -8,17 +8,17 @@ readers distrust (``CorruptStatistics`` of Parquet's Java library).
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex.codec.thrift import Struct, decode_struct, structs
 from lakedex.errors import CorruptFileError
+from lakedex.io.wrapped_reader import WrappedReader
 
 __all__ = [
     "CODECS",
@@ -62,51 +62,27 @@ class Chunk:
     size: int
 
 
-class RememberingSource(io.RawIOBase):
+class RememberingSource(WrappedReader):
     """A reader that keeps what was read through it, so that chunks which Arrow has read are not asked for again.
 
     Memory: all that was read since :meth:`forget`.
     """
 
     def __init__(self, source: BinaryIO) -> None:
-        self._source = source
+        super().__init__(source)
         self._kept: list[tuple[int, bytes]] = []
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def seekable(self) -> bool:
-        """True."""
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """See :meth:`io.IOBase.seek`."""
-        return self._source.seek(offset, whence)
-
-    def tell(self) -> int:
-        """See :meth:`io.IOBase.tell`."""
-        return self._source.tell()
 
     def read(self, size: int | None = -1, /) -> bytes:
         """See :meth:`io.RawIOBase.read`."""
         start = self._source.tell()
-        data = self._source.read(-1 if size is None else size)
+        data: bytes = self._source.read(-1 if size is None else size)
         self._kept.append((start, data))
         return data
 
-    def readinto(self, buffer: Any, /) -> int:
-        """See :meth:`io.RawIOBase.readinto`."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def close(self) -> None:
         """Close the source, and forget."""
-        if not self.closed:
-            self._kept.clear()
-            self._source.close()
-            super().close()
+        self._kept.clear()
+        super().close()
 
     def forget(self) -> None:
         """Let go of what was read."""
@@ -210,15 +186,18 @@ def _movable(chunk: Struct, codec: int) -> Chunk | None:
     meta: Struct = chunk[_META][1]
     if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] != codec:
         return None
+    found = _chunk_of(meta)
+    has_values = _DICTIONARY_PAGE in found.meta or _STATISTICS in meta
+    return None if found.start < _MAGIC or (meta[_TYPE][1] in _FLOATS and has_values) else found
+
+
+def _chunk_of(meta: Struct) -> Chunk:
+    start = meta[_DATA_PAGE][1]
     # Some writers say 0 where there is no dictionary.
-    dictionary = meta[_DICTIONARY_PAGE][1] if _DICTIONARY_PAGE in meta else 0
-    if meta[_TYPE][1] in _FLOATS and (dictionary > 0 or _STATISTICS in meta):
-        return None
-    start = min(dictionary, meta[_DATA_PAGE][1]) if dictionary > 0 else meta[_DATA_PAGE][1]
-    if start < _MAGIC:
-        return None
-    if dictionary <= 0:
+    if _DICTIONARY_PAGE in meta and meta[_DICTIONARY_PAGE][1] <= 0:
         meta = {number: value for number, value in meta.items() if number != _DICTIONARY_PAGE}
+    elif _DICTIONARY_PAGE in meta:
+        start = min(start, meta[_DICTIONARY_PAGE][1])
     return Chunk(meta, start, meta[_STORED][1])
 
 
@@ -226,8 +205,4 @@ def iter_chunks(group: Struct) -> Iterator[tuple[str, Chunk]]:
     """Column and chunk of each leaf of a row group that Arrow has just written."""
     for name, chunks in _by_column(group).items():
         for chunk in chunks:
-            meta: Struct = chunk[_META][1]
-            start = meta[_DATA_PAGE][1]
-            if _DICTIONARY_PAGE in meta:
-                start = min(start, meta[_DICTIONARY_PAGE][1])
-            yield name, Chunk(meta, start, meta[_STORED][1])
+            yield name, _chunk_of(chunk[_META][1])

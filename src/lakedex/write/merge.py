@@ -194,25 +194,25 @@ class IncomingRows:
         self._require_new(partners[found])
         wins = found & self._wins(stored, partner)
         gone = wins & self._deletes[partners]
-        replaced = wins & ~gone
+        replaced, is_whole = wins & ~gone, not gone.any()
         self.deleted += int(gone.sum())
         self.moved += int((gone & (self._moves[partners] == GONE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
-            return Merged(stored.filter(pa.array(~gone)), is_whole=False) if gone.any() else Merged(stored, every)
+            return Merged(stored.filter(pa.array(~gone)), is_whole=False) if not is_whole else Merged(stored, every)
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
             return Merged(stored.slice(0, 0), is_whole=False)
         kept = replaced & (self._moves[partners] == KEPT)
         same: frozenset[str] = frozenset()
-        if not gone.any():
+        if is_whole:
             places = np.flatnonzero(replaced)
             same = _unchanged(stored, self._as_stored(), places, partners[places])
             if kept.any():
                 same -= set(self.rules.partition_columns)
-        merged = _taken(stored, self._as_stored(), take, same | {FILE_NAME} if not gone.any() else same)
+        merged = _taken(stored, self._as_stored(), take, same | {FILE_NAME} if is_whole else same)
         merged = self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
-        return Merged(merged, same, not gone.any())
+        return Merged(merged, same, is_whole)
 
     def _as_file(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         """Stored rows in the new file's schema, its name in them."""
