@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lakedex.codec.varint import decode_varint, encode_varint
 from lakedex.errors import CorruptFileError
 
 __all__ = [
@@ -55,7 +56,6 @@ are (kind, values), maps (kind of keys, kind of values, pairs).
 """
 
 _MAX_DEPTH = 64
-_MAX_SHIFT = 63
 _LONG = 15
 
 
@@ -83,15 +83,8 @@ class _Reader:
         return found
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > _MAX_SHIFT:
-                raise self.corrupt("a varint of at most ten bytes", "a longer one")
+        value, self.position = decode_varint(self.data, self.position, path=self.path)
+        return value
 
     def zigzag(self) -> int:
         value = self.varint()
@@ -165,15 +158,8 @@ def encode_struct(fields: Struct) -> bytes:
     return bytes(out)
 
 
-def _write_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
 def _write_zigzag(out: bytearray, value: int) -> None:
-    _write_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
+    out += encode_varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def _write_struct(out: bytearray, fields: Struct) -> None:
@@ -195,7 +181,7 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
     if kind in (I16, I32, I64):
         _write_zigzag(out, value)
     elif kind == BINARY:
-        _write_varint(out, len(value))
+        out += encode_varint(len(value))
         out += value
     elif kind == STRUCT:
         _write_struct(out, value)
@@ -205,12 +191,12 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
             out.append(len(values) << 4 | of)
         else:
             out.append(_LONG << 4 | of)
-            _write_varint(out, len(values))
+            out += encode_varint(len(values))
         for element in values:
             _write_value(out, of, element)
     elif kind == MAP:
         keys, values, pairs = value
-        _write_varint(out, len(pairs))
+        out += encode_varint(len(pairs))
         if pairs:
             out.append(keys << 4 | values)
         for key, element in pairs:

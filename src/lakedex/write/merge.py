@@ -199,7 +199,7 @@ class IncomingRows:
         self.moved += int((gone & (self._moves[partners] == GONE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
-            return Merged(stored.filter(pa.array(~gone)), is_whole=False) if not is_whole else Merged(stored, every)
+            return Merged(stored, every) if is_whole else Merged(stored.filter(pa.array(~gone)), is_whole=False)
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
             return Merged(stored.slice(0, 0), is_whole=False)
