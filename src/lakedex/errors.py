@@ -2,11 +2,13 @@
 
 One base, :class:`LakedexError`; where Python has a word for the kind of failure (``FileNotFoundError``,
 ``ValueError``, ``NotImplementedError``, ``TimeoutError``) the error is also that. Fields are attributes.
-Errors cross Spark workers, so they pickle with their fields (``__reduce__``).
+Errors cross processes: they pickle (``__reduce__``), and as text they are a class name, a message and fields, all of
+which are JSON values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = [
@@ -28,6 +30,9 @@ __all__ = [
     "TableExistsError",
     "TableNotFoundError",
     "UnsupportedFeatureError",
+    "error_classes",
+    "error_from_fields",
+    "error_to_fields",
 ]
 
 
@@ -50,6 +55,23 @@ class LakedexError(Exception):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else type(self).__name__
+
+
+def error_to_fields(error: LakedexError) -> tuple[str, str, dict[str, Any]]:
+    """Class name, message and fields; :func:`error_from_fields` makes the error of them again."""
+    return type(error).__name__, str(error.args[0]) if error.args else "", dict(error.__dict__)
+
+
+def error_from_fields(name: str, message: str, fields: dict[str, Any]) -> LakedexError:
+    """The error of the class of that name in the tree, or of its root."""
+    return _rebuild(next((cls for cls in error_classes() if cls.__name__ == name), LakedexError), message, fields)
+
+
+def error_classes(base: type[LakedexError] = LakedexError) -> Iterator[type[LakedexError]]:
+    """The whole tree: ``base`` and what derives from it."""
+    yield base
+    for cls in base.__subclasses__():
+        yield from error_classes(cls)
 
 
 class TableNotFoundError(LakedexError, FileNotFoundError):
@@ -109,12 +131,27 @@ class CommitError(LakedexError):
 
 
 class CommitConflictError(CommitError):
-    """Another writer committed to what this write read."""
+    """Another writer committed to what this write read.
+
+    Fields: ``ours``, ``theirs``, ``file_groups`` (partition and file id of each), ``retryable``.
+    """
 
     ours: str | None
     theirs: str | None
-    file_groups: frozenset[tuple[str, str]]
+    file_groups: list[list[str]]
     retryable: bool
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        ours: str | None = None,
+        theirs: str | None = None,
+        file_groups: Iterable[tuple[str, str]] = (),
+        retryable: bool = False,
+    ) -> None:
+        groups = sorted(list(group) for group in file_groups)
+        super().__init__(message, ours=ours, theirs=theirs, file_groups=groups, retryable=retryable)
 
 
 class CommitStateUnknownError(CommitError):
@@ -144,8 +181,8 @@ class IndexExistsError(IndexingError):
 class IndexInconsistentError(IndexingError):
     """An index that does not agree with the data.
 
-    Fields: ``report``; where a scan found it also ``table``, ``path``, ``file``, ``partition``, ``stage`` and
-    ``record_key``.
+    Fields: ``report`` (each file as a dict); where a scan found it also ``table``, ``path``, ``file``, ``partition``,
+    ``stage`` and ``record_key``.
     """
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.spark.failures import Seal
 from lakedex.spark.session import is_connect
 
 ROWS = """
@@ -153,6 +154,10 @@ def test_errors_keep_their_class(spark: SparkSession, table: Table) -> None:
         table.upsert(frame(spark).withColumn("n", F.lit("text")))
     with pytest.raises(InvalidInputError, match="null or empty record key"):
         table.upsert(frame(spark, 3).withColumn("id", F.lit("")))
+    imitation = Seal(b"another key").carried(InvalidInputError("forged"))
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT") as caught:
+        table.upsert(frame(spark, 3).withColumn("n", F.lit(str(imitation)).cast("int")))
+    assert not isinstance(caught.value, InvalidInputError)
 
 
 @pytest.mark.parametrize("options", [{"colums": "id"}, {"columns": "idd"}, {"where": "pmod(n, 2) = 0"}])

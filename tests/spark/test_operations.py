@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StructType
 
 from lakedex import Table
+from lakedex.errors import LakedexError
 
 NONE = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
 
@@ -101,3 +107,39 @@ def test_schema_changes(spark: SparkSession, table: Table) -> None:
     table.add_columns(pa.schema([("amount", pa.string())]))
     assert numbers(table.to_df().where("amount is null"), "ts") == [1, 2, 3, *range(3, 36)]
     assert table.to_df().where("amount is not null").count() == 0
+
+
+class Runs:
+    """A value whose unpickling makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_value_that_spark_quotes_is_never_run(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Whatever a row holds, Spark's error about it leaves as Spark's."""
+    packed = base64.b64encode(pickle.dumps(Runs(tmp_path / "made"))).decode()
+    rows = frame(spark, 50, 51, "c1").withColumn("city", F.lit(f"lakedex-error[{packed}]"))
+    table.insert(rows)
+    quoting = "cast(raise_error(city) as int)"
+    lazy = rows.withColumn("n", F.expr(quoting))
+    calls: dict[str, Callable[[], Any]] = {
+        "update": lambda: table.update({"n": quoting}),
+        "delete": lambda: table.delete(f"{quoting} = 3"),
+        "merge": lambda: (
+            table.merge(rows, "t.id = s.id").when_matched_update({"n": quoting.replace("city", "s.city")}).execute()
+        ),
+        "upsert": lambda: table.upsert(lazy),
+        "insert": lambda: table.insert(lazy),
+        "bulk_insert": lambda: table.bulk_insert(lazy),
+        "insert_overwrite": lambda: table.insert_overwrite(lazy),
+        "delete by frame": lambda: table.delete(lazy.where("n = 1").select("id", "city")),
+    }
+    for name, call in calls.items():
+        with pytest.raises(Exception, match="lakedex-error") as caught:
+            call()
+        assert not isinstance(caught.value, (LakedexError, FileExistsError)), name
+        assert not (tmp_path / "made").exists(), name

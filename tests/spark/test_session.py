@@ -11,9 +11,8 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-from lakedex.errors import LakedexError, MissingDependencyError, OptionError, UnsupportedFeatureError
+from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
 from lakedex.spark import session as module
-from lakedex.spark.failures import carried, recover
 from lakedex.spark.placement import salts
 from lakedex.spark.session import case_sensitive, configure_spark, session_timezone, set_job_description
 
@@ -142,10 +141,3 @@ def test_salts_are_spark_s_own_hash(spark: SparkSession) -> None:
         values = salts(tasks)
         rows = spark.createDataFrame([(v,) for v in values], "v int").selectExpr(f"pmod(hash(v), {tasks}) p").collect()
         assert [row.p for row in rows] == list(range(tasks))
-
-
-def test_errors_in_text() -> None:
-    error = LakedexError("what", column="c")
-    found = recover(RuntimeError(f"Job aborted: {carried(error)} at line 3"))
-    assert isinstance(found, LakedexError) and str(found) == "what" and found.column == "c"  # type: ignore[attr-defined]
-    assert recover(RuntimeError("other")) is None

@@ -254,5 +254,5 @@ def _inconsistent(plan: ScanPlan, path: str, read: FileRead, all_reads: Sequence
         partition=read.partition,
         stage=read.stage,
         record_key=read.sample_key,
-        report=tuple(wrong),
+        report=[asdict(read) for read in wrong],
     )

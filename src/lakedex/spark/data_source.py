@@ -36,7 +36,6 @@ from lakedex.scan.merge_read import MergeSettings
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.scan.slice_rows import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import snapshot_at
-from lakedex.spark.failures import carried
 from lakedex.spark.read_options import ReadOptions, parse_read_options
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 
@@ -156,7 +155,7 @@ class _Reader(DataSourceReader):
             return [InputPartition(slices) for slices in packed(plan.slices)] or [InputPartition(())]
         except LakedexError as error:
             # PySpark takes a NotImplementedError for a reader without partitions, and would read nothing.
-            raise carried(error) from error
+            raise RuntimeError(str(error)) from error
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Rows of some files as Arrow batches of exactly the schema that Spark expects."""

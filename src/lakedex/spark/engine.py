@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from lakedex import arrow_frames
 from lakedex.arrow_frames import ArrowFrame, conform
 from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
 from lakedex.errors import InvalidInputError, LakedexError
-from lakedex.spark.failures import carried, is_final, surfacing
+from lakedex.spark.failures import Seal, is_final, surfacing
 from lakedex.spark.kept_rows import KeptRows, is_local, release
 from lakedex.spark.placement import salts
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
@@ -281,6 +281,7 @@ class _Task:
     fn: BatchMap
     found: pa.Schema
     out: pa.Schema
+    seal: Seal = field(default_factory=Seal)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         in_task.set(_task_id())
@@ -289,7 +290,7 @@ class _Task:
                 yield conform(batch, self.out)
         except LakedexError as error:
             if is_final(error):
-                raise carried(error) from error
+                raise self.seal.carried(error) from error
             raise
         finally:
             in_task.set(None)

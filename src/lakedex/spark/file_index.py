@@ -23,8 +23,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakedex.errors import LakedexError, UnsupportedFeatureError
-from lakedex.spark.failures import remember
+from lakedex.errors import UnsupportedFeatureError
 from lakedex.spark.filters import filter_texts, matching_rows
 from lakedex.spark.jvm import FileStatuses, Jvm
 from lakedex.spark.reader import qualified
@@ -173,8 +172,6 @@ class _FileIndex:
         try:
             self._kept.answer = self._choose(partition_filters, data_filters)
         except Exception as error:
-            if isinstance(error, LakedexError):
-                remember(error)
             self._kept.answer = self._jvm.failing(error)
         return self._kept.answer
 

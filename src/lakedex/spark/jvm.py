@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError
+from lakedex.spark.failures import remember
 from lakedex.spark.java_names import java_names
 from lakedex.spark.reader import REBASE, qualified
 
@@ -244,6 +245,8 @@ class Jvm:
             text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
             make = lang.UnsupportedOperationException if isinstance(error, NotImplementedError) else None
             thrown = (make or lang.IllegalArgumentException)(text)
+            if isinstance(error, LakedexError):
+                remember(error, thrown)
         failure = self.view.scala.util.Failure(thrown)
         return self.view.java.beans.EventHandler.create(
             self.java_class("scala.collection.immutable.Seq"), failure, "get"

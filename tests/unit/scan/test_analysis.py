@@ -124,7 +124,7 @@ def test_a_dropped_row_is_found(lying: Table) -> None:
     assert error.table == "trips"
     assert error.record_key == "k1"
     assert error.file.endswith(".parquet")
-    assert [read.rows_matched for read in error.report] == [1]
+    assert [read["rows_matched"] for read in error.report] == [1]
     for part in ("trips", error.file, error.record_key, "n > 60", "skipping=False", repr(error.stage)):
         assert part in str(error)
     assert lying.scan("n > 60").count() == 2

@@ -245,12 +245,13 @@ class JavaSide:
         original = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
         if original is not None:
             return original
-        if isinstance(error, LakedexError):
-            remember(error)
         text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
         lang = self.view.java.lang
         kind = lang.UnsupportedOperationException if isinstance(error, NotImplementedError) else None
-        return (kind or lang.IllegalArgumentException)(text)
+        made = (kind or lang.IllegalArgumentException)(text)
+        if isinstance(error, LakedexError):
+            remember(error, made)
+        return made
 
     # ---------------------------------------------------------------------------------------------------- values
 
