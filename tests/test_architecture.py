@@ -19,6 +19,9 @@ MAY_READ_ENVIRONMENT = ("cli/", "spark/session.py")
 MAY_PRINT = ("cli/",)
 MAY_USE_SPARK = ("spark/",)
 MAY_USE_PARQUET = ("layout/",)
+# What Spark carries between processes of one session, as task or row; never what lies in a table's folder.
+MAY_PICKLE = ("spark/engine.py", "write/probe.py", "write/stage.py", "write/tagging.py")
+NEVER_IMPORTED = ("marshal", "shelve", "dill", "joblib", "yaml", "copyreg")
 # Picks Spark or the local engine: the one place that must not import both at its head.
 MAY_IMPORT_LATE = ("table/engines.py",)
 
@@ -74,6 +77,15 @@ def test_only_the_layout_package_opens_parquet() -> None:
     assert_none(imports_outside(MODULES, ("pyarrow.parquet",), MAY_USE_PARQUET))
 
 
+def test_only_what_spark_carries_is_pickled() -> None:
+    assert_none(imports_outside(MODULES, ("pickle", "cloudpickle", "pyspark.cloudpickle"), MAY_PICKLE))
+
+
+def test_nothing_runs_text_or_bytes() -> None:
+    assert_none(imports_outside(MODULES, NEVER_IMPORTED, ()))
+    assert_none(executions(MODULES))
+
+
 def test_no_late_imports_of_own_modules() -> None:
     assert_none(late_imports(MODULES))
 
@@ -97,6 +109,8 @@ import pyspark.sql
 import pyarrow.parquet as pq
 from pyarrow import parquet
 from os import environ
+from pyspark import cloudpickle
+import pickle, marshal
 
 def long():
     from lakedex.types import TableType
@@ -106,6 +120,7 @@ def long():
     assert TableType
     if TableType:
         raise Exception("no")
+    eval("1"), exec("1"), np.load("f", allow_pickle=True)
     raise BaseException
 """
     + "    pass\n" * 60
@@ -126,8 +141,11 @@ def test_the_rules_bite() -> None:
     assert len(list(long_functions([module]))) == 1
     assert len(list(prints([module]))) == 1
     assert len(list(environment_reads([module]))) == 3
-    assert len(list(imports_outside([module], ("pyspark", "py4j"), MAY_USE_SPARK))) == 1
+    assert len(list(imports_outside([module], ("pyspark", "py4j"), MAY_USE_SPARK))) == 2
     assert len(list(imports_outside([module], ("pyarrow.parquet",), MAY_USE_PARQUET))) == 2
+    assert len(list(imports_outside([module], ("pickle", "pyspark.cloudpickle"), MAY_PICKLE))) == 2
+    assert len(list(imports_outside([module], NEVER_IMPORTED, ()))) == 1
+    assert len(list(executions([module]))) == 3
     assert len(list(late_imports([module]))) == 3
     assert len(list(nameless_errors([module]))) == 2
     assert len(list(assertions([module]))) == 1
@@ -181,8 +199,16 @@ def imports_outside(modules: list[Module], packages: tuple[str, ...], allowed: t
     for module, node in nodes(modules, allowed):
         for name in imported(node):
             if any(name == package or name.startswith(package + ".") for package in packages):
-                yield f"{place(module, node)}: {name} belongs to {' and '.join(allowed)}"
+                yield f"{place(module, node)}: {name} belongs to {' and '.join(allowed) or 'no module'}"
                 break
+
+
+def executions(modules: list[Module]) -> Iterator[str]:
+    for module, node in nodes(modules):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec"):
+            yield f"{place(module, node)}: {node.func.id} runs text"
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            yield f"{place(module, node.value)}: numpy.load unpickles"
 
 
 def late_imports(modules: list[Module]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from lakedex.codec.hfile import write_hfile
 from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.errors import IndexingError
+from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 from lakedex.layout.names import LogFileName
 from lakedex.metadata.records import Record, bloom_record
@@ -37,7 +38,7 @@ MAX_BLOCK_BYTES = 128 * 1024 * 1024
 class SpilledBloom:
     """A bloom record whose text lies in a file, because it is too large to pass through the driver."""
 
-    path: str
+    text: Spilled
     type_code: str
     instant: str
 
@@ -164,7 +165,7 @@ def _shards(store: MetadataStore, instant: str, updates: Updates, first_version:
 def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
     for key, record in sorted(shard.records, key=lambda item: item[0].encode()):
         if isinstance(record, SpilledBloom):
-            record = bloom_record(record.type_code, record.instant, shard.storage.read(record.path))
+            record = bloom_record(record.type_code, record.instant, record.text.read(shard.storage))
         yield key.encode(), encode_metadata_record(record, table_version=shard.table_version)
 
 

@@ -1,20 +1,23 @@
 """Bitmaps on their way from the task that made them to the run that holds them.
 
-Those of one file come back with the task's result, unless they are large: then they lie in the temp folder of the
-instant and only their path comes back. Runs are written from both, in bunches of up to ``RUN_BYTES``; where that is one
-bunch of small ones the driver does it, else one engine task a bunch.
+Those of one file come back with the task's result, unless they are large: then they lie as an Arrow stream in the temp
+folder of the instant, and only its path and SHA-256 come back. Runs are written from both, in bunches of up to
+``RUN_BYTES``; where that is one bunch of small ones the driver does it, else one engine task a bunch.
 
 Memory: the driver holds up to ``RUN_BYTES`` of bitmaps, whatever the number of files; a task one bunch and its run.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from lakedex.index.bitmap.builder import INDEXED, FileBitmaps
+import pyarrow as pa
+
+from lakedex.index.bitmap.builder import INDEXED, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.runs import Run, encode_run, write_run
+from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 
 __all__ = ["RUN_BYTES", "HeldBitmaps", "RunTasks", "hold_bitmaps", "inline_limit", "write_runs"]
@@ -22,6 +25,21 @@ __all__ = ["RUN_BYTES", "HeldBitmaps", "RunTasks", "hold_bitmaps", "inline_limit
 INLINE_BYTES = 256 * 1024
 """Bitmaps of one file up to this size come back with the task's result."""
 RUN_BYTES = 64 * 1024 * 1024
+_SPILLED = pa.schema(
+    [
+        ("column", pa.string()),
+        ("state", pa.string()),
+        ("kind", pa.string()),
+        ("texts", pa.list_(pa.string())),
+        ("cardinalities", pa.list_(pa.int64())),
+        ("groups", pa.list_(pa.int64())),
+        ("bitmaps", pa.list_(pa.large_binary())),
+        ("nulls", pa.int64()),
+        ("null_groups", pa.int64()),
+        ("null_bitmap", pa.binary()),
+    ]
+)
+"""The fields of :class:`ColumnBitmaps`."""
 RunTasks = Callable[[Callable[["_Bunch"], Run], Sequence["_Bunch"], str], list[Run]]
 """An engine's ``run``."""
 
@@ -34,23 +52,27 @@ class HeldBitmaps:
         size: about the bytes that they take.
         entries: bitmaps.
         not_indexed: columns that are not indexed in the file, and why.
-        bitmaps: themselves; None where they lie at ``path``.
+        bitmaps: themselves; without columns if those are in a file.
+        spilled: the columns, None if they are in ``bitmaps``.
         seconds: what making them took.
     """
 
     size: int
     entries: int
     not_indexed: tuple[tuple[str, str], ...]
-    bitmaps: FileBitmaps | None
-    path: str | None
+    bitmaps: FileBitmaps
+    spilled: Spilled | None
     seconds: float
 
     def load(self, storage: Storage) -> FileBitmaps:
-        """The bitmaps."""
-        if self.bitmaps is not None:
+        """The bitmaps.
+
+        Raises:
+            CorruptFileError: Somebody changed what the task had written.
+        """
+        if self.spilled is None:
             return self.bitmaps
-        found: FileBitmaps = pickle.loads(storage.read(str(self.path)))  # noqa: S301 - our own tasks' results
-        return found
+        return replace(self.bitmaps, columns=_decoded(self.spilled.read(storage)))
 
 
 def inline_limit(files: int, most: int = INLINE_BYTES) -> int:
@@ -61,16 +83,30 @@ def inline_limit(files: int, most: int = INLINE_BYTES) -> int:
 def hold_bitmaps(storage: Storage, found: FileBitmaps, path: str, limit: int, seconds: float = 0.0) -> HeldBitmaps:
     """Bitmaps as a task's result; larger ones than ``limit`` are written to ``path``."""
     size = found.size
-    if size > limit:
-        storage.write(path, pickle.dumps(found))
+    spilled = Spilled.write(storage, path, _encoded(found.columns)) if size > limit else None
     return HeldBitmaps(
         size=size,
         entries=sum(len(column.texts) + bool(column.nulls) for column in found.columns),
         not_indexed=tuple((column.column, column.state) for column in found.columns if column.state != INDEXED),
-        bitmaps=None if size > limit else found,
-        path=path if size > limit else None,
+        bitmaps=found if spilled is None else replace(found, columns=()),
+        spilled=spilled,
         seconds=seconds,
     )
+
+
+def _encoded(columns: Sequence[ColumnBitmaps]) -> bytes:
+    table = pa.table([[getattr(own, name) for own in columns] for name in _SPILLED.names], schema=_SPILLED)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _decoded(content: bytes) -> tuple[ColumnBitmaps, ...]:
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(content).read_all().to_pylist()
+    for row in rows:
+        row.update([(name, tuple(own)) for name, own in row.items() if isinstance(own, list)])
+    return tuple(ColumnBitmaps(**row) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +141,7 @@ def write_runs(
         _Bunch(storage, base_path, Run(first.instant, first.origin, first.number + number), tuple(part))
         for number, part in enumerate(_bunched(held))
     ]
-    small = len(bunches) <= 1 and all(item.bitmaps is not None for item in held)
+    small = len(bunches) <= 1 and all(item.spilled is None for item in held)
     return [_write_bunch(bunch) for bunch in bunches] if small else run(_write_bunch, bunches, label)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lakedex.codec.bloom import decode_bloom
 from lakedex.errors import CorruptFileError
+from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file, read_footer
 from lakedex.layout.file_slice import BaseFile
@@ -33,7 +34,7 @@ class BloomOfFile:
     options: WriteOptions
     anew: bool = False
 
-    def __call__(self, base: BaseFile) -> tuple[str, bytes | None, str | None]:
+    def __call__(self, base: BaseFile) -> tuple[str, bytes | None, Spilled | None]:
         """Type of the filter, and its text or where that lies."""
         path = f"{self.base_path}/{base.relative_path}"
         footer = read_footer(self.storage, path)
@@ -42,9 +43,7 @@ class BloomOfFile:
             kind, text = self.options.bloom_type, self._built(path, footer.rows)
         if len(text) <= INLINE_BLOOM_BYTES:
             return kind, text, None
-        spill = f"{self.folder}/{base.name}.bloom"
-        self.storage.write(spill, text)
-        return kind, None, spill
+        return kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text)
 
     def _will_do(self, text: bytes, kind: str, rows: int) -> bool:
         """Whether the footer's filter is what was asked for, if anything was."""
@@ -62,7 +61,7 @@ class BloomOfFile:
         return builder.finish().encode()
 
 
-BuiltBlooms = Mapping[BaseFile, tuple[str, bytes | None, str | None]]
+BuiltBlooms = Mapping[BaseFile, tuple[str, bytes | None, Spilled | None]]
 """Base file → type of its filter, and its text or where that lies."""
 
 
@@ -73,8 +72,8 @@ def bloom_records(built: BuiltBlooms, files: Sequence[BaseFile], per_commit: int
         for base in files[start : start + per_commit]:
             kind, text, spill = built[base]
             key = bloom_key(base.partition, base.name)
-            if text is not None:
-                records.append((key, bloom_record(kind, base.instant, text)))
+            if spill is not None:
+                records.append((key, SpilledBloom(spill, kind, base.instant)))
             else:
-                records.append((key, SpilledBloom(str(spill), kind, base.instant)))
+                records.append((key, bloom_record(kind, base.instant, text or b"")))
         yield {BLOOM_FILTERS.name: records}

@@ -43,6 +43,7 @@ from lakedex.index.definitions import (
 from lakedex.index.partition_stats import StatsOfFile, partition_records, partition_stats
 from lakedex.io.heartbeat import Heartbeat
 from lakedex.io.locks import Lock
+from lakedex.io.spilled import Spilled
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.bootstrap import build_instant, create_file_groups
 from lakedex.metadata.delta_commit import Keyed, LogWritten, write_delta_commit
@@ -167,7 +168,7 @@ class _Build:
     listed: tuple[str, ...] = ()
     schema: pa.Schema | None = None
     stats: dict[BaseFile, list[ColumnStat]] = field(default_factory=dict)
-    blooms: dict[BaseFile, tuple[str, bytes | None, str | None]] = field(default_factory=dict)
+    blooms: dict[BaseFile, tuple[str, bytes | None, Spilled | None]] = field(default_factory=dict)
     anew: bool = False
 
     # ------------------------------------------------------------------------------------------- what there is to do

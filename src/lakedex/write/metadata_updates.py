@@ -161,6 +161,6 @@ def _files(results: Sequence[GroupResult]) -> Keyed:
 
 
 def _bloom(result: GroupResult, instant: str) -> Record | SpilledBloom:
-    if result.bloom is not None:
-        return bloom_record(result.bloom_type, instant, result.bloom)
-    return SpilledBloom(str(result.bloom_path), result.bloom_type, instant)
+    if result.bloom_spilled is not None:
+        return SpilledBloom(result.bloom_spilled, result.bloom_type, instant)
+    return bloom_record(result.bloom_type, instant, result.bloom or b"")

@@ -25,6 +25,7 @@ from lakedex.engine import current_task
 from lakedex.errors import CommitError, CorruptFileError, LakedexError
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.column_stats import ColumnStat, ColumnStatsBuilder
+from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 from lakedex.layout.base_file import (
     BaseFileSettings,
@@ -80,7 +81,7 @@ class GroupResult:
     previous_instant: str | None
     stats: tuple[ColumnStat, ...]
     bloom: bytes | None
-    bloom_path: str | None
+    bloom_spilled: Spilled | None
     bloom_type: str
     seconds: float = field(default=0.0)
     moved: int = 0
@@ -240,7 +241,7 @@ class WriteGroups:
             previous_instant=target.base.instant if target.base else None,
             stats=tuple(built.stats.finish(summary.column_bytes)),
             bloom=summary.bloom if spill is None else None,
-            bloom_path=spill,
+            bloom_spilled=spill,
             bloom_type=summary.bloom_type,
             seconds=time.perf_counter() - started,
             moved=incoming.moved,
@@ -257,14 +258,13 @@ class WriteGroups:
     def _bitmaps_builder(self) -> BitmapsBuilder | None:
         return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
 
-    def _spilled(self, bunch: _Bunch, name: str, bloom: bytes) -> str | None:
+    def _spilled(self, bunch: _Bunch, name: str, bloom: bytes) -> Spilled | None:
         """Where a filter lies that is too large for the result."""
         if len(bloom) <= max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
             return None
         spill = f"{self._temp}/.blooms/{name}.bloom"
         bunch.made.append(spill)
-        bunch.storage.write(spill, bloom)
-        return spill
+        return Spilled.write(bunch.storage, spill, bloom)
 
     def _held(
         self, bunch: _Bunch, built: GroupMerge, target: GroupTarget, name: str, summary: BaseFileSummary
@@ -285,7 +285,7 @@ class WriteGroups:
         seconds = built.bitmap_seconds + time.perf_counter() - started
         path = f"{self._temp}/.bitmaps/{name}.bitmaps"
         held = hold_bitmaps(bunch.storage, found, path, self.inline_bitmaps, seconds)
-        if held.path is not None:
+        if held.spilled is not None:
             bunch.made.append(path)
         return held
 

@@ -19,6 +19,7 @@ from lakedex.codec.metadata_record import decode_metadata_record, encode_metadat
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
+from lakedex.io.spilled import Spilled
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.delta_commit import MAX_BLOCK_BYTES, SpilledBloom, write_delta_commit
 from lakedex.metadata.partitions import (
@@ -417,9 +418,8 @@ def test_large_updates_are_cut_into_log_versions(empty: Path, monkeypatch: pytes
 
 
 def test_a_spilled_filter_is_read_by_the_task(empty: Path) -> None:
-    spill = empty / "spill"
-    spill.write_bytes(b"filter text")
-    commit(empty, t(1), {"bloom_filters": [("k", SpilledBloom(str(spill), "SIMPLE", t(1)))]})
+    spill = Spilled.write(LocalStorage(), str(empty / "spill"), b"filter text")
+    commit(empty, t(1), {"bloom_filters": [("k", SpilledBloom(spill, "SIMPLE", t(1)))]})
     payload = load(empty).get_many("bloom_filters", ["k"])["k"]["BloomFilterMetadata"]
     assert (payload["type"], bytes(payload["bloomFilter"]), payload["timestamp"]) == ("SIMPLE", b"filter text", t(1))
 

@@ -32,6 +32,7 @@ from lakedex.errors import (
     IndexExistsError,
     IndexNotFoundError,
     InvalidInputError,
+    LakedexError,
     OptionError,
     UnsupportedFeatureError,
 )
@@ -130,12 +131,49 @@ def test_large_bitmaps_of_a_build_go_through_files(table: Table, monkeypatch: py
     monkeypatch.setattr(
         bitmap_builds,
         "write_runs",
-        lambda *args: spilled.extend(item.path for item in args[3] if item.bitmaps is None) or wanted(*args),
+        lambda *args: spilled.extend(item.spilled.path for item in args[3] if item.spilled) or wanted(*args),
     )
     bitmaps(table, "g")
     assert len(spilled) == 6
     assert uncovered(table, "g") == []
     assert not any(Path(path).exists() for path in spilled)
+
+
+@pytest.mark.parametrize("kind", ["another file's", "cut short", "pickle", "no longer there"])
+def test_bitmaps_that_somebody_replaced_are_refused(table: Table, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What lies in the table's folder until a run holds it is what the task wrote, or nothing comes of it."""
+    monkeypatch.setattr(bitmap_builds, "INLINE_BYTES", 1)
+    wanted = bitmap_builds.write_runs
+    made = Path(table.path, "made")
+
+    def replaced(*args: Any) -> Any:
+        first, second = (Path(item.spilled.path) for item in args[3][:2])
+        if kind == "no longer there":
+            first.unlink()
+        else:
+            content = first.read_bytes()
+            code = pickle.dumps(Makes(made))
+            first.write_bytes({"cut short": content[:-9], "pickle": code}.get(kind, second.read_bytes()))
+        return wanted(*args)
+
+    monkeypatch.setattr(bitmap_builds, "write_runs", replaced)
+    before = table.history().num_rows
+    with pytest.raises(LakedexError, match=r"\.bitmaps"):
+        bitmaps(table, "g")
+    assert not made.exists()
+    monkeypatch.undo()
+    assert (len(uncovered(table, "g")), table.history().num_rows) == (6, before)
+    assert bitmaps(table, "g").files == 6
+
+
+class Makes:
+    """A value whose unpickling makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.mkdir, (self.path,)
 
 
 def test_there_already(table: Table) -> None:
