@@ -18,15 +18,20 @@ from lakedex.errors import CorruptFileError
 
 __all__ = ["decode_properties", "encode_properties", "table_checksum"]
 
-_BLANKS = " \t\f"
-_LINE_ENDS = "\r\n"
+MAX_BYTES = 16 << 20
+"""A schema of 100,000 columns takes less, …"""
+MAX_LINES = 100_000
+"""… and one line. Hudi knows some hundred properties."""
+
+_PAST_BLANKS = re.compile(r"[^ \t\f]|\Z")
+_PAST_EMPTY_LINES = re.compile(r"[^ \t\f\r\n]|\Z")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})?|.)", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _TO_ESCAPE = re.compile(r"[\t\n\f\r\\=:#!]|[^ -~]")
-_COMMENT_LINE = re.compile(r"\r\n|\r|\n")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _MAX_BMP = 0xFFFF
 
 
@@ -39,10 +44,12 @@ def decode_properties(data: bytes, path: str = "") -> dict[str, str]:
     r"""Entries of a properties file, in the file's order; a repeated key has its last value.
 
     Raises:
-        CorruptFileError: A ``\u`` without four hexadecimal digits.
+        CorruptFileError: A ``\u`` without four hexadecimal digits, or more than ``MAX_BYTES`` or ``MAX_LINES``.
     """
+    if len(data) > MAX_BYTES:
+        raise CorruptFileError(path, MAX_BYTES, f"at most {MAX_BYTES} bytes", f"{len(data)} bytes")
     entries: dict[str, str] = {}
-    for start, line in _logical_lines(data.decode("latin-1")):
+    for start, line in _logical_lines(data.decode("latin-1"), path):
         key = _KEY.match(line)
         end = key.end() if key else 0
         separator = _SEPARATOR.match(line, end)
@@ -60,28 +67,31 @@ def encode_properties(entries: Mapping[str, str], comment: str | None = None) ->
     """
     lines = []
     if comment is not None:
-        lines += [f"#{_comment(part)}" for part in _COMMENT_LINE.split(comment)]
+        lines += [f"#{_comment(part)}" for part in _LINE_END.split(comment)]
     lines += [f"{_escape(key, blanks=True)}={_escape(value, blanks=False)}" for key, value in entries.items()]
     return "".join(f"{line}\n" for line in lines).encode("latin-1")
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def _logical_lines(text: str, path: str) -> Iterator[tuple[int, str]]:
     """Start and text of each line after joining, without comments and empty lines.
 
     Follows ``Properties.LineReader`` to the letter, also where it is odd: a lone backslash before the end of the file
     is an entry with an empty key, and a comment sign counts after an empty line that goes on.
     """
-    at, end = 0, len(text)
-    start, parts = -1, ""
+    at, end, count = 0, len(text), 0
+    start, parts = -1, list[str]()
     continues = False
     while at < end:
         # A line that is gone on to keeps its line end (it then ends the entry); a fresh one skips over them.
-        skip = _BLANKS if continues else _BLANKS + _LINE_ENDS
-        while at < end and text[at] in skip:
-            at += 1
+        skipped = (_PAST_BLANKS if continues else _PAST_EMPTY_LINES).search(text, at)
+        at = skipped.start() if skipped else end
         if at == end:
             break
-        line_end = _line_end(text, at)
+        count += 1
+        if count > MAX_LINES:
+            raise CorruptFileError(path, at, f"at most {MAX_LINES} lines", "more")
+        found = _LINE_END.search(text, at)
+        line_end, after = found.span() if found else (end, end)
         if not parts and text[at] in "#!":
             at, continues = line_end, False
             continue
@@ -89,21 +99,17 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             start = at
         line = text[at:line_end]
         odd = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        parts += line[:-1] if odd else line
-        at = line_end + (2 if text.startswith("\r\n", line_end) else 1)
+        if piece := line[:-1] if odd else line:
+            parts.append(piece)
+        at = after
         if odd and line_end + 1 < end:
             continues = True
             continue
         if parts or odd:
-            yield start, parts
-        parts, continues = "", False
+            yield start, "".join(parts)
+        parts, continues = [], False
     if parts:
-        yield start, parts
-
-
-def _line_end(text: str, at: int) -> int:
-    ends = [found for found in (text.find("\n", at), text.find("\r", at)) if found >= 0]
-    return min(ends, default=len(text))
+        yield start, "".join(parts)
 
 
 def _unescape(text: str, path: str, start: int) -> str:

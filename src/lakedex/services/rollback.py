@@ -137,6 +137,7 @@ def _half_undone(snapshot: Snapshot, patience: Patience) -> Iterator[Instant]:
     Java removes the instant before it completes its rollback, so there is one without the other if it dies there.
     """
     timeline = snapshot.timeline
+    completed = {instant.requested: instant for instant in timeline.completed(WRITE_ACTIONS)}
     for rollback in timeline.pending({"rollback"}):
         try:
             plan = timeline.rollback_plan(rollback.requested)
@@ -144,8 +145,8 @@ def _half_undone(snapshot: Snapshot, patience: Patience) -> Iterator[Instant]:
             continue
         if not patience.has_run_out(snapshot, replace(rollback, requested=plan.instant)):
             continue  # Who undoes a completed commit keeps up that commit's heartbeat.
-        completed = [i for i in timeline.completed(WRITE_ACTIONS) if i.requested == plan.instant]
-        yield from completed
+        if plan.instant in completed:
+            yield completed[plan.instant]
         if plan.action in WRITE_ACTIONS and not timeline.contains(plan.instant):
             # Without a file of its own: what has to go is in the plan.
             yield Instant(plan.instant, plan.action, State.COMPLETED, None, "")

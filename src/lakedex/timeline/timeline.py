@@ -29,6 +29,7 @@ from lakedex.timeline.commit_metadata import (
     decode_rollback_plan,
 )
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+from lakedex.timeline.plans import Plans
 from lakedex.timeline.service_metadata import (
     CleanMetadata,
     CleanPlan,
@@ -69,6 +70,7 @@ class Timeline:
     first_active: Instant | None
     _completed: dict[str, Instant] = field(repr=False)
     _known: frozenset[str] = field(repr=False)
+    _plans: Plans = field(repr=False)
     _metadata: dict[str, CommitMetadata] = field(default_factory=dict, repr=False)
     _notes: dict[str, CommitNotes] = field(default_factory=dict, repr=False)
     layout: int = 2
@@ -89,9 +91,10 @@ class Timeline:
         return cls._load(storage, f"{base_path}/{subfolder}", zone, layout)
 
     @classmethod
-    def _load(cls, storage: Storage, path: str, zone: str, layout: int) -> Timeline:
+    def _load(cls, storage: Storage, path: str, zone: str, layout: int, known_plans: Plans | None = None) -> Timeline:
         latest: dict[tuple[str, str], Instant] = {}
-        for info in storage.list(path):
+        infos = list(storage.list(path))
+        for info in infos:
             found = None if info.is_dir else parse_instant_name(info.name, info.modified, zone)
             if found is None:
                 continue
@@ -100,12 +103,14 @@ class Timeline:
             # Two completed files of one instant: the earlier completion is the one that others have acted on.
             if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
                 latest[key] = found
-        return cls._of(
-            storage, path, zone, layout, tuple(sorted(latest.values(), key=Instant.order))
-        )._without_restored()
+        plans = Plans(storage, path, infos, known_plans)
+        instants = tuple(sorted(latest.values(), key=Instant.order))
+        return cls._of(storage, path, zone, layout, instants, plans)._without_restored()
 
     @classmethod
-    def _of(cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...]) -> Timeline:
+    def _of(
+        cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...], plans: Plans
+    ) -> Timeline:
         completed: dict[str, Instant] = {}
         for instant in instants:
             # A savepoint shares the requested time of the commit that it keeps.
@@ -115,7 +120,7 @@ class Timeline:
         writes = [instant for instant in instants if instant.action in _BEGINNING]
         first = next((i for i in writes if i.requested not in kept), writes[-1] if writes else None)
         known_times = frozenset(i.requested for i in instants)
-        return cls(storage, path, zone, instants, first, completed, known_times, layout=layout)
+        return cls(storage, path, zone, instants, first, completed, known_times, plans, layout=layout)
 
     def _without_restored(self) -> Timeline:
         undone: set[str] = set()
@@ -135,7 +140,7 @@ class Timeline:
             else instant
             for instant in self.instants
         )
-        found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants)
+        found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
         found._metadata.update(self._metadata)
         found._notes.update(self._notes)
         return found
@@ -143,11 +148,11 @@ class Timeline:
     def once_gone(self, undone: Collection[str]) -> Timeline:
         """The timeline as it will be when nothing is left of these commits."""
         instants = tuple(i for i in self.instants if i.requested not in undone or i.action not in WRITE_ACTIONS)
-        return Timeline._of(self.storage, self.path, self.zone, self.layout, instants)
+        return Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
 
     def reload(self) -> Timeline:
         """List again. What was read of instants that are still there is kept."""
-        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout)
+        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self._plans)
         names = {instant.file_name for instant in fresh.instants}
         fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
         fresh._notes.update((name, known) for name, known in self._notes.items() if name in names)
@@ -254,8 +259,7 @@ class Timeline:
 
     def rollback_plan(self, requested: str) -> RollbackPlan:
         """What a rollback, pending or completed, sets out to do."""
-        name = f"{requested}.rollback.requested"
-        return decode_rollback_plan(self.read(name), f"{self.path}/{name}")
+        return self._plans.read(f"{requested}.rollback.requested", decode_rollback_plan)
 
     def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
         """What a completed rollback did."""
@@ -263,8 +267,7 @@ class Timeline:
 
     def clean_plan(self, requested: str) -> CleanPlan:
         """What a clean, pending or completed, sets out to do."""
-        name = f"{requested}.clean.requested"
-        return decode_clean_plan(self.read(name), f"{self.path}/{name}")
+        return self._plans.read(f"{requested}.clean.requested", decode_clean_plan)
 
     def files_being_cleaned(self) -> set[tuple[str, str]]:
         """(partition, file name) of files that cleans under way delete; listings have them until it is done."""
@@ -287,8 +290,7 @@ class Timeline:
 
     def restore_plan(self, requested: str) -> RestorePlan:
         """What a restore, pending or completed, sets out to do."""
-        name = f"{requested}.restore.requested"
-        return decode_restore_plan(self.read(name), f"{self.path}/{name}")
+        return self._plans.read(f"{requested}.restore.requested", decode_restore_plan)
 
     def restore_metadata(self, instant: Instant) -> RestoreMetadata:
         """What a completed restore did."""
@@ -311,7 +313,7 @@ class Timeline:
             return instant.action == "clustering"
         name = f"{instant.requested}.replacecommit.requested"
         try:
-            body = decode_body(self.read(name), f"{self.path}/{name}")
+            body = self._plans.read(name, decode_body)
         except (CorruptFileError, FileNotFoundError):
             return False  # its writer died while it wrote the plan, or is gone by now
         return body.get("clusteringPlan") is not None

@@ -1,6 +1,7 @@
 """Properties files against ``java.util.Properties`` and real ``hoodie.properties``."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,21 @@ def test_error_says_where_the_line_starts():
 
 def test_lone_surrogates_survive():
     assert decode_properties(encode_properties({"k": "\ud83d"})) == {"k": "\ud83d"}
+
+
+@pytest.mark.parametrize(
+    "many",
+    [b"a\n" * 1_000_000, b"#\n" * 1_000_000, b"a\\\n" * 1_000_000, b"a" * 17_000_000],
+    ids=["lines", "comments", "continued", "bytes"],
+)
+def test_no_file_holds_so_much(many):
+    with pytest.raises(CorruptFileError, match="t/hoodie.properties: .* at most"):
+        decode_properties(many, "t/hoodie.properties")
+
+
+@pytest.mark.parametrize("short", [b"a\n", b"a\r", b"#\n", b"\\\n", b"\n", b" "])
+def test_lines_are_looked_at_once(short):
+    """However long the file: a search for each line's end through all that follows would take minutes."""
+    started = time.process_time()
+    assert decode_properties(short * 50_000 + b"\nb=" + b"x" * 15_000_000)["b"] == "x" * 15_000_000
+    assert time.process_time() - started < 15

@@ -378,3 +378,33 @@ def test_a_restore_of_hudis_in_the_metadata_table(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="finish it with Hudi"):
         table.upsert(frame(NEXT))
     assert rows_of(Table.open(tmp_path).to_df()) == START
+
+
+@pytest.mark.parametrize("plan", ["empty", "damaged", "of a commit that stays"])
+def test_plans_of_rollbacks_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+    """However many there are and however often a write looks among them; one that changed is read again."""
+    table = new_table(tmp_path, START)
+    read, plans = LocalStorage.read, []
+
+    def counted(self: LocalStorage, path: str) -> bytes:
+        if path.endswith(".rollback.requested"):
+            plans.append(path.rpartition("/")[2])
+        return read(self, path)
+
+    monkeypatch.setattr(LocalStorage, "read", counted)
+    folder = tmp_path / ".hoodie/timeline"
+    beating = table._snapshot().timeline.instants[-1].requested
+    whole = encode_rollback_plan(RollbackPlan(instant=beating, action="commit", requests=()))
+    (tmp_path / ".hoodie/.heartbeat").mkdir(exist_ok=True)
+    (tmp_path / ".hoodie/.heartbeat" / beating).touch()
+    content = {"empty": b"", "damaged": b"Obj\x01" * 9}.get(plan, whole)
+    names = [f"{20200101000000000 + number}.rollback.requested" for number in range(50)]
+    for name in names:
+        (folder / name).write_bytes(content)
+    table.upsert(frame(NEXT))
+    assert sorted(plans) == names
+    table.upsert(frame(ONE))
+    assert sorted(plans) == names
+    (folder / names[7]).write_bytes(b"\0" * 9)
+    table.upsert(frame(NEXT))
+    assert sorted(plans) == sorted([*names, names[7]])
