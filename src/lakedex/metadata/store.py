@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from lakedex.arrow_frames import run_threads
 from lakedex.codec.hashing import file_group_index_many
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.hfile import Budget, HFileReader
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
@@ -28,7 +28,7 @@ from lakedex.metadata.cells import decode_cell, key_text, record_schema
 from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name
 from lakedex.metadata.file_view import MetadataFiles
 from lakedex.metadata.log_file import Layer, MetadataBlock, MetadataLogFile
-from lakedex.metadata.partitions import ALL_PARTITIONS, FILES
+from lakedex.metadata.partitions import ALL_PARTITIONS, BLOOM_FILTERS, FILES
 from lakedex.metadata.records import MERGE_RULES, PAYLOADS, Record, live_files
 from lakedex.metadata.wholeness import missing_file
 from lakedex.timeline.commit_metadata import decode_body
@@ -339,8 +339,9 @@ class MetadataStore:
         if not groups or not keys:
             return {}
         found: dict[str, Record] = {}
+        budget = _budget(partition)
         for index, wanted in self._by_group(partition, keys):
-            self._merge(partition, groups[index], found, partial(_get_items, wanted), wanted)
+            self._merge(partition, groups[index], found, partial(_get_items, wanted, budget), wanted)
         return found
 
     def in_read_order(self, partition: str, keys: Iterable[str]) -> list[str]:
@@ -372,9 +373,9 @@ class MetadataStore:
     def scan(self, partition: str, prefixes: Sequence[str] = ("",)) -> dict[str, Record]:
         """Merged records of all keys that begin with one of ``prefixes``. A prefix may live in every file group."""
         found: dict[str, Record] = {}
-        wanted = sorted(prefix.encode() for prefix in set(prefixes))
+        wanted, budget = sorted(prefix.encode() for prefix in set(prefixes)), _budget(partition)
         for group in self.file_groups(partition):
-            self._merge(partition, group, found, lambda layer: layer.scan_prefixes(wanted), None)
+            self._merge(partition, group, found, lambda layer: layer.scan_prefixes(wanted, budget), None)
         return found
 
     def newest_values(self, partition: str, places: Mapping[bytes, int], prefixes: Sequence[str]) -> NewestValues:
@@ -386,13 +387,13 @@ class MetadataStore:
             prefixes: each of the keys begins with one of them.
         """
         found = NewestValues.none(len(places))
-        wanted = [prefix.encode() for prefix in set(prefixes)]
+        wanted, budget = [prefix.encode() for prefix in set(prefixes)], _budget(partition)
         for group in self.file_groups(partition):
             for layer in self.layers(group):
                 if isinstance(layer, frozenset):
                     found.forget(places[gone] for gone in layer & places.keys())
                 else:
-                    found.take(layer, places, layer.scan_prefixes(wanted))
+                    found.take(layer, places, layer.scan_prefixes(wanted, budget))
         return found
 
     def newest_of(self, partition: str, keys: Sequence[str]) -> NewestValues:
@@ -471,5 +472,9 @@ class MetadataStore:
         return {path: live_files(records.get(key)) for key, path in keys.items()}
 
 
-def _get_items(keys: Sequence[bytes], layer: HFileReader) -> Iterable[tuple[bytes, bytes]]:
-    return layer.get_many(keys).items()
+def _get_items(keys: Sequence[bytes], budget: Budget, layer: HFileReader) -> Iterable[tuple[bytes, bytes]]:
+    return layer.get_many(keys, budget).items()
+
+
+def _budget(partition: str) -> Budget:
+    return Budget(limited=partition != BLOOM_FILTERS.name)

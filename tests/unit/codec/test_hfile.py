@@ -7,11 +7,11 @@ import struct
 import time
 import tracemalloc
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from lakedex.codec.hfile import MAX_BLOCK_SIZE, HFileReader, write_hfile
+from lakedex.codec.hfile import MAX_BLOCK_SIZE, Budget, HFileReader, write_hfile
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, HEADER_SIZE, decode_block, encode_block
 from lakedex.codec.hfile.cells import decode_cells, find_cells
 from lakedex.codec.hfile.index import IndexEntry, check_entries, decode_leaf_index, decode_root_index
@@ -323,6 +323,39 @@ def test_declared_size_cannot_exhaust_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_block_unpacks_to_what_a_real_one_holds() -> None:
+    """Beyond 128 MiB a block is one large value, and those do not pack to a thousandth."""
+    bomb = zlib.compress(bytes(1 << 20), 9, 31) * 129
+    head = struct.pack(">8siiqBii", DATA, len(bomb), 129 << 20, -1, 0, 16384, HEADER_SIZE + len(bomb))
+    with pytest.raises(CorruptFileError, match=r"t/x\.hfile: .*a payload that .* can hold"):
+        decode_block(head + bomb, DATA, CODEC_GZIP, offset=0, path="t/x.hfile")
+
+
+def test_a_call_unpacks_no_more_than_real_files_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held of all blocks together, of one file or of several, and whatever asks for it."""
+    monkeypatch.setattr("lakedex.codec.hfile.budget.SMALL_BYTES", 3 << 20)
+    zeros = [(b"%04d" % number, bytes(100_000)) for number in range(40)]
+    reader = HFileReader.from_bytes(write_hfile(zeros, compression="gz", info={}), "t/x.hfile")
+    calls: list[Callable[[], object]] = [
+        lambda: list(reader.scan_prefixes([b""])),
+        lambda: list(reader.scan(b"0")),
+        lambda: reader.get_many(key for key, _ in zeros),
+    ]
+    for call in calls:
+        with pytest.raises(CorruptFileError, match=r"t/x\.hfile: .*unpack to at most"):
+            call()
+    assert len(reader.get_many(key for key, _ in zeros[:20])) == 20
+    budget = Budget()
+    assert len(list(reader.scan_prefixes([b"000"], budget))) == 10
+    with pytest.raises(CorruptFileError, match="unpack to at most"):
+        for prefix in (b"001", b"002", b"003"):
+            list(reader.scan_prefixes([prefix], budget))
+    assert sum(1 for _ in reader.scan()) == 40, "a block at a time"
+    noise = random.Random(1)
+    own = [(b"%04d" % number, noise.randbytes(100_000)) for number in range(40)]
+    assert len(HFileReader.from_bytes(write_hfile(own, compression="gz", info={})).get_many(k for k, _ in own)) == 40
 
 
 @pytest.mark.parametrize("codec", [CODEC_GZIP, CODEC_NONE])

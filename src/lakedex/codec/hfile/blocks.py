@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 
 from lakedex.codec.deflate import InflateError, crc32, deflate, gzip_inflater
+from lakedex.codec.hfile.budget import MAX_RATIO
 from lakedex.errors import CorruptFileError
 
 __all__ = [
@@ -54,6 +55,8 @@ BYTES_PER_CHECKSUM = 16384
 MAX_PAYLOAD_SIZE = 1 << 30
 MAX_DEFLATE_RATIO = 1032
 """A deflate stream cannot grow by more than this, so a header that declares more is wrong."""
+BIG_PAYLOAD_SIZE = 128 << 20
+"""As much as a log file holds. A larger payload is one value, which packs no better than ``MAX_RATIO``."""
 
 _HEADER = struct.Struct(">8siiqBii")
 _NEXT_MEMBER_BYTES = 256
@@ -90,7 +93,10 @@ def decode_block(
     packed_size = data_size - HEADER_SIZE
     if not 0 <= packed_size <= on_disk:
         raise CorruptFileError(path, offset + 29, f"{HEADER_SIZE} to {HEADER_SIZE + on_disk}", str(data_size))
-    limit = packed_size if codec == CODEC_NONE else min(MAX_PAYLOAD_SIZE, packed_size * MAX_DEFLATE_RATIO)
+    limit = packed_size
+    if codec != CODEC_NONE:
+        likely = max(BIG_PAYLOAD_SIZE, packed_size * MAX_RATIO)
+        limit = min(MAX_PAYLOAD_SIZE, packed_size * MAX_DEFLATE_RATIO, likely)
     if not 0 <= plain_size <= limit or (codec == CODEC_NONE and plain_size != packed_size):
         raise CorruptFileError(path, offset + 12, f"a payload that {packed_size} bytes can hold", f"{plain_size} bytes")
     packed = view[HEADER_SIZE : HEADER_SIZE + packed_size]

@@ -22,6 +22,7 @@ from lakedex.codec.hfile.blocks import (
     ROOT_INDEX,
     decode_block,
 )
+from lakedex.codec.hfile.budget import Budget
 from lakedex.codec.hfile.cells import decode_cells, find_cells
 from lakedex.codec.hfile.index import (
     IndexEntry,
@@ -122,22 +123,23 @@ class HFileReader:
         entry = self._opened.meta.get(name.encode())
         if entry is None:
             return None
-        (payload,) = self._blocks([entry], META)
+        (payload,) = self._blocks([entry], META, Budget())
         return payload
 
     def get(self, key: bytes) -> bytes | None:
         """Value of a key, or None where it is absent."""
         return self.get_many((key,)).get(key)
 
-    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+    def get_many(self, keys: Iterable[bytes], budget: Budget | None = None) -> dict[bytes, bytes]:
         """Values of the keys that are present, in key order.
 
-        All blocks that may hold one of the keys are fetched in one call. Keys may come in any order.
+        All blocks that may hold one of the keys are fetched in one call. Keys may come in any order. Who asks several
+        files gives them one budget.
         """
         wanted = sorted(set(keys))
         lookups = list(self._lookups(wanted))
         found: dict[bytes, bytes] = {}
-        payloads = self._blocks([entry for entry, _, _ in lookups], DATA)
+        payloads = self._blocks([entry for entry, _, _ in lookups], DATA, budget or Budget())
         for (entry, start, end), payload in zip(lookups, payloads, strict=True):
             find_cells(payload, wanted[start:end], found, base=entry.offset + HEADER_SIZE, path=self.path)
         return found
@@ -176,6 +178,8 @@ class HFileReader:
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All cells whose key begins with the prefix, in the order of the file.
 
+        Without a prefix this is for who holds a block at a time: there is no limit to what is unpacked in all.
+
         Raises:
             CorruptFileError: Also where the whole file was read and the trailer counts another number of cells.
         """
@@ -183,17 +187,18 @@ class HFileReader:
             yield from self.scan_prefixes((prefix,))
             return
         count = 0
-        for cells in self._cells(self._index.entries):
+        for cells in self._cells(self._index.entries, Budget(limited=False)):
             count += len(cells)
             yield from cells
         if count != self.entry_count:
             raise CorruptFileError(self.path, self.size - TRAILER_SIZE, f"{self.entry_count} cells", str(count))
 
-    def scan_prefixes(self, prefixes: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    def scan_prefixes(self, prefixes: Iterable[bytes], budget: Budget | None = None) -> Iterator[tuple[bytes, bytes]]:
         """All cells whose key begins with one of the prefixes, each once, in the order of the file.
 
         Args:
             prefixes: Any order; an empty one asks for everything.
+            budget: What may be unpacked; one for all files of a call.
         """
         wanted: list[bytes] = []
         for prefix in sorted(prefixes):
@@ -202,7 +207,7 @@ class HFileReader:
         if not wanted:
             return
         single = wanted[0] if len(wanted) == 1 else None
-        for cells in self._cells(self._prefix_entries(wanted)):
+        for cells in self._cells(self._prefix_entries(wanted), budget or Budget()):
             if single is not None:
                 yield from (cell for cell in cells if cell[0].startswith(single))
                 continue
@@ -227,13 +232,13 @@ class HFileReader:
             done = max(done, end)
         return entries
 
-    def _cells(self, entries: Sequence[IndexEntry]) -> Iterator[list[tuple[bytes, bytes]]]:
+    def _cells(self, entries: Sequence[IndexEntry], budget: Budget) -> Iterator[list[tuple[bytes, bytes]]]:
         """Cells of the blocks, block by block, fetched in batches."""
         for batch in _batches(entries):
-            for entry, payload in zip(batch, self._blocks(batch, DATA), strict=True):
+            for entry, payload in zip(batch, self._blocks(batch, DATA, budget), strict=True):
                 yield decode_cells(payload, base=entry.offset + HEADER_SIZE, path=self.path)
 
-    def _blocks(self, entries: Sequence[IndexEntry], magic: bytes) -> Iterator[bytes]:
+    def _blocks(self, entries: Sequence[IndexEntry], magic: bytes, budget: Budget) -> Iterator[bytes]:
         """Payloads of blocks, fetched in one call."""
         if not entries:
             return
@@ -243,6 +248,7 @@ class HFileReader:
             payload, size = decode_block(buffer, magic, codec, offset=entry.offset, path=self.path)
             if size != entry.size:
                 raise CorruptFileError(self.path, entry.offset, f"a block of {entry.size} bytes", f"{size} bytes")
+            budget.spend(entry.size, len(payload), self.path, entry.offset)
             yield payload
 
     def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
@@ -304,8 +310,9 @@ class HFileReader:
 
     def _next_level(self, entries: list[IndexEntry], magic: bytes) -> list[IndexEntry]:
         below: list[IndexEntry] = []
+        budget = Budget()
         for batch in _batches(entries):
-            for entry, payload in zip(batch, self._blocks(batch, magic), strict=True):
+            for entry, payload in zip(batch, self._blocks(batch, magic, budget), strict=True):
                 below += decode_leaf_index(payload, base=entry.offset + HEADER_SIZE, path=self.path)
         limit = self.trailer.load_on_open_offset
         check_entries(below, limit, base=limit, path=self.path)
