@@ -167,5 +167,5 @@ def _carried(snapshot: Snapshot) -> Iterator[Batches]:
 def _decoded(text: str, path: str) -> Batches:
     try:
         return {str(name): (int(batch), str(instant)) for name, (batch, instant) in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFileError(path, 0, f"batches in {BATCHES_KEY}", str(error)) from error
