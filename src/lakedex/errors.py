@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lakedex.printing import printable
+
 __all__ = [
     "CommitConflictError",
     "CommitError",
@@ -54,7 +56,7 @@ class LakedexError(Exception):
         return _rebuild, (type(self), str(self.args[0]) if self.args else "", dict(self.__dict__))
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else type(self).__name__
+        return printable(str(self.args[0])) if self.args else type(self).__name__
 
 
 def error_to_fields(error: LakedexError) -> tuple[str, str, dict[str, Any]]:
@@ -187,4 +189,4 @@ class IndexInconsistentError(IndexingError):
 
 
 class MissingDependencyError(LakedexError, ImportError):
-    """An optional package is needed. Fields: ``extra``."""
+    """An optional package is needed. Fields: ``extra``, that of lakedex, or the package itself."""

@@ -357,7 +357,8 @@ def parse_options(options: Mapping[str, Any] | None) -> WriteOptions:
         elif name in REFUSED:
             raise OptionError(f"option {name} is not taken here: {REFUSED[name]}", option=name)
         elif _is_harmless(name):
-            notes.append(f"option {name}={value} changes nothing in lakedex")
+            # Its value may be a secret of something else that reads the same options.
+            notes.append(f"option {name} changes nothing in lakedex")
         else:
             raise OptionError(f"unknown option {name!r}{_nearest(name)}", option=name)
     _check_archival(parsed, options or {})

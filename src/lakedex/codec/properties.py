@@ -18,8 +18,8 @@ from lakedex.errors import CorruptFileError
 
 __all__ = ["decode_properties", "encode_properties", "table_checksum"]
 
-MAX_BYTES = 16 << 20
-"""A schema of 100,000 columns takes less, …"""
+MAX_BYTES = 8 << 20
+"""A schema of 50,000 columns takes less, …"""
 MAX_LINES = 100_000
 """… and one line. Hudi knows some hundred properties."""
 
@@ -28,7 +28,7 @@ _PAST_EMPTY_LINES = re.compile(r"[^ \t\f\r\n]|\Z")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})?|.)", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_IN_KEY = re.compile(r"\\.|[=: \t\f]", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _TO_ESCAPE = re.compile(r"[\t\n\f\r\\=:#!]|[^ -~]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -50,8 +50,7 @@ def decode_properties(data: bytes, path: str = "") -> dict[str, str]:
         raise CorruptFileError(path, MAX_BYTES, f"at most {MAX_BYTES} bytes", f"{len(data)} bytes")
     entries: dict[str, str] = {}
     for start, line in _logical_lines(data.decode("latin-1"), path):
-        key = _KEY.match(line)
-        end = key.end() if key else 0
+        end = next((found.start() for found in _IN_KEY.finditer(line) if found[0][0] != "\\"), len(line))
         separator = _SEPARATOR.match(line, end)
         value = separator.end() if separator else end
         entries[_unescape(line[:end], path, start)] = _unescape(line[value:], path, start)

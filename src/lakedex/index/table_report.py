@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.index.validation import Difference, difference_lines
+from lakedex.printing import printable, printed
 
 __all__ = ["TableDifference", "TableReport"]
 
@@ -56,7 +57,7 @@ class TableDifference:
         subject = " ".join(filter(None, (f"{self.partition}/{self.file}".strip("/"), self.column)))
         says = f": metadata says {self.stored}" if self.stored else ""
         truth = f"{',' if says else ':'} found {self.found}" if self.found else ""
-        return f"{self.index}: {self.kind}{f' of {subject}' if subject else ''}{says}{truth}"
+        return printable(f"{self.index}: {self.kind}{f' of {subject}' if subject else ''}{says}{truth}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -105,7 +106,7 @@ class TableReport:
         lines += difference_lines(self.differences, self.kinds.items())
         if not self.ok:
             lines.append("  rebuild_metadata() makes the metadata anew")
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)

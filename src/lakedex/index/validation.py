@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakedex.printing import printable, printed
+
 __all__ = ["Difference", "ValidationReport", "difference_lines"]
 
 SHOWN = 20
@@ -42,7 +44,7 @@ class Difference:
     def __str__(self) -> str:
         subject = f"{self.partition}/{self.file}".strip("/")
         times = f" ×{self.count}" if self.count > 1 else ""
-        return f"{subject}: {self.kind}{times}{f' of {self.column}' if self.column else ''}: {self.detail}"
+        return printable(f"{subject}: {self.kind}{times}{f' of {self.column}' if self.column else ''}: {self.detail}")
 
 
 def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, int]]) -> list[str]:
@@ -108,7 +110,7 @@ class ValidationReport:
             lines.append(f"  repaired: entries of {self.files_repaired} files written anew")
         elif not self.ok:
             lines.append("  not repaired: validate_index with repair=True mends it")
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)

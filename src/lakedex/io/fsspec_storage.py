@@ -26,7 +26,7 @@ from lakedex.types import IoCount
 
 __all__ = ["FsspecStorage", "open_storage"]
 
-_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _EXCLUSIVE = frozenset({"s3", "memory"})
 _MAX_GAP = 512 * 1024
@@ -226,7 +226,7 @@ class FsspecStorage:
 
     def _delete_side_file(self, path: str) -> None:
         # Object stores have no checksum side files (Hadoop's ChecksumFileSystem is for local disks only).
-        if self.protocol not in _EXTRAS:
+        if self.protocol not in _PACKAGES:
             folder, _, name = path.rpartition("/")
             self._rm(f"{folder}/.{name}.crc")
 
@@ -241,7 +241,7 @@ class FsspecStorage:
 
     def make_dirs(self, path: str) -> None:
         """Nothing on object stores, whose folders are prefixes; elsewhere the folder."""
-        if self.protocol not in _EXTRAS:
+        if self.protocol not in _PACKAGES:
             self.fs.makedirs(path, exist_ok=True)
 
     def open_input(self, path: str) -> BinaryIO:
@@ -267,9 +267,10 @@ class FsspecStorage:
 
 
 def _missing(protocol: str, error: ImportError) -> MissingDependencyError:
-    extra = _EXTRAS.get(protocol, "fsspec")
+    package = _PACKAGES.get(protocol)
+    way_out = f": pip install {package}" if package else ""
     return MissingDependencyError(
-        f"paths of '{protocol}:' need an optional package ({error}): pip install lakedex[{extra}]", extra=extra
+        f"paths of '{protocol}:' need another package ({error}){way_out}", extra=package or protocol
     )
 
 

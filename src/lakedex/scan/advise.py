@@ -26,6 +26,7 @@ from lakedex.index.bitmap.values import is_indexable
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.row_groups import open_base_file
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.scan.groups import find_column
 from lakedex.scan.planner import read_columns
 from lakedex.types import size_text
@@ -116,7 +117,7 @@ class Advice:
                 f"{size_text(one.bytes_saved):>11}{size_text(one.index_bytes):>11}{one.index_bytes_per_row:>7.2f}"
                 f"{one.build_seconds:>9.2f}  {one.reason}"
             )
-        return "\n".join(lines)
+        return printed(lines)
 
     def __repr__(self) -> str:
         return str(self)

@@ -18,6 +18,7 @@ from lakedex.engine import Engine
 from lakedex.errors import IndexInconsistentError
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.slice_rows import ReadCount, SliceReader, iter_slice_rows
 from lakedex.types import RECORD_KEY, size_text
@@ -91,7 +92,7 @@ class AnalyzedPlan:
         return tuple(file.file for file in self.files if not file.rows_matched)
 
     def __str__(self) -> str:
-        return "\n".join([str(self.plan), *(f"{name:<15}{text}" for name, text in self._lines())])
+        return f"{self.plan}\n{printed(f'{name:<15}{text}' for name, text in self._lines())}"
 
     def __repr__(self) -> str:
         return str(self)

@@ -34,6 +34,7 @@ from lakedex.layout.base_file import read_footer
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.scan.groups import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
 from lakedex.scan.ordered import stream_ordered
 from lakedex.scan.plan import ScanPlan
@@ -105,7 +106,7 @@ class AnswerPlan:
                 lines.append(f"  {name:<13}{count:>7} of {files} files  {read}".rstrip())
         if self.not_worth:
             lines.append(f"bitmaps of {self.not_worth} files not worth reading")
-        return "\n".join(lines)
+        return printed(lines)
 
     def __repr__(self) -> str:
         return str(self)

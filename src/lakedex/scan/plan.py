@@ -15,6 +15,7 @@ from lakedex.index.bitmap.selection import RowSelection
 from lakedex.index.protocol import Unused
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.slice_table import SliceTable
+from lakedex.printing import printed
 from lakedex.types import size_text
 
 __all__ = ["PruneStage", "ScanPlan"]
@@ -120,7 +121,8 @@ class ScanPlan:
         )
 
     def __str__(self) -> str:
-        lines = [f"Scan  {self.table}  snapshot {self.instant or '(no commit)'}    where {self.where or '(all rows)'}"]
+        where = self.where.replace("\n)", ")") if self.where else "(all rows)"
+        lines = [f"Scan  {self.table}  snapshot {self.instant or '(no commit)'}    where {where}"]
         if self.stages:
             lines.append(f"{'stage':<15}{'files':>7}{'kept':>7}{'pruned':>9}  {'read':<17}{'time':>8}  used for")
         for stage in self.stages:
@@ -134,7 +136,7 @@ class ScanPlan:
         lines.append(f"{'result':<15}{self.summary}")
         if self.unused:
             lines.append("not used: " + " · ".join(map(str, self.unused)))
-        return "\n".join(lines)
+        return printed(lines)
 
     def __repr__(self) -> str:
         return str(self)

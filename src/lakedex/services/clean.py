@@ -21,6 +21,7 @@ from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
+from lakedex.printing import printed
 from lakedex.services.clean_plan import CleanRule, PlannedClean, clean_rule, last_clean, plan_clean
 from lakedex.services.correction import write_metadata
 from lakedex.services.locking import require_exclusive_create, table_lock
@@ -94,7 +95,7 @@ class CleanResult:
             lines.append(f"  {path or '(the table)'}: {len(part.files):,} files, {size_text(part.bytes)}{gone}")
         if len(shown) > 10:
             lines.append(f"  … {len(shown) - 10:,} more partitions")
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)

@@ -16,6 +16,7 @@ from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFe
 from lakedex.io.heartbeat import Heartbeat, delete_heartbeat
 from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.services.correction import (
     correct,
     knows_commits,
@@ -68,7 +69,7 @@ class RestoreResult:
     def __str__(self) -> str:
         what = f"{len(self.undone)} commits undone, {self.files_deleted} files deleted"
         head = f"restore {self.instant or '(nothing to undo)'} to {self.savepoint}: {what}, {self.seconds:.2f} s"
-        return "\n".join([head, *(f"  note: {note}" for note in self.notes)])
+        return printed([head, *(f"  note: {note}" for note in self.notes)])
 
 
 def restore_to(snapshot: Snapshot, savepoint: Instant, clock: InstantClock, started: float) -> RestoreResult:

@@ -11,6 +11,7 @@ from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
+from lakedex.printing import printed
 from lakedex.services.clean import finish_cleans, require_no_clean
 from lakedex.services.clean_plan import savepoint_times
 from lakedex.services.correction import knows_commits, narrow_definitions, undone_snapshot, widen
@@ -50,7 +51,7 @@ class RollbackResult:
             f"rollback {self.instant or ''} of {self.undone}: {self.files_deleted} files deleted, the table is at "
             f"{self.latest or 'no commit'}, {self.seconds:.2f} s"
         )
-        return "\n".join([head, *(f"  note: {note}" for note in self.notes)])
+        return printed([head, *(f"  note: {note}" for note in self.notes)])
 
 
 def rollback(handle: TableHandle, options: WriteOptions, instant: str) -> RollbackResult:

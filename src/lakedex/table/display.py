@@ -7,6 +7,7 @@ from html import escape
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.types import size_text
 
 __all__ = ["table_card", "table_html"]
@@ -43,7 +44,7 @@ def _bitmaps(snapshot: Snapshot) -> list[str]:
 
 def table_card(snapshot: Snapshot, engine: str) -> str:
     """The facts as aligned text."""
-    return "\n".join(f"{name:<13} {value}" for name, value in _facts(snapshot, engine))
+    return printed(f"{name:<13} {value}" for name, value in _facts(snapshot, engine))
 
 
 def table_html(snapshot: Snapshot, engine: str) -> str:

@@ -14,6 +14,7 @@ from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
+from lakedex.printing import printable, printed
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.scan import Scan
 from lakedex.table.engines import Session
@@ -53,7 +54,7 @@ class EraseProof:
     def __str__(self) -> str:
         how = "without any index" if self.by == "full" else "by the indexes"
         sql = self.sql if len(self.sql) <= 200 else f"{self.sql[:200]}…"
-        return f"{self.rows} rows, {how}, {self.files_read} files read, {self.seconds:.2f} s: {sql}"
+        return printable(f"{self.rows} rows, {how}, {self.files_read} files read, {self.seconds:.2f} s: {sql}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -122,7 +123,7 @@ class EraseReport:
             lines += [f"    {base.relative_path} ({size_text(base.size)})" for base in self.held_by[:SHOWN]]
             if len(self.held_by) > SHOWN:
                 lines.append(f"    … and {len(self.held_by) - SHOWN} more")
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)

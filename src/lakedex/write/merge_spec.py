@@ -13,6 +13,7 @@ from lakedex.expr import columns_of, parse_predicate, to_sql, unknown_texts
 from lakedex.expr.nodes import And, Cast, Column, Comparison, Predicate, Scalar, all_of
 from lakedex.layout.conform import can_widen
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.write.actions import check_assignments
 from lakedex.write.merge import RowAction
 from lakedex.write.prepare import KEY, PARTITION, POSITION
@@ -102,7 +103,7 @@ class Merge:
 
     def __str__(self) -> str:
         head = f"MERGE INTO {self.aliases.target} USING {self.aliases.source} ON {self.on}"
-        return "\n".join([head, *(f"  {clause}" for clause in self.clauses)])
+        return printed([head, *(f"  {clause}" for clause in self.clauses)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

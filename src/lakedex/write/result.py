@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
 
+from lakedex.printing import printed
 from lakedex.types import size_text
 
 __all__ = ["IndexResult", "RebuildResult", "TaggingReport", "WriteResult"]
@@ -126,7 +127,7 @@ class WriteResult:
         if self.bitmap_bytes:
             lines.append(f"  bitmaps: {self._bitmap_text}")
         lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
-        return "\n".join(lines)
+        return printed(lines)
 
     def __repr__(self) -> str:
         return str(self)
@@ -190,7 +191,7 @@ class IndexResult:
             f"index {self.name}: {self.entries:,} entries of {self.files} files, {size_text(self.bytes_written)}, "
             f"{self.seconds:.2f} s"
         )
-        return "\n".join([head, *(f"  note: {note}" for note in self.notes)])
+        return printed([head, *(f"  note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
@@ -216,7 +217,7 @@ class RebuildResult:
 
     def __str__(self) -> str:
         head = f"metadata table made anew: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
-        return "\n".join([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
+        return printed([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)

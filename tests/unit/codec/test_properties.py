@@ -76,5 +76,5 @@ def test_no_file_holds_so_much(many):
 def test_lines_are_looked_at_once(short):
     """However long the file: a search for each line's end through all that follows would take minutes."""
     started = time.process_time()
-    assert decode_properties(short * 50_000 + b"\nb=" + b"x" * 15_000_000)["b"] == "x" * 15_000_000
+    assert decode_properties(short * 50_000 + b"\nb=" + b"x" * 8_000_000)["b"] == "x" * 8_000_000
     assert time.process_time() - started < 15

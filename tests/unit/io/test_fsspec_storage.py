@@ -101,14 +101,14 @@ def test_relative_paths_become_absolute() -> None:
     assert open_storage(Path("x"))[1] == f"{os.getcwd()}/x"
 
 
-def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec, "filesystem", missing)
-    with pytest.raises(MissingDependencyError, match=r"pip install lakedex\[s3\]") as caught:
+    with pytest.raises(MissingDependencyError, match="pip install s3fs") as caught:
         open_storage("s3a://bucket/table")
-    assert caught.value.extra == "s3"
+    assert caught.value.extra == "s3fs"
 
 
 def test_unknown_scheme() -> None:

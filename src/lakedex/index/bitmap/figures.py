@@ -16,6 +16,7 @@ from lakedex.index.bitmap.definitions import BitmapDefinition
 from lakedex.index.bitmap.held import HeldIndex, held_index
 from lakedex.index.bitmap.runs import RunFolder
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.printing import printed
 from lakedex.types import size_text
 
 __all__ = ["BitmapIndexStats", "ColumnFigures", "bitmap_index_stats", "bitmap_table", "coverage_text", "covered_files"]
@@ -95,7 +96,7 @@ class BitmapIndexStats:
             f"{self.rows_covered:,} rows, {size_text(self.bytes)} (by entries, of {size_text(self.bytes_of_runs)} in "
             f"{self.runs} runs)"
         )
-        return "\n".join([head, *(f"  {column}" for column in self.columns), *(f"  damage: {d}" for d in self.damage)])
+        return printed([head, *(f"  {column}" for column in self.columns), *(f"  damage: {d}" for d in self.damage)])
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
