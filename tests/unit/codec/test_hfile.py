@@ -348,9 +348,9 @@ def test_a_call_unpacks_no_more_than_real_files_hold(monkeypatch: pytest.MonkeyP
             call()
     assert len(reader.get_many(key for key, _ in zeros[:20])) == 20
     budget = Budget()
-    assert [len(list(reader.scan_prefixes([prefix], budget))) for prefix in (b"000", b"001", b"002")] == [10] * 3
+    assert [len(list(reader.scan_prefixes([prefix], budget))) for prefix in (b"000", b"001")] == [10, 10]
     with pytest.raises(CorruptFileError, match="unpack to at most"):
-        list(reader.scan_prefixes([b"003"], budget))
+        list(reader.scan_prefixes([b"002", b"003"], budget))
     assert sum(1 for _ in reader.scan()) == 40, "a block at a time"
     noise = random.Random(1)
     own = [(b"%04d" % number, noise.randbytes(100_000)) for number in range(40)]
