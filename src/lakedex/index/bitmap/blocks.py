@@ -36,6 +36,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.arrow_stream import unpacked_size
+from lakedex.codec.hfile import Budget
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import INDEXED, NOT_INDEXED, ColumnBitmaps, FileBitmaps
 
@@ -144,9 +146,10 @@ def decode_block(data: bytes, schema: pa.Schema, path: str) -> pa.Table:
     """A block from its stream.
 
     Raises:
-        CorruptFileError: damaged bytes, or columns of another block.
+        CorruptFileError: damaged bytes, columns of another block, or more than a block ever unpacks to.
     """
     try:
+        Budget().spend(len(data), unpacked_size(data), path, 0)
         with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
             # Before any name or row is looked at: damaged ones are not even text.
             fits = reader.schema.equals(schema)
