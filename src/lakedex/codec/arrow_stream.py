@@ -1,8 +1,8 @@
 """How many bytes an Arrow stream takes once it is unpacked, read from its messages before anything is unpacked.
 
-A message is a FlatBuffer (``Message.fbs``: type and header of a message; a record batch's third field is its buffers, as
-offset and length, its fourth says that they are packed) and a body. A packed buffer begins with the size of its content
-in 8 bytes, little endian; -1 says that it is as it was.
+A message is a FlatBuffer (``Message.fbs``: type and header of a message; a record batch's third field is its buffers,
+as offset and length, its fourth says that they are packed) and a body. A packed buffer begins with the size of its
+content in 8 bytes, little endian; -1 says that it is as it was.
 """
 
 from __future__ import annotations
