@@ -105,6 +105,9 @@ class FaultyStorage:
     def exists(self, path: str) -> bool:
         return self.inner.exists(path)
 
+    def is_link(self, path: str) -> bool:
+        return self.inner.is_link(path)
+
     def modified(self, path: str) -> int:
         return self.inner.modified(path)
 

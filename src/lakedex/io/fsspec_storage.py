@@ -119,6 +119,11 @@ class FsspecStorage:
             return False
         return True
 
+    def is_link(self, path: str) -> bool:
+        """False: object stores have no links."""
+        del path
+        return False
+
     def modified(self, path: str) -> int:
         """Modification time, epoch milliseconds."""
         return _epoch_ms(self._info(path))

@@ -265,13 +265,18 @@ def _list_once(path: str) -> list[FileInfo]:
             for entry in entries:
                 if _is_hidden(entry.name):
                     continue
+                is_link = entry.is_symlink()
                 try:
                     status = entry.stat()
                 except FileNotFoundError:
                     continue  # deleted since the listing began, or a link to nowhere
+                except OSError:
+                    if is_link:
+                        continue  # a link to itself
+                    raise
                 is_dir = stat.S_ISDIR(status.st_mode)
                 size = 0 if is_dir else status.st_size
-                found.append(FileInfo(entry.name, size, status.st_mtime_ns // 1_000_000, is_dir))
+                found.append(FileInfo(entry.name, size, status.st_mtime_ns // 1_000_000, is_dir, is_link))
     except FileNotFoundError:
         return []
     return found
@@ -324,6 +329,10 @@ class LocalStorage:
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder."""
         return os.path.exists(path)
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path itself is a link."""
+        return os.path.islink(path)
 
     def modified(self, path: str) -> int:
         """Modification time, epoch milliseconds."""
@@ -391,7 +400,9 @@ class LocalStorage:
         _unlink(path)
 
     def delete_tree(self, path: str) -> None:
-        """Remove a folder and all in it."""
+        """Remove a folder and all in it; of a link the link alone."""
+        if os.path.islink(path):
+            _unlink(path)
         while os.path.isdir(path):
             try:
                 shutil.rmtree(path)

@@ -19,12 +19,16 @@ __all__ = ["FileInfo", "Storage"]
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One entry of a listing: ``name`` without folder, ``size`` in bytes, ``modified`` in epoch milliseconds."""
+    """One entry of a listing: ``name`` without folder, ``size`` in bytes, ``modified`` in epoch milliseconds.
+
+    Of a link these are what it leads to.
+    """
 
     name: str
     size: int
     modified: int
     is_dir: bool = False
+    is_link: bool = False
 
 
 @runtime_checkable
@@ -55,6 +59,9 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder."""
 
+    def is_link(self, path: str) -> bool:
+        """Whether the path itself is a link; never on an object store."""
+
     def modified(self, path: str) -> int:
         """Modification time, epoch milliseconds. Raises ``FileNotFoundError``."""
 
@@ -71,7 +78,7 @@ class Storage(Protocol):
         """Remove a file; nothing happens if there is none."""
 
     def delete_tree(self, path: str) -> None:
-        """Remove a folder and all in it; nothing happens if there is none."""
+        """Remove a folder and all in it; nothing happens if there is none. Of links only the link goes."""
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents (a no-op on object stores)."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lakedex.layout.names import BASE_FILE_NAME, join_path, parse_base_file_name, parse_log_file_name
+from lakedex.codec.table_paths import BASE_FILE_NAME
+from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
 __all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "base_versions", "find_slices"]
 

@@ -1,10 +1,7 @@
-"""File names of data and metadata tables (``FSUtils`` of Hudi): the one place for each pattern.
+"""File names of data and metadata tables (``FSUtils`` of Hudi) and their parts.
 
-=================  ================================================================
-base file          ``<fileId>_<writeToken>_<instant>.<extension>``
-log file           ``.<fileId>_<instant>.log.<version>_<writeToken>[.cdc]``
-direct marker      ``<base file name>.marker.<CREATE|MERGE|APPEND>``
-=================  ================================================================
+Patterns of data files are in :mod:`lakedex.codec.table_paths`; a direct marker is called
+``<data file name>.marker.<CREATE|MERGE|APPEND>``.
 """
 
 from __future__ import annotations
@@ -13,8 +10,9 @@ import re
 import uuid
 from dataclasses import dataclass
 
+from lakedex.codec.table_paths import BASE_FILE_NAME, LOG_FILE_NAME
+
 __all__ = [
-    "BASE_FILE_NAME",
     "PARTITION_METAFILE",
     "BaseFileName",
     "LogFileName",
@@ -28,9 +26,6 @@ __all__ = [
 
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
-BASE_FILE_NAME = re.compile(r"([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)")
-"""File id, write token, instant and extension; for loops over many names, others call :func:`parse_base_file_name`."""
-_LOG = re.compile(r"\.([^._]+)_([^.]*)\.log\.([0-9]{1,18})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?")
 _MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
 
 
@@ -75,7 +70,7 @@ def parse_base_file_name(name: str) -> BaseFileName | None:
 
 def parse_log_file_name(name: str) -> LogFileName | None:
     """The parts of ``name``, or None when it is no log file."""
-    match = _LOG.fullmatch(name)
+    match = LOG_FILE_NAME.fullmatch(name)
     if match is None:
         return None
     file_id, instant, version, token, _, _, _, cdc = match.groups()

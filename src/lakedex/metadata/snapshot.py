@@ -17,6 +17,7 @@ from lakedex.layout.archived_timeline import archived_completion_times
 from lakedex.layout.base_file import read_schema
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
+from lakedex.layout.table_files import inner_folders, require_folders, require_own_folders
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.cells import key_text
 from lakedex.metadata.file_view import FileView, StateToken, group_slices
@@ -67,10 +68,13 @@ class Snapshot:
 
         Raises:
             TableNotFoundError: no Hudi table at the path.
+            CorruptFileError: a folder of the table's own is a link.
         """
         if not storage.exists(f"{base_path}/.hoodie"):
             raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
+        require_folders(storage, base_path, [".hoodie"])
         config = read_table_config(storage, base_path)
+        require_own_folders(storage, base_path, config.timeline_path, config.archive_folder)
         cache = cache or MetadataCache()
         data, own = _timelines(storage, base_path, config, cache)
         store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
@@ -120,14 +124,18 @@ class Snapshot:
         return {name: wrong for name, wrong in found if wrong}
 
     def listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
-        """Partition path → file name → size, from the metadata table if it is complete and whole, else from storage."""
+        """Partition path → file name → size, from the metadata table if it is complete and whole, else from storage.
+
+        Raises:
+            CorruptFileError: a partition's folder is a link.
+        """
         wanted = None if partitions is None else list(partitions)
-        if self.uses_metadata:
-            try:
-                return self.metadata.file_listing(wanted)
-            except (CorruptFileError, FileNotFoundError) as error:
-                self.metadata.give_up(FILES.name, str(error))
+        found = self._listed(wanted)
+        if found is not None:
+            require_folders(self.storage, self.base_path, found)
+            return found
         paths = self._walk("") if wanted is None else wanted
+        require_folders(self.storage, self.base_path, paths)
         return {
             path: {
                 entry.name: entry.size
@@ -136,6 +144,15 @@ class Snapshot:
             }
             for path in paths
         }
+
+    def _listed(self, partitions: Iterable[str] | None) -> dict[str, dict[str, int]] | None:
+        """The listing of the metadata table; None if there is none, or one that cannot be read."""
+        if self.uses_metadata:
+            try:
+                return self.metadata.file_listing(partitions)
+            except (CorruptFileError, FileNotFoundError) as error:
+                self.metadata.give_up(FILES.name, str(error))
+        return None
 
     def read_partitions(self) -> None:
         """Read from ``files`` which partitions there are, to know whether it can be read."""
@@ -147,11 +164,12 @@ class Snapshot:
 
     def _walk(self, path: str) -> list[str]:
         """Folders with a partition metafile (``FSUtils.getAllFoldersWithPartitionMetaFile``)."""
-        entries = self.storage.list(join_path(self.base_path, path))
+        folder = join_path(self.base_path, path)
+        entries = self.storage.list(folder)
         if any(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
             return [path]
-        inner = (join_path(path, entry.name) for entry in entries if entry.is_dir and entry.name != ".hoodie")
-        return [found for folder in inner for found in self._walk(folder)]
+        inner = inner_folders(folder, entries)
+        return [found for name in inner for found in self._walk(join_path(path, name))]
 
     def base_files(self, partitions: Iterable[str] | None = None) -> list[BaseFile]:
         """Base files of the newest slices, of all partitions or of some."""

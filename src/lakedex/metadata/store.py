@@ -20,9 +20,11 @@ import numpy.typing as npt
 from lakedex.arrow_frames import run_threads
 from lakedex.codec.hashing import file_group_index_many
 from lakedex.codec.hfile import Budget, HFileReader
+from lakedex.codec.table_paths import check_partition
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
+from lakedex.layout.table_files import inner_folders, list_folder
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.cells import decode_cell, key_text, record_schema
 from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name
@@ -148,12 +150,16 @@ class MetadataStore:
         instants = self.timeline.instants
         known = self.cache.whole.get(partition)
         if known is None or known[0] != instants:
-            present = {entry.name: entry.size for entry in self._folder(partition)}
-            begun = partial(self._begun, partition)
-            wrong = missing_file(partition, present, self.timeline, begun, self._threads)
-            known = (instants, wrong)
+            known = (instants, self._damage(partition))
             self.cache.whole[partition] = known
         return known[1]
+
+    def _damage(self, partition: str) -> str:
+        try:
+            present = {entry.name: entry.size for entry in self._folder(partition)}
+        except CorruptFileError as error:
+            return str(error)
+        return missing_file(partition, present, self.timeline, partial(self._begun, partition), self._threads)
 
     def give_up(self, partition: str, reason: str) -> None:
         """Use the partition no more in this state: reading it failed."""
@@ -163,7 +169,7 @@ class MetadataStore:
         """Base and log files of a metadata partition, listed once."""
         if partition not in self._entries:
             started = time.perf_counter()
-            entries = self.storage.list(f"{metadata_path(self.base_path)}/{partition}")
+            entries = list_folder(self.storage, metadata_path(self.base_path), partition)
             kept = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
             self._entries[partition] = kept
             if time.perf_counter() - started > _SECONDS_WORTH_THREADS:
@@ -192,7 +198,7 @@ class MetadataStore:
     def folders(self) -> list[str]:
         """All metadata partitions that are on disk, complete or not: what Java takes for one has a metafile."""
         root = metadata_path(self.base_path)
-        names = [entry.name for entry in self.storage.list(root) if entry.is_dir and entry.name != ".hoodie"]
+        names = inner_folders(root, self.storage.list(root))
         return [name for name in names if self.storage.exists(f"{root}/{name}/{PARTITION_METAFILE}")]
 
     def file_groups(self, partition: str) -> list[MetadataFileGroup]:
@@ -454,13 +460,8 @@ class MetadataStore:
     def partition_paths(self) -> list[str]:
         """Data partitions, from ``__all_partitions__``."""
         record = self.get_many(FILES.name, [ALL_PARTITIONS]).get(ALL_PARTITIONS)
-        names = live_files(record)
-        for name in names:
-            # Paths of files are made of these: one that is none must not lead out of the table.
-            if "\0" in name or name.startswith("/") or ".." in name.split("/"):
-                folder = f"{metadata_path(self.base_path)}/{FILES.name}"
-                raise CorruptFileError(folder, 0, "paths of partitions below the table's folder", repr(name[:80]))
-        return sorted("" if name == "." else name for name in names)
+        source = f"{metadata_path(self.base_path)}/{FILES.name}"
+        return sorted("" if name == "." else check_partition(name, source) for name in live_files(record))
 
     def file_listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
         """Partition path → file name → size in bytes, of the partitions given or of all."""

@@ -20,12 +20,12 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
 from lakedex.layout.archive_log import append_archive_log
 from lakedex.layout.archived_timeline import ArchivedInstant, append_history, merge_history, read_history
+from lakedex.layout.table_files import delete_temp, list_folder
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
 from lakedex.services.metadata_cleaning import commits_retained
 from lakedex.services.metadata_compaction import delta_commits_since, last_compaction
-from lakedex.services.rollback import temp_path
 from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
 from lakedex.timeline.table_config import read_table_config
@@ -237,9 +237,9 @@ def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Insta
     if going:
         _archive(now.timeline, now.history_path, going, options, lock)
         wanted = {instant.requested for instant in going}
-        for entry in now.storage.list(f"{now.base_path}/.hoodie/.temp"):
+        for entry in list_folder(now.storage, now.base_path, ".hoodie/.temp"):
             if entry.name in wanted:
-                now.storage.delete_tree(temp_path(now.base_path, entry.name))
+                delete_temp(now.storage, now.base_path, entry.name)
     return going
 
 

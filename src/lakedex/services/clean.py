@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
-from lakedex.arrow_frames import run_threads
+from lakedex.codec.table_paths import last_part
 from lakedex.errors import CommitConflictError, CorruptFileError
 from lakedex.index.tombstones import tombstones
 from lakedex.io.heartbeat import Heartbeat, delete_heartbeat
-from lakedex.layout.names import PARTITION_METAFILE, join_path
+from lakedex.layout.names import PARTITION_METAFILE
+from lakedex.layout.table_files import delete_files, delete_partition, list_folder
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -235,9 +236,9 @@ def _carry_out(handle: TableHandle, options: WriteOptions, instant: Instant, pla
     snapshot = handle.snapshot()
     if instant.state is State.REQUESTED:
         instant = create_inflight(snapshot.timeline, instant)
-    names = {path: tuple(name.rpartition("/")[2] for name in files) for path, files in plan.files.items()}
-    paths = [f"{handle.base_path}/{join_path(path, name)}" for path, files in names.items() for name in files]
-    run_threads(handle.storage.delete, paths, _THREADS)
+    names = {path: tuple(map(last_part, files)) for path, files in plan.files.items()}
+    doomed = ((path, name) for path, files in names.items() for name in files)
+    delete_files(handle.storage, handle.base_path, doomed, _THREADS)
     with table_lock(handle, options) as lock:
         now = handle.snapshot()
         if now.timeline.state_of(instant.requested, "clean") is not State.INFLIGHT:
@@ -264,7 +265,7 @@ def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
         return frozenset()
     gone = set()
     for path in plan.gone:
-        entries = now.storage.list(f"{now.base_path}/{path}") if path in plan.files and path else None
+        entries = list_folder(now.storage, now.base_path, path) if path in plan.files and path else None
         if entries is not None and all(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
             gone.add(path)
     return frozenset(gone)
@@ -277,7 +278,7 @@ def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
     updates = tombstones(now, done.files, done.gone, instant.requested)
     write_metadata(now, instant.requested, updates, clock)
     for path in done.gone:
-        now.storage.delete_tree(f"{now.base_path}/{path}")
+        delete_partition(now.storage, now.base_path, path)
     complete(now.timeline, instant, clock.next(now.last_time), encode_clean_metadata(done))
 
 

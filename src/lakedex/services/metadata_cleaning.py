@@ -10,14 +10,15 @@ this one counts commits: old slices of the metadata table serve nobody but reade
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakedex.codec.avro import write_container
+from lakedex.codec.table_paths import last_part
 from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
 from lakedex.layout.archived_timeline import archived_completion_times
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
+from lakedex.layout.table_files import delete_files
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
@@ -25,6 +26,7 @@ from lakedex.services.metadata_compaction import last_compaction
 from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.compaction_plan import decode_compaction_plan
 from lakedex.timeline.instant import Instant, InstantClock, State
+from lakedex.timeline.service_metadata import CleanMetadata, CleanPlan, encode_clean_metadata, encode_clean_plan
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
 from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 
@@ -123,81 +125,48 @@ def clean_metadata(now: Snapshot, options: WriteOptions, clock: InstantClock, lo
     requested = clock.next(max(now.timeline.last_time, timeline.last_time))
     if timeline.layout < 2:
         requested = f"{timeline.completed({'deltacommit'})[-1].requested}002"
-    instant = create_requested(timeline, requested, "clean", write_container("HoodieCleanerPlan", plan))
+    instant = create_requested(timeline, requested, "clean", encode_clean_plan(plan))
     return deleted + _carry_out(now, instant, plan, clock, lock)
 
 
-def _planned(timeline: Timeline, instant: Instant) -> dict[str, object] | None:
-    name = f"{instant.requested}.clean.requested"
+def _planned(timeline: Timeline, instant: Instant) -> CleanPlan | None:
     try:
-        return decode_body(timeline.read(name), f"{timeline.path}/{name}")
+        return timeline.clean_plan(instant.requested)
     except (CorruptFileError, FileNotFoundError):
         return None
 
 
-def _plan(now: Snapshot, earliest: Instant, doomed: Doomed) -> dict[str, object]:
+def _plan(now: Snapshot, earliest: Instant, doomed: Doomed) -> CleanPlan:
     root = metadata_path(now.base_path)
     last = now.metadata.timeline.completed(WRITE_ACTIONS)[-1]
-    files = {
-        folder: [{"filePath": f"{root}/{folder}/{name}", "isBootstrapBaseFile": False} for name in names]
-        for folder, names in doomed.items()
-    }
-    retain = {"timestamp": earliest.requested, "action": earliest.action, "state": earliest.state.name}
-    return {
-        "earliestInstantToRetain": retain,
-        "lastCompletedCommitTimestamp": last.requested,
-        "policy": _POLICY,
-        "filesToBeDeletedPerPartition": {},
-        "version": 2,
-        "filePathsToBeDeletedPerPartition": files,
-        "partitionsToBeDeleted": [],
-        "extraMetadata": {},
-    }
+    return CleanPlan(
+        policy=_POLICY,
+        files={folder: tuple(f"{root}/{folder}/{name}" for name in names) for folder, names in doomed.items()},
+        earliest=(earliest.requested, earliest.action),
+        last_completed=last.requested,
+    )
 
 
-def _carry_out(now: Snapshot, instant: Instant, plan: dict[str, object], clock: InstantClock, lock: Lock) -> int:
+def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantClock, lock: Lock) -> int:
     timeline = now.metadata.timeline
     started = time.time()
     if instant.state is State.REQUESTED:
         instant = create_inflight(timeline, instant)
     lock.check()
-    root = metadata_path(now.base_path)
-    partitions = {}
-    count = 0
-    for folder, names in _names_of(plan):
-        for name in names:
-            now.storage.delete(f"{root}/{folder}/{name}")
-        count += len(names)
-        partitions[folder] = {
-            "partitionPath": folder,
-            "policy": _POLICY,
-            "deletePathPatterns": names,
-            "successDeleteFiles": names,
-            "failedDeleteFiles": [],
-            "isPartitionDeleted": False,
-        }
-    retain = plan.get("earliestInstantToRetain")
-    body = {
-        "startCleanTime": instant.requested,
-        "timeTakenInMillis": int((time.time() - started) * 1000),
-        "totalFilesDeleted": count,
-        "earliestCommitToRetain": retain["timestamp"] if isinstance(retain, dict) else "",
-        "lastCompletedCommitTimestamp": plan.get("lastCompletedCommitTimestamp") or "",
-        "partitionMetadata": partitions,
-        "version": 2,
-        "bootstrapPartitionMetadata": {},
-        "extraMetadata": {},
-    }
+    names = {folder: tuple(map(last_part, paths)) for folder, paths in plan.files.items()}
+    doomed = [(folder, name) for folder, found in names.items() for name in found]
+    delete_files(now.storage, metadata_path(now.base_path), doomed)
+    done = CleanMetadata(
+        started=instant.requested,
+        millis=int((time.time() - started) * 1000),
+        policy=_POLICY,
+        files=names,
+        earliest=plan.earliest[0] if plan.earliest is not None else "",
+        last_completed=plan.last_completed,
+    )
     completion = clock.next(max(now.timeline.last_time, timeline.last_time, instant.requested))
-    complete(timeline, instant, completion, write_container("HoodieCleanMetadata", body))
-    return count
-
-
-def _names_of(plan: dict[str, object]) -> Iterator[tuple[str, list[str]]]:
-    """Files of a plan, by their names: Hudi writes absolute paths in its own spelling of the store."""
-    files = plan.get("filePathsToBeDeletedPerPartition")
-    for folder, entries in files.items() if isinstance(files, dict) else ():
-        yield folder, [str(entry["filePath"]).rsplit("/", 1)[-1] for entry in entries]
+    complete(timeline, instant, completion, encode_clean_metadata(done))
+    return len(doomed)
 
 
 def _doomed(now: Snapshot, earliest: str) -> Doomed:

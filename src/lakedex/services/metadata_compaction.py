@@ -19,6 +19,7 @@ from lakedex.arrow_frames import run_threads
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.locks import Lock
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
+from lakedex.layout.table_files import delete_files, list_folder
 from lakedex.metadata.compaction import Compacted, GroupCompaction, compact_group
 from lakedex.metadata.delta_commit import metadata_commit
 from lakedex.metadata.handle import TableHandle
@@ -222,7 +223,8 @@ def _tasks(now: Snapshot, requested: str, operations: Sequence[CompactionOperati
     for operation in operations:
         folder = f"{root}/{operation.partition}"
         if folder not in sizes:
-            sizes[folder] = {entry.name: entry.size for entry in now.storage.list(folder)}
+            listed = list_folder(now.storage, root, operation.partition)
+            sizes[folder] = {entry.name: entry.size for entry in listed}
         known = sizes[folder]
         missing = [name for name in (*operation.logs, *filter(None, [operation.base])) if name not in known]
         if missing:
@@ -287,7 +289,7 @@ def _remove_files_of(now: Snapshot, requested: str, keep: Collection[str]) -> No
     """Base files of a compaction that is not completed, except ``keep``."""
     root = metadata_path(now.base_path)
     for folder in now.metadata.folders():
-        for entry in now.storage.list(f"{root}/{folder}"):
+        for entry in list_folder(now.storage, root, folder):
             base = parse_base_file_name(entry.name)
             if base is not None and base.instant == requested and entry.name not in keep:
-                now.storage.delete(f"{root}/{folder}/{entry.name}")
+                delete_files(now.storage, root, [(folder, entry.name)])

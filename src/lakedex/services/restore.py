@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from lakedex.io.heartbeat import Heartbeat, delete_heartbeat
 from lakedex.layout.names import join_path, parse_base_file_name
+from lakedex.layout.table_files import list_folder
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.printing import printed
 from lakedex.services.correction import (
@@ -129,8 +130,7 @@ def undone_partitions(timeline: Timeline, undone: list[Instant]) -> list[str]:
 def _require_files(snapshot: Snapshot, saved: SavepointMetadata, savepoint: str, partitions: list[str]) -> None:
     """The restore's own conditions: what it goes back to is all there."""
     for partition in partitions:
-        folder = join_path(snapshot.base_path, partition)
-        present = {entry.name for entry in snapshot.storage.list(folder)}
+        present = {entry.name for entry in list_folder(snapshot.storage, snapshot.base_path, partition)}
         missing = sorted(set(saved.files.get(partition, ())) - present)
         if missing:
             raise InvalidInputError(

@@ -12,11 +12,20 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from lakedex.errors import CommitConflictError, CorruptFileError, UnsupportedFeatureError
+from lakedex.codec.table_paths import file_path, is_instant, last_part
+from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.bitmap.runs import remove_runs_of
 from lakedex.io.heartbeat import delete_heartbeat, is_expired
 from lakedex.io.storage import Storage
 from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
+from lakedex.layout.table_files import (
+    delete_files,
+    delete_temp,
+    inner_folders,
+    list_folder,
+    require_folders,
+    temp_path,
+)
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.options import WriteOptions
@@ -50,13 +59,7 @@ __all__ = [
     "replace_metadata_timeline",
     "roll_back",
     "roll_back_expired",
-    "temp_path",
 ]
-
-
-def temp_path(base_path: str, instant: str) -> str:
-    """Folder of an instant's markers and spilled filters."""
-    return f"{base_path}/.hoodie/.temp/{instant}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,8 @@ def _half_undone(snapshot: Snapshot, patience: Patience) -> Iterator[Instant]:
     timeline = snapshot.timeline
     completed = {instant.requested: instant for instant in timeline.completed(WRITE_ACTIONS)}
     for rollback in timeline.pending({"rollback"}):
-        try:
-            plan = timeline.rollback_plan(rollback.requested)
-        except (CorruptFileError, FileNotFoundError):
-            continue
-        if not patience.has_run_out(snapshot, replace(rollback, requested=plan.instant)):
+        plan = timeline.begun_rollback_plan(rollback.requested)
+        if plan is None or not patience.has_run_out(snapshot, replace(rollback, requested=plan.instant)):
             continue  # Who undoes a completed commit keeps up that commit's heartbeat.
         if plan.instant in completed:
             yield completed[plan.instant]
@@ -160,14 +160,14 @@ def remove_leftovers(snapshot: Snapshot, patience: Patience) -> None:
     storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
     pending = {instant.requested for instant in timeline.pending()}
     completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
-    beats = {entry.name for entry in storage.list(f"{base}/.hoodie/.heartbeat")} - pending
-    temps = {entry.name for entry in storage.list(f"{base}/.hoodie/.temp")} & completed
+    beating = {entry.name for entry in list_folder(storage, base, ".hoodie/.heartbeat")} - pending
+    temps = {entry.name for entry in list_folder(storage, base, ".hoodie/.temp")} & completed
     half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
-    for instant in sorted(beats | temps):
+    for instant in sorted(filter(is_instant, beating | temps)):
         if patience.has_stopped(snapshot, instant):
             if instant in half_built and not timeline.contains(instant):
                 remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
-            storage.delete_tree(temp_path(base, instant))
+            delete_temp(storage, base, instant)
             delete_heartbeat(storage, base, instant)
 
 
@@ -178,6 +178,10 @@ def roll_back(
 
     A restore puts the metadata table right itself when all of its commits are undone, and keeps their instants pending
     until then.
+
+    Raises:
+        CorruptFileError: a file of the commit, of its markers or of the rollback's plan is none of the table; nothing
+            was changed.
     """
     storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
     started = time.time()
@@ -190,6 +194,7 @@ def roll_back(
         rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))
     else:
         files |= planned_files(timeline.rollback_plan(rollback.requested))
+    require_folders(storage, base, {partition for partition, _ in files})
     if rollback.state is State.REQUESTED:
         rollback = create_inflight(timeline, rollback)
     pending = _made_pending(timeline, undone)
@@ -199,7 +204,7 @@ def roll_back(
     for partition, name in sorted(files):
         path = f"{base}/{join_path(partition, name)}"
         if storage.exists(path):
-            storage.delete(path)
+            delete_files(storage, base, [(partition, name)])
             deleted[partition] = (*deleted.get(partition, ()), path)
     done = RollbackMetadata(
         started=rollback.requested,
@@ -212,7 +217,7 @@ def roll_back(
         _correct(snapshot, undone.requested, files, rollback.requested, clock)
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(timeline, rollback, completion, encode_rollback_metadata(done))
-    storage.delete_tree(temp_path(base, undone.requested))
+    delete_temp(storage, base, undone.requested)
     if not part_of_restore:
         remove_pending(timeline, pending)
         # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
@@ -271,16 +276,23 @@ def by_partition(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def committed_files(timeline: Timeline, instant: Instant) -> set[tuple[str, str]]:
-    """(partition, file name) of all files that a completed commit has written; none for a pending one."""
+    """(partition, file name) of all files that a completed commit has written; none for a pending one.
+
+    Raises:
+        CorruptFileError: one of them is no data file.
+    """
     if not _has_completed_file(instant):
         return set()
     stats = timeline.commit_metadata(instant).write_stats
-    return {(partition, stat.file_name) for partition, written in stats.items() for stat in written if stat.path}
+    files = {(partition, stat.file_name) for partition, written in stats.items() for stat in written if stat.path}
+    for partition, name in files:
+        file_path(partition, name, f"{timeline.path}/{instant.file_name}")
+    return files
 
 
 def planned_files(plan: RollbackPlan) -> set[tuple[str, str]]:
     """(partition, file name) of all files that a rollback sets out to delete."""
-    return {(request.partition_path, path.rpartition("/")[2]) for request in plan.requests for path in request.files}
+    return {(request.partition_path, last_part(path)) for request in plan.requests for path in request.files}
 
 
 def _requests(base: str, instant: str, files: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
@@ -300,35 +312,47 @@ def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, s
 
     Without any marker folder (a crash before the first, or a writer without markers) partitions are listed, unless the
     write is completed: then its commit says what is left of it.
+
+    Raises:
+        CorruptFileError: a marker of something that is no data file of the table.
     """
     instant = undone if isinstance(undone, str) else undone.requested
     storage, root = snapshot.storage, temp_path(snapshot.base_path, instant)
     found: set[tuple[str, str]] = set()
     if storage.exists(root):
+        require_folders(storage, snapshot.base_path, [f".hoodie/.temp/{instant}"])
         _direct_markers(storage, root, "", found)
         for entry in storage.list(root):
             # Java's timeline server keeps the markers of all tasks as lines of a few files.
             if entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
                 for line in storage.read(f"{root}/{entry.name}").decode("utf-8", "replace").splitlines():
-                    partition, _, name = line.strip().rpartition("/")
-                    if (marker := parse_marker_name(name)) is not None:
-                        found.add((partition, marker[0]))
+                    _add_marked(line.strip(), f"{root}/{entry.name}", found)
         return sorted(found)
     if not isinstance(undone, str) and (undone.is_completed or _has_completed_file(undone)):
         return []
     for partition in snapshot.listing():
-        for entry in storage.list(join_path(snapshot.base_path, partition)):
+        for entry in list_folder(storage, snapshot.base_path, partition):
             if (parsed := parse_base_file_name(entry.name)) is not None and parsed.instant == instant:
                 found.add((partition, entry.name))
     return sorted(found)
 
 
 def _direct_markers(storage: Storage, root: str, partition: str, found: set[tuple[str, str]]) -> None:
-    for entry in storage.list(join_path(root, partition)):
-        if entry.is_dir:
-            _direct_markers(storage, root, join_path(partition, entry.name), found)
-        elif (marker := parse_marker_name(entry.name)) is not None:
-            found.add((partition, marker[0]))
+    folder = join_path(root, partition)
+    entries = storage.list(folder)
+    for name in inner_folders(folder, entries):
+        _direct_markers(storage, root, join_path(partition, name), found)
+    for entry in entries:
+        if not entry.is_dir:
+            _add_marked(join_path(partition, entry.name), folder, found)
+
+
+def _add_marked(marker: str, source: str, found: set[tuple[str, str]]) -> None:
+    """The file that a marker announces; ``source`` is where the marker's path was found."""
+    partition, _, name = marker.rpartition("/")
+    if (parsed := parse_marker_name(name)) is not None:
+        file_path(partition, parsed[0], source)
+        found.add((partition, parsed[0]))
 
 
 def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
@@ -353,10 +377,8 @@ def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
         )
     for name, _ in completed:
         storage.delete(f"{timeline.path}/{name}")
-    for folder in storage.list(root):
-        if not folder.is_dir or folder.name == ".hoodie":
-            continue
-        for entry in storage.list(f"{root}/{folder.name}"):
-            if store.wrote(instant, f"{root}/{folder.name}/{entry.name}", entry.size):
-                storage.delete(f"{root}/{folder.name}/{entry.name}")
+    for folder in inner_folders(root, storage.list(root)):
+        for entry in storage.list(f"{root}/{folder}"):
+            if store.wrote(instant, f"{root}/{folder}/{entry.name}", entry.size):
+                delete_files(storage, root, [(folder, entry.name)])
     remove_pending(timeline, Instant(instant, "deltacommit", State.INFLIGHT, None, ""))

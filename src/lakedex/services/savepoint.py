@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakedex.errors import InvalidInputError
 from lakedex.layout.names import join_path
+from lakedex.layout.table_files import list_folder
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -100,7 +101,7 @@ def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
         names = [*([found.base_file.name] if found.base_file else []), *(log.name for log in found.log_files)]
         files.setdefault(found.partition, []).extend(names)
     for partition, names in files.items():
-        present = {entry.name for entry in snapshot.storage.list(join_path(snapshot.base_path, partition))}
+        present = {entry.name for entry in list_folder(snapshot.storage, snapshot.base_path, partition)}
         missing = sorted(set(names) - present)
         if missing:
             raise InvalidInputError(

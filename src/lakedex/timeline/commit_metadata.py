@@ -13,6 +13,7 @@ from typing import Any
 
 from lakedex.codec.avro import read_container, write_container
 from lakedex.codec.json_object import decode_json_object
+from lakedex.codec.table_paths import check_instant, check_part, check_partition, file_path, last_part
 from lakedex.errors import CorruptFileError
 from lakedex.timeline.json_body import encode_json_body, json_write_stat
 
@@ -33,6 +34,7 @@ __all__ = [
     "encode_requested_replace",
     "encode_rollback_metadata",
     "encode_rollback_plan",
+    "fields_of",
     "rollback_of_record",
     "rollback_record",
 ]
@@ -72,7 +74,7 @@ class WriteStat:
     @property
     def file_name(self) -> str:
         """The file's name without its partition path."""
-        return self.path.rpartition("/")[2]
+        return last_part(self.path)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> WriteStat:
@@ -200,7 +202,7 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """What a rollback is to delete in one partition; ``files`` are absolute paths."""
+    """What a rollback is to delete in one partition; ``files`` are absolute paths, whose names alone count."""
 
     partition_path: str
     file_id: str
@@ -269,7 +271,7 @@ def _texts(values: Any, name: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _fields_of(what: str, path: str) -> Iterator[None]:
+def fields_of(what: str, path: str) -> Iterator[None]:
     """Fields of other kinds than their names have are damage: schemas come with the bytes."""
     try:
         yield
@@ -298,7 +300,7 @@ def decode_commit_notes(data: bytes, path: str = "") -> CommitNotes:
 
 
 def _notes_of(record: Mapping[str, Any], path: str) -> CommitNotes:
-    with _fields_of("fields of a commit", path):
+    with fields_of("fields of a commit", path):
         extra = _map_of(record, "extraMetadata")
         return CommitNotes(
             operation=_known(record, "operationType", str),
@@ -312,15 +314,18 @@ def commit_of_record(record: Mapping[str, Any], path: str = "") -> CommitMetadat
     Raises:
         CorruptFileError: A field is not what it must be.
     """
-    with _fields_of("fields of a commit", path):
+    with fields_of("fields of a commit", path):
         stats = {
-            partition: tuple(WriteStat.from_record(entry) for entry in entries)
+            check_partition(partition, path): tuple(_write_stat(entry, path) for entry in entries)
             for partition, entries in _map_of(record, "partitionToWriteStats").items()
         }
         replaced = None
         if "partitionToReplaceFileIds" in record:
             found = _map_of(record, "partitionToReplaceFileIds")
-            replaced = {partition: _texts(ids, "partitionToReplaceFileIds") for partition, ids in found.items()}
+            replaced = {
+                check_partition(partition, path): _texts(ids, "partitionToReplaceFileIds")
+                for partition, ids in found.items()
+            }
         notes = _notes_of(record, path)
         return CommitMetadata(
             operation=notes.operation,
@@ -330,6 +335,13 @@ def commit_of_record(record: Mapping[str, Any], path: str = "") -> CommitMetadat
             compacted=bool(record.get("compacted")),
             raw=dict(record),
         )
+
+
+def _write_stat(entry: Mapping[str, Any], path: str) -> WriteStat:
+    stat = WriteStat.from_record(entry)
+    if stat.path:
+        check_part(stat.file_name, path)
+    return stat
 
 
 def encode_commit_metadata(metadata: CommitMetadata, layout: int = 2) -> bytes:
@@ -378,9 +390,13 @@ def encode_requested_replace(operation: str | None = None) -> bytes:
 
 
 def decode_rollback_plan(data: bytes, path: str = "") -> RollbackPlan:
-    """Decode the requested body of a rollback."""
+    """Decode the requested body of a rollback.
+
+    Raises:
+        CorruptFileError: As :func:`decode_body`, a field is not what it must be, or a name leads out of the table.
+    """
     record = decode_body(data, path)
-    with _fields_of("fields of a rollback's plan", path):
+    with fields_of("fields of a rollback's plan", path):
         target = _map_of(record, "instantToRollback")
         requests = tuple(
             RollbackRequest(
@@ -391,8 +407,12 @@ def decode_rollback_plan(data: bytes, path: str = "") -> RollbackPlan:
             )
             for entry in record.get("RollbackRequests") or ()
         )
-        instant, action = _known(target, "commitTime", str) or "", _known(target, "action", str) or ""
-        return RollbackPlan(instant=instant, action=action, requests=requests, raw=record)
+        for request in requests:
+            check_partition(request.partition_path, path)
+            for name in request.files:
+                file_path(request.partition_path, last_part(name), path)
+        instant = check_instant(_known(target, "commitTime", str) or "", path)
+        return RollbackPlan(instant=instant, action=_known(target, "action", str) or "", requests=requests, raw=record)
 
 
 def encode_rollback_plan(plan: RollbackPlan) -> bytes:
@@ -420,11 +440,17 @@ def decode_rollback_metadata(data: bytes, path: str = "") -> RollbackMetadata:
 
 
 def rollback_of_record(record: Mapping[str, Any], path: str = "") -> RollbackMetadata:
-    """What a record of a completed rollback says."""
-    with _fields_of("fields of a rollback", path):
+    """What a record of a completed rollback says.
+
+    Raises:
+        CorruptFileError: A field is not what it must be, or a partition lies outside of the table.
+    """
+    with fields_of("fields of a rollback", path):
         targets = _known(record, "instantsRollback", list) or ()
         names = _texts(record.get("commitsRollback") or [""], "commitsRollback")
         partitions = _map_of(record, "partitionMetadata")
+        for partition in partitions:
+            check_partition(partition, path)
         return RollbackMetadata(
             started=_known(record, "startRollbackTime", str) or "",
             millis=int(record.get("timeTakenInMillis") or 0),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lakedex.codec.avro import write_container
+from lakedex.codec.table_paths import check_part, check_partition, file_path, last_part
 from lakedex.errors import CorruptFileError
-from lakedex.timeline.commit_metadata import decode_body
+from lakedex.timeline.commit_metadata import decode_body, fields_of
 
 __all__ = ["CompactionOperation", "decode_compaction_plan", "encode_compaction_plan"]
 
@@ -30,24 +32,27 @@ def decode_compaction_plan(data: bytes, path: str = "") -> tuple[CompactionOpera
     """Decode a plan.
 
     Raises:
-        CorruptFileError: it is empty or damaged, or an operation names no file group.
+        CorruptFileError: it is empty or damaged, or an operation names no file group, or a name leads out of the table.
     """
-    operations = []
-    for entry in decode_body(data, path).get("operations") or ():
-        base = entry.get("dataFilePath") or None
-        if not entry.get("fileId"):
-            raise CorruptFileError(path, 0, "a file id in each operation of a compaction plan", "none")
-        operations.append(
-            CompactionOperation(
-                partition=entry.get("partitionPath") or "",
-                file_id=entry["fileId"],
-                base_instant=entry.get("baseInstantTime") or "",
-                base=None if base is None else base.rsplit("/", 1)[-1],
-                logs=tuple(name.rsplit("/", 1)[-1] for name in entry.get("deltaFilePaths") or ()),
-                metrics=entry.get("metrics") or {},
-            )
-        )
-    return tuple(operations)
+    with fields_of("fields of a compaction plan", path):
+        return tuple(_operation(entry, path) for entry in decode_body(data, path).get("operations") or ())
+
+
+def _operation(entry: Mapping[str, Any], path: str) -> CompactionOperation:
+    if not entry.get("fileId"):
+        raise CorruptFileError(path, 0, "a file id in each operation of a compaction plan", "none")
+    base = entry.get("dataFilePath") or None
+    operation = CompactionOperation(
+        partition=check_partition(entry.get("partitionPath") or "", path),
+        file_id=check_part(entry["fileId"], path),
+        base_instant=entry.get("baseInstantTime") or "",
+        base=None if base is None else last_part(base),
+        logs=tuple(last_part(name) for name in entry.get("deltaFilePaths") or ()),
+        metrics=entry.get("metrics") or {},
+    )
+    for name in (*operation.logs, *filter(None, [operation.base])):
+        file_path(operation.partition, name, path)
+    return operation
 
 
 def encode_compaction_plan(operations: tuple[CompactionOperation, ...]) -> bytes:

@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakedex.codec.avro import write_container
+from lakedex.codec.table_paths import check_instant, check_part, check_partition, file_path, last_part
 from lakedex.errors import CorruptFileError
-from lakedex.timeline.commit_metadata import RollbackMetadata, decode_body, rollback_of_record, rollback_record
+from lakedex.timeline.commit_metadata import (
+    RollbackMetadata,
+    decode_body,
+    fields_of,
+    rollback_of_record,
+    rollback_record,
+)
 
 __all__ = [
     "SAVEPOINTED",
@@ -138,20 +145,29 @@ def encode_clean_plan(plan: CleanPlan) -> bytes:
 
 
 def decode_clean_plan(data: bytes, path: str = "") -> CleanPlan:
-    """Decode the requested body of a clean. Plans of version 1 give bare file names."""
+    """Decode the requested body of a clean. Plans of version 1 give bare file names.
+
+    Raises:
+        CorruptFileError: A field is not what it must be, or a name leads out of the table.
+    """
     record = _body(data, path, "policy")
-    files = {partition: tuple(names) for partition, names in (record["filesToBeDeletedPerPartition"] or {}).items()}
-    for partition, entries in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
-        files[partition] = tuple(str(entry["filePath"]) for entry in entries)
-    earliest = record["earliestInstantToRetain"]
-    return CleanPlan(
-        policy=record["policy"],
-        files=files,
-        earliest=None if earliest is None else (earliest["timestamp"], earliest["action"]),
-        last_completed=record.get("lastCompletedCommitTimestamp") or "",
-        gone=tuple(record.get("partitionsToBeDeleted") or ()),
-        extra=_texts(record.get("extraMetadata")),
-    )
+    with fields_of("fields of a clean's plan", path):
+        files = {partition: tuple(names) for partition, names in (record["filesToBeDeletedPerPartition"] or {}).items()}
+        for partition, entries in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+            files[partition] = tuple(str(entry["filePath"]) for entry in entries)
+        for partition, names in files.items():
+            check_partition(partition, path)
+            for name in names:
+                file_path(partition, last_part(name), path)
+        earliest = record["earliestInstantToRetain"]
+        return CleanPlan(
+            policy=record["policy"],
+            files=files,
+            earliest=None if earliest is None else (earliest["timestamp"], earliest["action"]),
+            last_completed=record.get("lastCompletedCommitTimestamp") or "",
+            gone=tuple(check_partition(name, path) for name in record.get("partitionsToBeDeleted") or ()),
+            extra=_texts(record.get("extraMetadata")),
+        )
 
 
 def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
@@ -181,19 +197,26 @@ def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
 
 
 def decode_clean_metadata(data: bytes, path: str = "") -> CleanMetadata:
-    """Decode the completed body of a clean."""
+    """Decode the completed body of a clean.
+
+    Raises:
+        CorruptFileError: A field is not what it must be, or a partition lies outside of the table.
+    """
     record = _body(data, path, "startCleanTime", "partitionMetadata")
-    partitions = record["partitionMetadata"]
-    return CleanMetadata(
-        started=record["startCleanTime"],
-        millis=int(record["timeTakenInMillis"]),
-        policy=next((entry["policy"] for entry in partitions.values()), ""),
-        files={partition: tuple(entry["deletePathPatterns"]) for partition, entry in partitions.items()},
-        gone=frozenset(partition for partition, entry in partitions.items() if entry.get("isPartitionDeleted")),
-        earliest=(record.get("earliestCommitToRetain") or "").strip(),
-        last_completed=record.get("lastCompletedCommitTimestamp") or "",
-        extra=_texts(record.get("extraMetadata")),
-    )
+    with fields_of("fields of a clean", path):
+        partitions = record["partitionMetadata"]
+        return CleanMetadata(
+            started=record["startCleanTime"],
+            millis=int(record["timeTakenInMillis"]),
+            policy=next((entry["policy"] for entry in partitions.values()), ""),
+            files={
+                check_partition(name, path): tuple(entry["deletePathPatterns"]) for name, entry in partitions.items()
+            },
+            gone=frozenset(name for name, entry in partitions.items() if entry.get("isPartitionDeleted")),
+            earliest=(record.get("earliestCommitToRetain") or "").strip(),
+            last_completed=record.get("lastCompletedCommitTimestamp") or "",
+            extra=_texts(record.get("extraMetadata")),
+        )
 
 
 def encode_savepoint_metadata(metadata: SavepointMetadata) -> bytes:
@@ -212,20 +235,26 @@ def encode_savepoint_metadata(metadata: SavepointMetadata) -> bytes:
 
 
 def decode_savepoint_metadata(data: bytes, path: str = "") -> SavepointMetadata:
-    """Decode a savepoint."""
+    """Decode a savepoint.
+
+    Raises:
+        CorruptFileError: A field is not what it must be, or a name leads out of the table.
+    """
     record = _body(data, path, "savepointedBy", "partitionMetadata")
-    return SavepointMetadata(
-        by=record["savepointedBy"],
-        at=int(record["savepointedAt"]),
-        comment=record["comments"],
-        files={
-            partition: tuple(entry["savepointDataFile"]) for partition, entry in record["partitionMetadata"].items()
-        },
-    )
+    with fields_of("fields of a savepoint", path):
+        return SavepointMetadata(
+            by=record["savepointedBy"],
+            at=int(record["savepointedAt"]),
+            comment=record["comments"],
+            files={
+                check_partition(partition, path): tuple(check_part(name, path) for name in entry["savepointDataFile"])
+                for partition, entry in record["partitionMetadata"].items()
+            },
+        )
 
 
-def _instants(entries: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((entry["commitTime"], entry["action"]) for entry in entries or ())
+def _instants(entries: Any, path: str) -> tuple[tuple[str, str], ...]:
+    return tuple((check_instant(entry["commitTime"], path), entry["action"]) for entry in entries or ())
 
 
 def _instant_records(instants: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
@@ -243,11 +272,17 @@ def encode_restore_plan(plan: RestorePlan) -> bytes:
 
 
 def decode_restore_plan(data: bytes, path: str = "") -> RestorePlan:
-    """Decode the requested body of a restore."""
+    """Decode the requested body of a restore.
+
+    Raises:
+        CorruptFileError: A field is not what it must be, or an instant is none.
+    """
     record = _body(data, path, "instantsToRollback")
-    return RestorePlan(
-        savepoint=record.get("savepointToRestoreTimestamp") or "", instants=_instants(record["instantsToRollback"])
-    )
+    with fields_of("fields of a restore's plan", path):
+        return RestorePlan(
+            savepoint=record.get("savepointToRestoreTimestamp") or "",
+            instants=_instants(record["instantsToRollback"], path),
+        )
 
 
 def encode_restore_metadata(metadata: RestoreMetadata) -> bytes:
@@ -267,13 +302,20 @@ def encode_restore_metadata(metadata: RestoreMetadata) -> bytes:
 
 
 def decode_restore_metadata(data: bytes, path: str = "") -> RestoreMetadata:
-    """Decode the completed body of a restore."""
+    """Decode the completed body of a restore.
+
+    Raises:
+        CorruptFileError: A field is not what it must be, an instant is none, or a partition lies outside of the table.
+    """
     record = _body(data, path, "startRestoreTime")
-    rollbacks = record.get("hoodieRestoreMetadata") or {}
-    instants = _instants(record.get("restoreInstantInfo"))
-    return RestoreMetadata(
-        started=record["startRestoreTime"],
-        millis=int(record["timeTakenInMillis"]),
-        instants=instants or tuple((requested, "") for requested in record.get("instantsToRollback") or ()),
-        rollbacks={key: tuple(rollback_of_record(one) for one in found if one) for key, found in rollbacks.items()},
-    )
+    with fields_of("fields of a restore", path):
+        rollbacks = record.get("hoodieRestoreMetadata") or {}
+        unnamed = ({"commitTime": requested, "action": ""} for requested in record.get("instantsToRollback") or ())
+        return RestoreMetadata(
+            started=record["startRestoreTime"],
+            millis=int(record["timeTakenInMillis"]),
+            instants=_instants(record.get("restoreInstantInfo"), path) or _instants(unnamed, path),
+            rollbacks={
+                key: tuple(rollback_of_record(one, path) for one in found if one) for key, found in rollbacks.items()
+            },
+        )

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from lakedex.codec.table_paths import last_part
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 from lakedex.timeline.commit_metadata import (
@@ -261,6 +262,21 @@ class Timeline:
         """What a rollback, pending or completed, sets out to do."""
         return self._plans.read(f"{requested}.rollback.requested", decode_rollback_plan)
 
+    def begun_rollback_plan(self, requested: str) -> RollbackPlan | None:
+        """The plan of a pending rollback; None if it is gone, or if its writer died while it wrote it.
+
+        Raises:
+            CorruptFileError: The plan is all there, and leads out of the table.
+        """
+        name = f"{requested}.rollback.requested"
+        path = f"{self.path}/{name}"
+        try:
+            body = self.read(name)
+            decode_body(body, path)
+        except (CorruptFileError, FileNotFoundError):
+            return None  # Nothing was deleted by it.
+        return decode_rollback_plan(body, path)
+
     def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
         """What a completed rollback did."""
         return decode_rollback_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
@@ -275,9 +291,7 @@ class Timeline:
         for instant in self.pending({"clean"}):
             with contextlib.suppress(FileNotFoundError, CorruptFileError):  # Just finished; or it has no plan yet.
                 files = self.clean_plan(instant.requested).files
-                found.update(
-                    (partition, path.rpartition("/")[2]) for partition, paths in files.items() for path in paths
-                )
+                found.update((partition, last_part(path)) for partition, paths in files.items() for path in paths)
         return found
 
     def clean_metadata(self, instant: Instant) -> CleanMetadata:
@@ -299,11 +313,8 @@ class Timeline:
     def pending_rollback_of(self, requested: str) -> Instant | None:
         """The pending rollback whose plan names the instant, if there is one."""
         for rollback in self.pending({"rollback"}):
-            try:
-                plan = self.rollback_plan(rollback.requested)
-            except (CorruptFileError, FileNotFoundError):
-                continue  # its writer died while it wrote the plan: nothing was deleted by it
-            if plan.instant == requested:
+            plan = self.begun_rollback_plan(rollback.requested)
+            if plan is not None and plan.instant == requested:
                 return rollback
         return None
 

@@ -26,16 +26,18 @@ from lakedex.index.bitmap.definitions import (
     write_bitmap_definitions,
 )
 from lakedex.index.bitmap.files import BitmapsOfFile
-from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, bitmap_folder, list_runs, publish_manifest
+from lakedex.index.bitmap.runs import BITMAP_INDEX, Manifest, Run, RunFolder, list_runs, publish_manifest
 from lakedex.io.heartbeat import Heartbeat
 from lakedex.io.locks import Lock
 from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.table_files import delete_partition, delete_temp, temp_path
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.services.rollback import Patience, remove_leftovers, temp_path
+from lakedex.services.rollback import Patience, remove_leftovers
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import recover_table_config
 from lakedex.write.bitmap_columns import remove_old_names
@@ -145,7 +147,7 @@ class BitmapBuild:
             folder = list_runs(storage, base)
         except CorruptFileError as error:
             self.notes.append(f"built anew: {error}")
-            storage.delete_tree(bitmap_folder(base))
+            delete_partition(storage, metadata_path(base), BITMAP_INDEX)
             folder = RunFolder(manifest=Manifest(), runs=(), idle=())
         coverage = Coverage(storage, base, MetadataCache())
         coverage.refresh(folder)
@@ -189,7 +191,7 @@ class BitmapBuild:
                     if self.snapshot.last_change != seen.last_change and self.snapshot.schema.equals(seen.schema):
                         self._cover(self.missing(index, partitions), progress)
                 finally:
-                    storage.delete_tree(temp_path(base, self.instant))
+                    delete_temp(storage, base, self.instant)
         try:
             fold_runs(self.handle, self.instant)
         except Exception as error:
@@ -284,5 +286,5 @@ def drop_bitmap_index(handle: TableHandle, options: WriteOptions, name: str) -> 
         del definitions[name]
         write_bitmap_definitions(storage, base, definitions)
         if not definitions:
-            storage.delete_tree(bitmap_folder(base))
+            delete_partition(storage, metadata_path(base), BITMAP_INDEX)
     return IndexResult(name=name, columns=index.columns, seconds=time.perf_counter() - started)

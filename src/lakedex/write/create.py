@@ -14,6 +14,7 @@ from lakedex.codec.stats_value import default_stats_version
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats import indexable_columns, unlisted
 from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
+from lakedex.layout.table_files import require_own_folders
 from lakedex.metadata.bootstrap import create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
@@ -22,6 +23,7 @@ from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock, parse_instant_name
 from lakedex.timeline.table_config import TableConfig, create_table_config
 from lakedex.timeline.table_properties import new_table_properties
+from lakedex.timeline.timeline import TIMELINE_FOLDER
 from lakedex.write.schema_change import own_columns, require_columns, stored_schema
 
 __all__ = ["create_table", "is_table"]
@@ -160,6 +162,7 @@ def _checked_schema(
 def _clear_unfinished(handle: TableHandle) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
+    require_own_folders(storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
     instants = [entry for entry in storage.list(root) if parse_instant_name(entry.name) is not None]
     if instants or any(not entry.is_dir for entry in storage.list(f"{root}/timeline")):
         raise InvalidInputError(

@@ -45,6 +45,7 @@ from lakedex.io.heartbeat import Heartbeat
 from lakedex.io.locks import Lock
 from lakedex.io.spilled import Spilled
 from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.table_files import delete_partition, delete_temp, temp_path
 from lakedex.metadata.bootstrap import build_instant, create_file_groups
 from lakedex.metadata.delta_commit import Keyed, LogWritten, write_delta_commit
 from lakedex.metadata.handle import TableHandle
@@ -59,7 +60,6 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.services.rollback import temp_path
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import update_table_config
 from lakedex.types import META_COLUMNS, RECORD_KEY
@@ -116,7 +116,7 @@ def create_index(
             with table_lock(handle, options) as lock:
                 return build.publish(lock, started)
         finally:
-            handle.storage.delete_tree(temp_path(handle.base_path, build.name))
+            delete_temp(handle.storage, handle.base_path, build.name)
 
 
 def renew_entries(handle: TableHandle, options: WriteOptions, kind: str, files: Collection[tuple[str, str]]) -> int:
@@ -341,7 +341,7 @@ class _Build:
             if again.metadata.has(PARTITION_STATS.name):
                 self._write(lock, again, {}, self._partition_records(again, files))
         finally:
-            self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.name))
+            delete_temp(self.handle.storage, self.handle.base_path, self.name)
 
     def _conflict(self, why: str) -> CommitConflictError:
         return CommitConflictError(
@@ -416,7 +416,7 @@ class _Build:
                 if not written:
                     for name, count in groups.items():
                         # What a build that died or a writer that dropped the index may have left.
-                        storage.delete_tree(f"{metadata_path(base)}/{name}")
+                        delete_partition(storage, metadata_path(base), name)
                         create_file_groups(storage, metadata_path(base), name, count, instant)
                 logs = write_delta_commit(
                     store,

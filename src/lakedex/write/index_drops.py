@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lakedex.errors import IndexNotFoundError, InvalidInputError
 from lakedex.index.definitions import definitions_path, encode_definitions, read_definitions, without_indexes
+from lakedex.layout.table_files import delete_partition
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import (
     COLUMN_STATS,
@@ -64,7 +65,7 @@ def drop_index(handle: TableHandle, options: WriteOptions, name: str, *, if_exis
             document = read_definitions(storage, path)
             storage.write(path, encode_definitions(without_indexes(document, gone)))
         for partition in sorted(gone):
-            storage.delete_tree(f"{metadata_path(base)}/{partition}")
+            delete_partition(storage, metadata_path(base), partition)
     notes = tuple(f"dropped {other} with it" for other in sorted(gone - {name}))
     return IndexResult(name=name, notes=notes, seconds=time.perf_counter() - started)
 

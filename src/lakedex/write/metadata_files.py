@@ -21,6 +21,7 @@ from lakedex.index.bitmap.runs import bitmap_folder
 from lakedex.io.heartbeat import is_ours
 from lakedex.io.storage import Storage
 from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
+from lakedex.layout.table_files import inner_folders, list_folder
 from lakedex.metadata.bootstrap import FIRST_BUILD_SUFFIX, create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import FILES, metadata_partitions_property
@@ -167,10 +168,10 @@ class _ListFolder:
     base_path: str
 
     def __call__(self, path: str) -> tuple[dict[str, int] | None, list[str]]:
-        entries = self.storage.list(join_path(self.base_path, path))
+        entries = list_folder(self.storage, self.base_path, path)
         if any(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
             return {entry.name: entry.size for entry in entries if not entry.is_dir and _is_data(entry.name)}, []
-        inner = (entry.name for entry in entries if entry.is_dir and entry.name != ".hoodie")
+        inner = inner_folders(join_path(self.base_path, path), entries)
         return None, [join_path(path, name) for name in inner]
 
 

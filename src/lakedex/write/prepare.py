@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.table_paths import is_partition_path
 from lakedex.engine import current_task
 from lakedex.errors import InvalidInputError
 from lakedex.layout.conform import conform
@@ -208,14 +209,13 @@ def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Tab
 
 
 def check_paths(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Table) -> None:
-    """Refuse rows whose folder would lie outside of the table, or in its ``.hoodie``.
+    """Refuse rows whose folder no file system can have, or that would lie outside of the table or in its ``.hoodie``.
 
     Raises:
         InvalidInputError: names the partition columns and the path.
     """
     for path in summary.column(PARTITION).to_pylist():
-        parts = path.split("/") if path else []
-        if parts and (parts[0] == ".hoodie" or not {"", ".", ".."}.isdisjoint(parts)):
+        if path and not is_partition_path(path):
             fields = ", ".join(keys.partition_by)
             raise InvalidInputError(
                 f"table {table_name}: a row's partition path would be {path!r} (partition column {fields}); change the "

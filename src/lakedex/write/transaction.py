@@ -29,13 +29,14 @@ from lakedex.index.definitions import (
 from lakedex.io.heartbeat import Heartbeat
 from lakedex.io.locks import Lock
 from lakedex.layout.names import join_path
+from lakedex.layout.table_files import delete_files, delete_temp
 from lakedex.metadata.delta_commit import LogWritten, Updates, write_delta_commit
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.services.rollback import marked_files, roll_back, temp_path
+from lakedex.services.rollback import marked_files, roll_back
 from lakedex.services.tidying import tidy
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
@@ -391,10 +392,10 @@ class Transaction:
         accepted = {(result.partition, result.file_name) for result in results}
         for partition, name in marked_files(self.snapshot, self.instant):
             if (partition, name) not in accepted:
-                self.handle.storage.delete(f"{self.handle.base_path}/{join_path(partition, name)}")
+                delete_files(self.handle.storage, self.handle.base_path, [(partition, name)])
 
     def _finish(self) -> None:
-        self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.instant))
+        delete_temp(self.handle.storage, self.handle.base_path, self.instant)
         if self._heartbeat is not None:
             self._heartbeat.stop()
 
@@ -402,7 +403,7 @@ class Transaction:
         """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""
         self._remove_unaccepted([])
         self.bitmaps.undo()
-        self.handle.storage.delete_tree(temp_path(self.handle.base_path, self.instant))
+        delete_temp(self.handle.storage, self.handle.base_path, self.instant)
         if self._pending is not None:
             remove_pending(self.snapshot.timeline, self._pending)
         self._finish()

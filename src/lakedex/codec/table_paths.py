@@ -1,0 +1,127 @@
+"""Names that a table's own files hold, checked before a path is made of them.
+
+Plans, commits, markers, manifests and settings name partitions, data files and instants. Whoever may write one of these
+files could otherwise have a reader open, and a writer delete, what lies outside of the table or in its ``.hoodie``.
+
+=================  ================================================================
+partition path     folders below the table, parted by ``/``; empty: the table itself
+base file          ``<fileId>_<writeToken>_<instant>.<extension>``
+log file           ``.<fileId>_<instant>.log.<version>_<writeToken>[.cdc]``
+instant            digits
+=================  ================================================================
+
+Values of partitions may hold whatever else a folder's name can (``=``, ``:``, ``%``, blanks, all of Unicode), since
+Hudi escapes them only if it is told to.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lakedex.errors import CorruptFileError, FormatError
+
+__all__ = [
+    "BASE_FILE_NAME",
+    "LOG_FILE_NAME",
+    "check_instant",
+    "check_part",
+    "check_partition",
+    "check_setting",
+    "file_path",
+    "is_instant",
+    "is_partition_path",
+    "last_part",
+]
+
+BASE_FILE_NAME = re.compile(r"([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)")
+"""File id, write token, instant and extension."""
+LOG_FILE_NAME = re.compile(
+    r"\.([^._/\\\x00-\x1f\x7f\ud800-\udfff]+)_([0-9]+)\.log\.([0-9]{1,18})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?"
+)
+"""File id, instant, version, write token with its parts, and the ending of change data."""
+
+_UNSAFE = re.compile(
+    "[\x00\ud800-\udfff]"  # no file system has NUL in a name, and no UTF-8 file a lone surrogate
+    r"|(?:^|/)(?:/|\Z)"  # an absolute path, or an empty part
+    # Windows takes a backslash for a slash. The metafile makes a partition of the folder that it lies in.
+    r"|(?:^|[/\\])(?:\.\.?|\.hoodie(?:_partition_metadata[^/\\]*)?)(?:[/\\]|\Z)",
+    re.IGNORECASE,  # as some file systems do
+)
+_INSTANT = re.compile(r"[0-9]{1,40}")
+_SHOWN = 80
+
+
+def is_partition_path(path: str) -> bool:
+    """Whether a text is the path of a folder below a table, and not of its ``.hoodie``."""
+    return not path or _UNSAFE.search(path) is None
+
+
+def check_partition(path: str, source: str) -> str:
+    """The partition path, if it is one.
+
+    Raises:
+        CorruptFileError: names the file ``source`` that it comes from.
+    """
+    if not is_partition_path(path):
+        raise _refused(source, "the path of a partition below the table's folder", path)
+    return path
+
+
+def check_part(name: str, source: str) -> str:
+    """The name of a file or folder, if it is one.
+
+    Raises:
+        CorruptFileError: names the file ``source`` that it comes from.
+    """
+    if not name or "/" in name or "\\" in name or _UNSAFE.search(name) is not None:
+        raise _refused(source, "the name of a file", name)
+    return name
+
+
+def is_instant(text: str) -> bool:
+    """Whether a text is an instant."""
+    return _INSTANT.fullmatch(text) is not None
+
+
+def check_instant(text: str, source: str) -> str:
+    """The instant, if it is one.
+
+    Raises:
+        CorruptFileError: names the file ``source`` that it comes from.
+    """
+    if not is_instant(text):
+        raise _refused(source, "an instant of digits", text)
+    return text
+
+
+def file_path(partition: str, name: str, source: str) -> str:
+    """Path of a data file below the table's folder.
+
+    Raises:
+        CorruptFileError: it leads elsewhere, or the name is none of a base or log file; names the file ``source`` that
+            both come from.
+    """
+    check_partition(partition, source)
+    if BASE_FILE_NAME.fullmatch(name) is None and LOG_FILE_NAME.fullmatch(name) is None:
+        raise _refused(source, "the name of a base or log file", name)
+    return f"{partition}/{name}" if partition else name
+
+
+def last_part(path: str) -> str:
+    """The name at the end of a path. Hudi writes absolute paths, in its own spelling of the store."""
+    return path.rpartition("/")[2]
+
+
+def check_setting(key: str, path: str) -> str:
+    """The path of a folder that a property gives, if it lies below the folder that it counts from.
+
+    Raises:
+        FormatError: names the property.
+    """
+    if not path or not path.isprintable() or _UNSAFE.search(path) is not None:
+        raise FormatError(f"hoodie.properties: {key} is {path[:_SHOWN]!r}, which is no path of a folder in .hoodie")
+    return path
+
+
+def _refused(source: str, expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError(source, 0, expected, repr(found[:_SHOWN]))

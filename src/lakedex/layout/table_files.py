@@ -1,0 +1,138 @@
+"""Folders and files below a table whose names its own files give: listed and deleted, links not followed.
+
+A link of a folder could lead a reader, and a deletion, to anything on the machine. So no folder of a table is a link,
+inside of it or out; the table's own folder may be one. Files that are links are read, and as a link deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lakedex.arrow_frames import run_threads
+from lakedex.codec.table_paths import check_instant, check_partition, file_path
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import FileInfo, Storage
+from lakedex.layout.names import join_path
+
+__all__ = [
+    "delete_files",
+    "delete_partition",
+    "delete_temp",
+    "inner_folders",
+    "list_folder",
+    "require_folders",
+    "require_own_folders",
+    "temp_path",
+]
+
+
+def temp_path(base_path: str, instant: str) -> str:
+    """Folder of an instant's markers and spilled filters."""
+    return f"{base_path}/.hoodie/.temp/{instant}"
+
+
+_OWN_FOLDERS = (
+    ".hoodie/.heartbeat",
+    ".hoodie/.index_defs",
+    ".hoodie/.locks",
+    ".hoodie/.schema",
+    ".hoodie/.temp",
+    ".hoodie/metadata/bitmap_index",
+)
+
+
+def require_own_folders(storage: Storage, base_path: str, timeline: str, archive: str) -> None:
+    """Refuse a table some of whose own files lie elsewhere, and so are those of another one.
+
+    Args:
+        storage: where the table lies.
+        base_path: the table's folder.
+        timeline: where it has its instants.
+        archive: where it has its archived instants.
+
+    Raises:
+        CorruptFileError: names the link.
+    """
+    inner = (f".hoodie/metadata/{folder}" for folder in (timeline, archive))
+    require_folders(storage, base_path, (timeline, archive, *inner, *_OWN_FOLDERS))
+
+
+def require_folders(storage: Storage, base_path: str, folders: Iterable[str]) -> None:
+    """Refuse paths below a table that are links, or lead through one. Costs a look at each folder.
+
+    Raises:
+        CorruptFileError: names the link.
+    """
+    if storage.scheme != "file":
+        return  # Object stores have no links.
+    seen: set[str] = set()
+    for folder in folders:
+        path = base_path
+        for part in folder.split("/") if folder else ():
+            path = f"{path}/{part}"
+            if path not in seen:
+                seen.add(path)
+                if storage.is_link(path):
+                    raise _is_link(path)
+
+
+def _is_link(path: str) -> CorruptFileError:
+    return CorruptFileError(path, 0, "a folder of the table", "a link, which lakedex does not follow; mount it instead")
+
+
+def list_folder(storage: Storage, base_path: str, folder: str) -> Sequence[FileInfo]:
+    """Entries of a folder below a table; none where there is no such folder.
+
+    Raises:
+        CorruptFileError: it is a link.
+    """
+    require_folders(storage, base_path, [folder])
+    return storage.list(join_path(base_path, folder))
+
+
+def inner_folders(path: str, entries: Iterable[FileInfo]) -> list[str]:
+    """Names of the folders among the entries of ``path``, ``.hoodie`` left out.
+
+    Raises:
+        CorruptFileError: one of them is a link.
+    """
+    found = [entry for entry in entries if entry.is_dir and entry.name != ".hoodie"]
+    for entry in found:
+        if entry.is_link:
+            raise _is_link(f"{path}/{entry.name}")
+    return [entry.name for entry in found]
+
+
+def delete_files(storage: Storage, base_path: str, files: Iterable[tuple[str, str]], threads: int = 1) -> None:
+    """Delete data files, each given by its partition and name; nothing is deleted if one of them may not be.
+
+    Raises:
+        CorruptFileError: a path that leads out of the table, or a name that is none of a data file.
+    """
+    wanted = list(files)
+    paths = [f"{base_path}/{file_path(partition, name, base_path)}" for partition, name in wanted]
+    require_folders(storage, base_path, {partition for partition, _ in wanted})
+    run_threads(storage.delete, paths, threads)
+
+
+def delete_partition(storage: Storage, base_path: str, partition: str) -> None:
+    """Delete the folder of a partition, of the table or of its metadata table; never the table's own.
+
+    Raises:
+        CorruptFileError: it is none, or lies behind a link.
+    """
+    if not check_partition(partition, base_path):
+        raise CorruptFileError(base_path, 0, "a partition's folder", "the table's own")
+    require_folders(storage, base_path, [partition.rpartition("/")[0]])
+    storage.delete_tree(f"{base_path}/{partition}")
+
+
+def delete_temp(storage: Storage, base_path: str, instant: str) -> None:
+    """Delete an instant's markers and spilled filters.
+
+    Raises:
+        CorruptFileError: it is no instant.
+    """
+    check_instant(instant, f"{base_path}/.hoodie/.temp")
+    require_folders(storage, base_path, [".hoodie/.temp"])
+    storage.delete_tree(temp_path(base_path, instant))
