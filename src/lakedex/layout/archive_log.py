@@ -23,7 +23,7 @@ from lakedex.timeline.timeline import WRITE_ACTIONS
 
 __all__ = ["append_archive_log", "archived_writes", "read_archive_log"]
 
-_NAME = re.compile(r"\.commits_\.archive\.(\d+)(?:_.*)?")
+_NAME = re.compile(r"\.commits_\.archive\.([0-9]{1,18})(?:_.*)?")
 _WRITER = "1-0-1"
 _ENTRY = "HoodieArchivedMetaEntry"
 _BLOCK_VERSION = 3

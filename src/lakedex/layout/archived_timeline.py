@@ -38,8 +38,8 @@ __all__ = [
     "read_history",
 ]
 
-_MANIFEST = re.compile(r"manifest_(\d+)")
-_FILE = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
+_MANIFEST = re.compile(r"manifest_([0-9]{1,18})")
+_FILE = re.compile(r"([0-9]{1,40})_([0-9]{1,40})_([0-9]{1,18})\.parquet")
 _VERSION_FILE = "_version_"
 _COLUMNS = ["instantTime", "completionTime"]
 _KEPT_MANIFESTS = 3
@@ -259,17 +259,26 @@ def _read_manifest(storage: Storage, path: str) -> _Manifest:
     if _VERSION_FILE in names:
         text = storage.read(f"{path}/{_VERSION_FILE}").decode("ascii", "replace").strip()
         # Java deletes and creates the file again, so it may be empty for a moment.
-        newest = int(text) if text.isdigit() and int(text) in manifests else newest
+        newest = int(text) if text.isdigit() and len(text) <= 18 and int(text) in manifests else newest
     return _Manifest(newest, _files_of(storage, f"{path}/{manifests[newest]}"))
 
 
 def _files_of(storage: Storage, path: str) -> dict[str, int]:
+    """Files that a manifest names: file name → size.
+
+    Raises:
+        CorruptFileError: it cannot be read, or names something that is no file of a history.
+    """
     what = "a manifest of the timeline's history"
     document = decode_json_object(storage.read(path), what, path)
     try:
-        return {str(entry["fileName"]): int(entry["fileLen"]) for entry in document["files"]}
+        files = {str(entry["fileName"]): int(entry["fileLen"]) for entry in document["files"]}
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptFileError(path, 0, what, str(error)) from error
+    for name in files:
+        if _FILE.fullmatch(name) is None:
+            raise CorruptFileError(path, 0, "names of files of the timeline's history", repr(name[:80]))
+    return files
 
 
 def _publish(storage: Storage, path: str, before: _Manifest, files: dict[str, int]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lakedex.codec.table_paths import check_instant
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.archived_timeline import archived_files
 from lakedex.layout.base_file import read_base_file
@@ -171,7 +172,7 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
     if not _by_completion(snapshot):
         # Layout 1 archives whole log files; that there are some is enough to be careful.
         before = plus_millis(first.requested, -1)
-        found = snapshot.storage.list(f"{snapshot.base_path}/.hoodie/archived")
+        found = snapshot.storage.list(snapshot.history_path)
         return [_Commit(before, before)] if any(not entry.is_dir for entry in found) and start < before else []
     active = {instant.requested for instant in snapshot.timeline.instants}
     floor = plus_millis(start, -DAY_MS) if start else ""
@@ -182,7 +183,7 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
             continue
         rows = read_base_file(snapshot.storage, path, ["instantTime", "completionTime", "action"]).to_pylist()
         commits += [
-            _Commit(row["instantTime"], row["completionTime"] or row["instantTime"])
+            _Commit(check_instant(row["instantTime"], path), row["completionTime"] or row["instantTime"])
             for row in rows
             # Archival that was interrupted leaves instants on both timelines.
             if row["action"] in WRITE_ACTIONS and row["instantTime"] not in active

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lakedex.codec.properties import decode_properties, encode_properties, table_checksum
+from lakedex.codec.table_paths import check_setting
 from lakedex.errors import CommitError, CorruptFileError, FormatError, InvalidInputError, TableNotFoundError
 from lakedex.io.storage import Storage
 
@@ -60,12 +61,18 @@ def _number(raw: Mapping[str, str], key: str, default: int) -> int:
         raise FormatError(f"hoodie.properties: {key} is '{text}', not a number") from None
 
 
-def _path(raw: Mapping[str, str], key: str) -> str:
-    """A path below the table's folder; empty where none is set."""
-    text = raw.get(key, "").strip()
-    if "\0" in text or not text.isprintable():
-        raise FormatError(f"hoodie.properties: {key} is {text!r}, which is no path")
-    return text
+def _folder(raw: Mapping[str, str], key: str, default: str) -> str:
+    """The path of a folder below another one.
+
+    Raises:
+        FormatError: It leads elsewhere.
+    """
+    return check_setting(key, raw.get(key, "").strip() or default)
+
+
+def _partitions(raw: Mapping[str, str], key: str) -> frozenset[str]:
+    """Names of metadata partitions, which are those of their folders."""
+    return frozenset(check_setting(key, name) for name in split_list(raw.get(key)))
 
 
 def _timezone(raw: Mapping[str, str]) -> str:
@@ -140,17 +147,21 @@ class TableConfig:
 
     @property
     def archive_folder(self) -> str:
-        """Where archived instants lie, below the table's folder."""
+        """Where archived instants lie, below the table's folder.
+
+        Raises:
+            FormatError: The property leads elsewhere.
+        """
         if self.layout_version == 1:
-            return f".hoodie/{self.raw.get('hoodie.archivelog.folder', '').strip() or 'archived'}"
-        return f"{self.timeline_path}/{self.raw.get('hoodie.timeline.history.path', '').strip() or 'history'}"
+            return f".hoodie/{_folder(self.raw, 'hoodie.archivelog.folder', 'archived')}"
+        return f"{self.timeline_path}/{_folder(self.raw, 'hoodie.timeline.history.path', 'history')}"
 
     @classmethod
     def from_properties(cls, raw: Mapping[str, str]) -> TableConfig:
         """Read the properties, defaults as Hudi has them.
 
         Raises:
-            FormatError: A mandatory property is missing or one is no number.
+            FormatError: A mandatory property is missing, one is no number, or one leads out of ``.hoodie``.
         """
         name = raw.get(NAME, "").strip()
         if not name:
@@ -158,7 +169,7 @@ class TableConfig:
         ordering = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")
         layout = raw.get("hoodie.timeline.layout.version", "").strip()
         # Layout 1 has its instants in .hoodie itself, whatever else is set (HoodieTableMetaClient).
-        folder = "" if layout == "1" else "/" + (_path(raw, "hoodie.timeline.path") or "timeline")
+        folder = "" if layout == "1" else "/" + _folder(raw, "hoodie.timeline.path", "timeline")
         return cls(
             name=name,
             database=raw.get("hoodie.database.name", "").strip(),
@@ -176,8 +187,8 @@ class TableConfig:
             url_encode=_flag(raw, "hoodie.datasource.write.partitionpath.urlencode"),
             populate_meta_fields=_flag(raw, "hoodie.populate.meta.fields", default=True),
             merge_mode=_merge_mode(raw, split_list(ordering)),
-            metadata_partitions=frozenset(split_list(raw.get("hoodie.table.metadata.partitions"))),
-            metadata_partitions_inflight=frozenset(split_list(raw.get("hoodie.table.metadata.partitions.inflight"))),
+            metadata_partitions=_partitions(raw, "hoodie.table.metadata.partitions"),
+            metadata_partitions_inflight=_partitions(raw, "hoodie.table.metadata.partitions.inflight"),
             timezone=_timezone(raw),
             create_schema=raw.get("hoodie.table.create.schema") or None,
             base_file_format=raw.get("hoodie.table.base.file.format", "").strip().upper() or "PARQUET",

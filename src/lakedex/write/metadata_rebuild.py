@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from lakedex.codec.stats_value import stats_supported
+from lakedex.codec.table_paths import is_instant
 from lakedex.errors import CommitConflictError
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
 from lakedex.io.heartbeat import Heartbeat, is_expired
+from lakedex.layout.table_files import delete_partition
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import (
     BLOOM_FILTERS,
@@ -137,6 +139,8 @@ def _was_cut_short(snapshot: Snapshot, options: WriteOptions) -> bool:
         return False
     interval, misses = int(options.heartbeat_interval * 1000), options.heartbeat_misses
     now, builder = int(time.time() * 1000), memo.partition(" ")[0]
+    if not is_instant(builder):
+        return True
     return is_expired(snapshot.storage, snapshot.base_path, builder, now, interval_ms=interval, misses=misses)
 
 
@@ -166,7 +170,7 @@ def retire_locked(handle: TableHandle, config: TableConfig, names: Collection[st
     changes[INFLIGHT_PARTITIONS] = ",".join(sorted(config.metadata_partitions_inflight - set(names)))
     update_table_config(storage, base, changes)
     for name in names:
-        storage.delete_tree(f"{metadata_path(base)}/{name}")
+        delete_partition(storage, metadata_path(base), name)
 
 
 def _with_parents(lost: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:

@@ -97,8 +97,8 @@ def history(folder: Path, *files: Mapping[str, str], version: str | None = None)
         table = pa.table(
             {"instantTime": list(times), "completionTime": list(times.values()), "action": ["x"] * len(times)}
         )
-        pq.write_table(table, folder / f"{number}.parquet")
-        listed = [{"fileName": f"{n}.parquet", "fileLen": 1} for n in range(number + 1)]
+        pq.write_table(table, folder / f"1_2_{number}.parquet")
+        listed = [{"fileName": f"1_2_{n}.parquet", "fileLen": 1} for n in range(number + 1)]
         (folder / f"manifest_{number + 1}").write_text(json.dumps({"files": listed}))
     if version is not None:
         (folder / "_version_").write_text(version)
@@ -118,8 +118,8 @@ def test_only_the_manifest_in_force_counts(tmp_path: Path) -> None:
 
 def test_a_damaged_history(tmp_path: Path) -> None:
     history(tmp_path, {"001": "002"})
-    (tmp_path / "0.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorruptFileError, match=r"0\.parquet"):
+    (tmp_path / "1_2_0.parquet").write_bytes(b"PAR1")
+    with pytest.raises(CorruptFileError, match=r"1_2_0\.parquet"):
         archived_completion_times(LocalStorage(), str(tmp_path))
     (tmp_path / "manifest_1").write_text("{}")
     with pytest.raises(CorruptFileError, match="manifest_1"):
