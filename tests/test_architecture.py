@@ -22,6 +22,20 @@ MAY_USE_PARQUET = ("layout/",)
 # What Spark carries between processes of one session, as task or row; never what lies in a table's folder.
 MAY_PICKLE = ("spark/engine.py", "write/probe.py", "write/stage.py", "write/tagging.py")
 NEVER_IMPORTED = ("marshal", "shelve", "dill", "joblib", "yaml", "copyreg")
+# Each deletes only what it has made itself or checked: whatever a table's files name goes by layout/table_files.py.
+MAY_DELETE = (
+    "io/",
+    "timeline/transitions.py",
+    "timeline/table_config.py",
+    "layout/table_files.py",
+    "layout/archived_timeline.py",
+    "layout/base_file.py",
+    "metadata/compaction.py",
+    "index/bitmap/definitions.py",
+    "index/bitmap/runs.py",
+    "write/stage.py",
+    "spark/catalog/",
+)
 # Picks Spark or the local engine: the one place that must not import both at its head.
 MAY_IMPORT_LATE = ("table/engines.py",)
 
@@ -86,6 +100,10 @@ def test_nothing_runs_text_or_bytes() -> None:
     assert_none(executions(MODULES))
 
 
+def test_few_modules_delete_files() -> None:
+    assert_none(deletions(MODULES))
+
+
 def test_no_late_imports_of_own_modules() -> None:
     assert_none(late_imports(MODULES))
 
@@ -121,6 +139,8 @@ def long():
     if TableType:
         raise Exception("no")
     eval("1"), exec("1"), np.load("f", allow_pickle=True)
+    handle.storage.delete("x")
+    run(storage.delete_tree, ["x"])
     raise BaseException
 """
     + "    pass\n" * 60
@@ -147,6 +167,7 @@ def test_the_rules_bite() -> None:
     assert len(list(imports_outside([module], NEVER_IMPORTED, ()))) == 1
     assert len(list(executions([module]))) == 3
     assert len(list(late_imports([module]))) == 3
+    assert len(list(deletions([module]))) == 2
     assert len(list(nameless_errors([module]))) == 2
     assert len(list(assertions([module]))) == 1
     assert len(list(unexplained_modules([module]))) == 2
@@ -226,6 +247,15 @@ def nameless_errors(modules: list[Module]) -> Iterator[str]:
             raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
             if isinstance(raised, ast.Name) and raised.id in ("Exception", "BaseException"):
                 yield f"{place(module, node)}: raise {raised.id}; raise one of lakedex.errors"
+
+
+def deletions(modules: list[Module]) -> Iterator[str]:
+    for module, node in nodes(modules, MAY_DELETE):
+        if not isinstance(node, ast.Attribute) or node.attr not in ("delete", "delete_tree"):
+            continue
+        owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+        if node.attr == "delete_tree" or owner.endswith("storage"):
+            yield f"{place(module, node)}: deletes files; call layout/table_files.py with what the table names"
 
 
 def assertions(modules: list[Module]) -> Iterator[str]:

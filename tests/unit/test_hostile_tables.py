@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.codec.avro import write_container
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CorruptFileError, FormatError, InvalidInputError
 from lakedex.io.local import LocalStorage
 from lakedex.timeline.commit_metadata import (
     RollbackPlan,
@@ -27,6 +29,7 @@ from lakedex.timeline.commit_metadata import (
 from lakedex.timeline.service_metadata import CleanPlan, RestorePlan, encode_clean_plan, encode_restore_plan
 from service_kit import commits_of
 from table_checks import NEXT, START, check_table, frame, new_table
+from table_kit import properties, set_properties
 
 VERSIONS = ("6", "8", "9")
 DEAD = "20200101000000000"
@@ -325,6 +328,113 @@ def test_a_compaction_of_the_metadata_table_stays_in_it(table: Table, victim: Pa
         table.compact()
         assert not plan.exists()
     check_table(Path(table.path), {**START, "k0": ("a", 2, 50)}, index_builds=True)
+
+
+# ----------------------------------------------------------------------------------------------------------- settings
+
+
+FOLDERS = ("..", "../victim", "a/../../../victim", "{outside}", "file:{outside}//x", ".", "a//b", "a\tb", ".hoodie")
+
+
+def test_a_setting_leads_outside(table: Table, victim: Path) -> None:
+    layout_1 = table._snapshot().timeline.layout == 1
+    keys = ["hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight"]
+    keys += ["hoodie.archivelog.folder"] if layout_1 else ["hoodie.timeline.path", "hoodie.timeline.history.path"]
+    before = properties(Path(table.path))
+    for key in keys:
+        for folder in FOLDERS:
+            value = folder.format(outside=victim)
+            set_properties(Path(table.path), {key: f"files,{value}" if "partitions" in key else value})
+            for call in (table.to_df, partial(table.upsert, frame(NEXT)), partial(table.drop_index, value)):
+                with pytest.raises(FormatError, match=re.escape(key)):
+                    call()
+        set_properties(Path(table.path), {key: before.get(key, "")})
+    check_table(Path(table.path), {**START, "k0": ("a", 2, 50)})
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../../victim/1_2_0.parquet", "..", "1_2_0.parquet/..", "9" * 5000 + "_1_0.parquet"]
+)
+def test_a_history_names_what_is_no_file_of_it(tmp_path: Path, victim: Path, name: str) -> None:
+    options = {
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.archive.automatic": "false",
+    }
+    table = new_table(tmp_path / "table", START, options)
+    for number in range(5):
+        table.upsert(frame({"k0": ("a", 10 + number, number)}))
+    history = timeline(table) / "history"
+    files = [{"fileName": name, "fileLen": 1}] * 12
+    (history / "manifest_1").write_text(json.dumps({"files": files}))
+    (history / "_version_").write_text("1")
+    refused("history/manifest_1", table.archive, partial(table.changes, since="20000101000000000"))
+    refused("history/manifest_1", partial(table.history, archived=True))
+
+
+def test_the_name_of_a_rebuild_is_an_instant(table: Table, victim: Path) -> None:
+    """It names a heartbeat; one that is none counts as one that stopped."""
+    set_properties(Path(table.path), {"lakedex.metadata.rebuilding": "../../../victim/notes.txt column_stats"})
+    table.upsert(frame({"k0": ("a", 3, 51)}))
+    check_table(Path(table.path), {**START, "k0": ("a", 3, 51)}, index_builds=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- writes
+
+
+VALUES = (
+    "..",
+    ".",
+    "../victim",
+    "a/../../victim",
+    "{outside}",
+    "a//b",
+    ".hoodie",
+    "a\0b",
+    ".hoodie_partition_metadata",
+)
+
+
+def test_no_row_makes_a_folder_elsewhere(tmp_path: Path, victim: Path) -> None:
+    plain = dict.fromkeys(
+        ("hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.partitionpath.urlencode"), "false"
+    )
+    table = new_table(tmp_path / "table", START, plain)
+    before = content(tmp_path / "table")
+    for value in VALUES:
+        city = value.format(outside=victim)
+        rows = frame({"x": (city, 1, 1)})
+        for call in (
+            partial(table.upsert, rows),
+            partial(table.insert, rows),
+            partial(table.bulk_insert, rows),
+            partial(table.insert_overwrite, rows),
+            partial(table.delete_partition, city),
+            partial(table.delete_partition, {"city": city}),
+        ):
+            with pytest.raises(InvalidInputError, match="city"):
+                call()
+    assert content(tmp_path / "table") == before
+
+
+def test_no_row_is_written_through_a_link(table: Table, victim: Path) -> None:
+    commits = commits_of(table)
+    for target in (victim, victim / "new"):
+        link = Path(table.path) / "city=c"
+        link.symlink_to(target)
+        refused(str(link), *(partial(write, frame({"x": ("c", 1, 1)})) for write in (table.upsert, table.bulk_insert)))
+        link.unlink()
+    assert commits_of(table) == commits
+    assert not table._snapshot().timeline.pending()
+
+
+def test_a_table_is_not_made_through_a_link(tmp_path: Path, victim: Path) -> None:
+    for inner in (".hoodie", ".hoodie/metadata", ".hoodie/timeline"):
+        base = tmp_path / inner.replace("/", "-")
+        (base / inner).parent.mkdir(parents=True)
+        (base / inner).symlink_to(victim / "city=a")
+        refused(inner, partial(new_table, base, {}))
 
 
 # -------------------------------------------------------------------------------------------------------------- links

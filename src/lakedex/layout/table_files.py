@@ -6,7 +6,7 @@ inside of it or out; the table's own folder may be one. Files that are links are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lakedex.arrow_frames import run_threads
 from lakedex.codec.table_paths import check_instant, check_partition, file_path
@@ -15,6 +15,7 @@ from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import join_path
 
 __all__ = [
+    "delete_entries",
     "delete_files",
     "delete_partition",
     "delete_temp",
@@ -125,6 +126,18 @@ def delete_partition(storage: Storage, base_path: str, partition: str) -> None:
         raise CorruptFileError(base_path, 0, "a partition's folder", "the table's own")
     require_folders(storage, base_path, [partition.rpartition("/")[0]])
     storage.delete_tree(f"{base_path}/{partition}")
+
+
+def delete_entries(storage: Storage, base_path: str, folder: str, keep: Collection[str] = ()) -> None:
+    """Delete all that lies in a folder below the table, but for some names.
+
+    Raises:
+        CorruptFileError: the folder is a link.
+    """
+    for entry in list_folder(storage, base_path, folder):
+        path = f"{base_path}/{folder}/{entry.name}"
+        if entry.name not in keep:
+            (storage.delete_tree if entry.is_dir else storage.delete)(path)
 
 
 def delete_temp(storage: Storage, base_path: str, instant: str) -> None:

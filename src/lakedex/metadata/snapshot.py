@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakedex.codec.avro_schema import avro_to_arrow
 from lakedex.codec.hfile import HFileReader
 from lakedex.codec.json_object import decode_json_object
+from lakedex.codec.table_paths import check_partition
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.archived_timeline import archived_completion_times
@@ -127,9 +128,9 @@ class Snapshot:
         """Partition path → file name → size, from the metadata table if it is complete and whole, else from storage.
 
         Raises:
-            CorruptFileError: a partition's folder is a link.
+            CorruptFileError: a partition's folder is a link, or lies outside of the table.
         """
-        wanted = None if partitions is None else list(partitions)
+        wanted = None if partitions is None else [check_partition(path, self.base_path) for path in partitions]
         found = self._listed(wanted)
         if found is not None:
             require_folders(self.storage, self.base_path, found)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lakedex.arrow_frames import run_threads
 from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
 from lakedex.layout.archive_log import append_archive_log
 from lakedex.layout.archived_timeline import ArchivedInstant, append_history, merge_history, read_history
-from lakedex.layout.table_files import delete_temp, list_folder
+from lakedex.layout.table_files import delete_temp, list_folder, require_folders
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
@@ -30,6 +31,7 @@ from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
 from lakedex.timeline.table_config import read_table_config
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
+from lakedex.timeline.transitions import remove_file
 
 __all__ = ["archive_data", "archive_metadata", "data_to_archive", "metadata_to_archive"]
 
@@ -249,10 +251,11 @@ def archive_metadata(now: Snapshot, options: WriteOptions, lock: Lock) -> list[I
     if going:
         root = metadata_path(now.base_path)
         if now.metadata.timeline.layout >= 2:
-            path = f"{now.metadata.timeline.path}/history"
+            folder = f"{now.config.timeline_path}/history"
         else:
-            path = f"{root}/{read_table_config(now.storage, root).archive_folder}"
-        _archive(now.metadata.timeline, path, going, options, lock)
+            folder = read_table_config(now.storage, root).archive_folder
+        require_folders(now.storage, root, [folder])
+        _archive(now.metadata.timeline, f"{root}/{folder}", going, options, lock)
     return going
 
 
@@ -270,10 +273,10 @@ def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: W
         append_archive_log(storage, path, _states(timeline, actions))
     lock.check()
     pending = [f for a in actions for f in (a.requested_file, a.inflight_file) if f is not None]
-    run_threads(storage.delete, [f"{timeline.path}/{name}" for name in pending], _DELETE_THREADS)
+    run_threads(partial(remove_file, timeline), pending, _DELETE_THREADS)
     for action in actions:
         for name in action.completed_files:
-            storage.delete(f"{timeline.path}/{name}")
+            remove_file(timeline, name)
     if timeline.layout >= 2:
         merge_history(storage, path, options.history_merge_files)
 

@@ -42,7 +42,7 @@ from lakedex.timeline.service_metadata import (
     encode_restore_plan,
 )
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
-from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
+from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_file, remove_pending
 
 __all__ = ["RestoreResult", "finish_restores", "restore_to", "undone_partitions"]
 
@@ -252,7 +252,7 @@ def _remove_traces(timeline: Timeline) -> bool:
                 removed = True
             elif instant.requested in own and instant.action == "rollback":
                 if instant.is_completed:
-                    timeline.storage.delete(f"{timeline.path}/{instant.file_name}")
+                    remove_file(timeline, instant.file_name)
                 remove_pending(timeline, instant)
                 removed = True
     return removed

@@ -44,6 +44,7 @@ from lakedex.timeline.transitions import (
     complete,
     create_inflight,
     create_requested,
+    remove_file,
     remove_pending,
     revert_completed,
 )
@@ -376,7 +377,7 @@ def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
             retryable=False,
         )
     for name, _ in completed:
-        storage.delete(f"{timeline.path}/{name}")
+        remove_file(timeline, name)
     for folder in inner_folders(root, storage.list(root)):
         for entry in storage.list(f"{root}/{folder}"):
             if store.wrote(instant, f"{root}/{folder}/{entry.name}", entry.size):

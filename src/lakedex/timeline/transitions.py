@@ -18,7 +18,7 @@ from lakedex.io.storage import Storage
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
 from lakedex.timeline.timeline import Timeline
 
-__all__ = ["complete", "create_inflight", "create_requested", "remove_pending", "revert_completed"]
+__all__ = ["complete", "create_inflight", "create_requested", "remove_file", "remove_pending", "revert_completed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +202,23 @@ def _judge_failure(storage: Storage, path: str, requested: str, body: bytes, err
     raise _unknown(path, requested, error) from error
 
 
+def remove_file(timeline: Timeline, name: str) -> None:
+    """Remove one file of an instant.
+
+    Raises:
+        CommitError: The name is that of something else.
+    """
+    if parse_instant_name(name) is None:
+        raise CommitError(f"{timeline.path}: {name!r} is no file of an instant and is not deleted")
+    timeline.storage.delete(f"{timeline.path}/{name}")
+
+
 def remove_pending(timeline: Timeline, instant: Instant) -> None:
     """Remove the pending files of a rolled-back instant: inflight first, so that a crash leaves it pending."""
     files = _files_of(timeline, instant.action)
-    timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.inflight}")
+    remove_file(timeline, f"{instant.requested}{files.inflight}")
     if files.requested:
-        timeline.storage.delete(f"{timeline.path}/{instant.requested}{files.requested}")
+        remove_file(timeline, f"{instant.requested}{files.requested}")
 
 
 def revert_completed(timeline: Timeline, instant: Instant, requested_body: bytes = b"") -> None:
@@ -226,4 +237,4 @@ def revert_completed(timeline: Timeline, instant: Instant, requested_body: bytes
         if not timeline.storage.exists(f"{timeline.path}/{name}"):
             body = requested_body if state is State.REQUESTED else b""
             _create_pending(timeline, Instant(instant.requested, instant.action, state, None, name), body)
-    timeline.storage.delete(f"{timeline.path}/{instant.file_name}")
+    remove_file(timeline, instant.file_name)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
 from lakedex.index.bitmap.folding import FOLD_AT, FoldShard, only_live, runs_to_fold, shards
-from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, bitmap_folder, list_runs, publish_manifest
+from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, delete_runs, list_runs, publish_manifest
 from lakedex.metadata.handle import TableHandle
 from lakedex.timeline.timeline import Timeline
 
@@ -105,8 +105,7 @@ def _publish(handle: TableHandle, folder: RunFolder, taken: list[Run], runs: lis
         folded=tuple(sorted({*gone, *idle})),
     )
     if publish_manifest(storage, base, manifest):
-        for name in folder.idle:
-            storage.delete(f"{bitmap_folder(base)}/{name}")
+        delete_runs(storage, base, folder.idle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.index.bitmap.builder import FileBitmaps
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.runs import Manifest, Run, bitmap_folder, encode_run, list_runs, publish_manifest, write_run
+from lakedex.index.bitmap.runs import Manifest, Run, delete_runs, encode_run, list_runs, publish_manifest, write_run
 from lakedex.index.bitmap.validation import BitmapValidation
 from lakedex.index.validation import ValidationReport
 from lakedex.layout.file_slice import BaseFile
@@ -167,7 +167,6 @@ class _Repair:
             CommitConflictError: folds got in between again and again. What was mended counts all the same.
         """
         storage, base = self.handle.storage, self.handle.base_path
-        folder = bitmap_folder(base)
         gone = {*check.bad_runs, *check.missing_runs}
         if check.manifest_damage:
             gone |= {name for name in check.folder.idle if name.endswith(".hfile")}
@@ -185,8 +184,7 @@ class _Repair:
                 file_groups=frozenset(),
                 retryable=True,
             )
-        for name in gone:
-            storage.delete(f"{folder}/{name}")
+        delete_runs(storage, base, gone)
 
     def _published(self, gone: set[str]) -> bool:
         storage, base = self.handle.storage, self.handle.base_path

@@ -14,7 +14,7 @@ from lakedex.codec.stats_value import default_stats_version
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats import indexable_columns, unlisted
 from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
-from lakedex.layout.table_files import require_own_folders
+from lakedex.layout.table_files import delete_entries, require_own_folders
 from lakedex.metadata.bootstrap import create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
@@ -76,6 +76,7 @@ def create_table(
             f"{handle.base_path} is a Hudi table already; open it with Table.for_path, or pass exist_ok=True",
             path=handle.base_path,
         )
+    require_own_folders(handle.storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
     with table_lock(handle, parsed):
         if is_table(handle):
             if exist_ok:
@@ -162,17 +163,12 @@ def _checked_schema(
 def _clear_unfinished(handle: TableHandle) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    require_own_folders(storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
     instants = [entry for entry in storage.list(root) if parse_instant_name(entry.name) is not None]
     if instants or any(not entry.is_dir for entry in storage.list(f"{root}/timeline")):
         raise InvalidInputError(
             f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
         )
-    for entry in storage.list(root):
-        if entry.is_dir:
-            storage.delete_tree(f"{root}/{entry.name}")
-        elif entry.name != "lock":
-            storage.delete(f"{root}/{entry.name}")
+    delete_entries(storage, handle.base_path, ".hoodie", keep={"lock"})
 
 
 def _metadata_groups(options: WriteOptions, partitioned: bool, version: int) -> dict[str, int]:

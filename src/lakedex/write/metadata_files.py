@@ -17,16 +17,15 @@ from dataclasses import dataclass
 
 from lakedex.arrow_frames import run_threads
 from lakedex.errors import CommitConflictError
-from lakedex.index.bitmap.runs import bitmap_folder
+from lakedex.index.bitmap.runs import BITMAP_INDEX
 from lakedex.io.heartbeat import is_ours
 from lakedex.io.storage import Storage
 from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
-from lakedex.layout.table_files import inner_folders, list_folder
+from lakedex.layout.table_files import delete_entries, inner_folders, list_folder
 from lakedex.metadata.bootstrap import FIRST_BUILD_SUFFIX, create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import FILES, metadata_partitions_property
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock
@@ -116,13 +115,7 @@ def remove_metadata_table(storage: Storage, base_path: str, config: TableConfig,
     if config.metadata_partitions or config.metadata_partitions_inflight or memo != config.raw.get(REBUILDING):
         changes = {**metadata_partitions_property(), INFLIGHT_PARTITIONS: "", REBUILDING: memo}
         update_table_config(storage, base_path, changes)
-    root = metadata_path(base_path)
-    for entry in storage.list(root):
-        path = f"{root}/{entry.name}"
-        if not entry.is_dir:
-            storage.delete(path)
-        elif path != bitmap_folder(base_path):
-            storage.delete_tree(path)
+    delete_entries(storage, base_path, ".hoodie/metadata", keep={BITMAP_INDEX})
 
 
 def require_quiet(now: Snapshot, what: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakedex.codec.table_paths import is_partition_path
 from lakedex.errors import InvalidInputError
 from lakedex.layout.key_generator import KeyGenerator
 from lakedex.metadata.handle import TableHandle
@@ -111,12 +112,16 @@ def named_partitions(
         raise InvalidInputError(f"table {name} has no partitions; use scope='table' to replace all of it")
     if isinstance(partitions, str | Mapping):
         partitions = [partitions]
-    return tuple(
-        dict.fromkeys(
-            _checked_path(name, keys, item) if isinstance(item, str) else _path_of(snapshot, keys, item)
-            for item in partitions
-        )
+    paths = dict.fromkeys(
+        _checked_path(name, keys, item) if isinstance(item, str) else _path_of(snapshot, keys, item)
+        for item in partitions
     )
+    for path in paths:
+        if not is_partition_path(path):
+            raise InvalidInputError(
+                f"table {name}: {path!r} is no path of a partition ({', '.join(fields)})", column=", ".join(fields)
+            )
+    return tuple(paths)
 
 
 def _checked_path(table: str, keys: KeyGenerator, path: str) -> str:

@@ -14,6 +14,7 @@ from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.layout.base_file import iter_base_file
 from lakedex.layout.key_generator import KeyGenerator
+from lakedex.layout.table_files import require_folders
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -85,6 +86,7 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
     check_keys(handle.base_path, plan.keys, summary)
     if plan.rules.insert_new:
         check_paths(handle.base_path, plan.keys, summary)
+        require_folders(handle.storage, handle.base_path, summary.column(PARTITION).to_pylist())
     if plan.replace is not None:
         plan.replace.check(handle.base_path, summary.column(PARTITION).to_pylist())
     without_rows = options.txn is not None or (plan.replace is not None and plan.replace.without_rows)

@@ -71,7 +71,7 @@ def archive(table: Table) -> None:
                     "metadata": pa.array([body], pa.binary()),
                 }
             ),
-            history / f"{number}.parquet",
+            history / f"1_2_{number}.parquet",
         )
     sizes = {file.name: file.stat().st_size for file in history.glob("*.parquet")}
     listed = [{"fileName": name, "fileLen": size} for name, size in sizes.items()]

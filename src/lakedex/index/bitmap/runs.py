@@ -42,6 +42,7 @@ __all__ = [
     "RunFolder",
     "bitmap_folder",
     "column_entries",
+    "delete_runs",
     "encode_cells",
     "encode_run",
     "list_runs",
@@ -59,8 +60,8 @@ partition metafile, and ``hoodie.table.metadata.partitions`` does not list it.""
 FILES_PER_BLOCK = 4096
 _LOOKS = 4
 _BY_KEY = itemgetter(0)
-_RUN = re.compile(r"run_(?P<instant>\d+)_(?P<origin>commit|build|fold)_(?P<number>\d+)\.hfile")
-_MANIFEST = re.compile(r"manifest_(\d{10})\.json")
+_RUN = re.compile(r"run_(?P<instant>[0-9]{1,40})_(?P<origin>commit|build|fold)_(?P<number>[0-9]{1,60})\.hfile")
+_MANIFEST = re.compile(r"manifest_([0-9]{10})\.json")
 
 
 def bitmap_folder(base_path: str) -> str:
@@ -249,10 +250,15 @@ def write_run(storage: Storage, base_path: str, run: Run, content: bytes) -> Run
     return Run(run.instant, run.origin, run.number, len(content))
 
 
+def delete_runs(storage: Storage, base_path: str, names: Iterable[str]) -> None:
+    """Delete runs, and manifests that are no longer in force; other names are left alone."""
+    for name in names:
+        if _RUN.fullmatch(name) or _MANIFEST.fullmatch(name):
+            storage.delete(f"{bitmap_folder(base_path)}/{name}")
+
+
 def remove_runs_of(storage: Storage, base_path: str, instant: str) -> None:
     """Delete the runs of a commit that failed. Nobody reads them: their base files are in no slice."""
-    folder = bitmap_folder(base_path)
-    for entry in storage.list(folder):
-        match = _RUN.fullmatch(entry.name)
-        if match is not None and match["instant"] == instant and match["origin"] == "commit":
-            storage.delete(f"{folder}/{entry.name}")
+    found = ((_RUN.fullmatch(entry.name), entry.name) for entry in storage.list(bitmap_folder(base_path)))
+    own = [name for match, name in found if match and (match["instant"], match["origin"]) == (instant, "commit")]
+    delete_runs(storage, base_path, own)
