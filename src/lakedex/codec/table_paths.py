@@ -73,6 +73,8 @@ def check_part(name: str, source: str) -> str:
     Raises:
         CorruptFileError: names the file ``source`` that it comes from.
     """
+    if BASE_FILE_NAME.fullmatch(name):
+        return name  # as nearly all are; the rest takes ten times as long
     if not name or "/" in name or "\\" in name or _UNSAFE.search(name) is not None:
         raise _refused(source, "the name of a file", name)
     return name
