@@ -33,6 +33,7 @@ MAY_DELETE = (
     "metadata/compaction.py",
     "index/bitmap/definitions.py",
     "index/bitmap/runs.py",
+    "write/create.py",
     "write/stage.py",
     "spark/catalog/",
 )

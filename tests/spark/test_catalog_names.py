@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,19 @@ def test_names_are_folders_and_paths_are_themselves(tmp_path: Path) -> None:
             warehouse.path(namespace, name)
 
 
+def table_at(folder: Path) -> Path:
+    """What makes a folder a table to a catalog."""
+    (folder / ".hoodie").mkdir(parents=True)
+    (folder / ".hoodie" / "hoodie.properties").write_text("")
+    return folder
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
 def test_a_namespace_is_dropped_only_with_tables_in_it(tmp_path: Path) -> None:
-    (tmp_path / "db" / "inner" / "t" / ".hoodie").mkdir(parents=True)
+    table_at(tmp_path / "db" / "inner" / "t")
     (tmp_path / "db" / "inner" / "notes.txt").write_text("keep me")
     warehouse = open_warehouse(str(tmp_path))
     assert warehouse.entries(["db", "inner"]) == (["t"], []) and warehouse.entries(["db"]) == ([], ["inner"])
@@ -36,6 +48,78 @@ def test_a_namespace_is_dropped_only_with_tables_in_it(tmp_path: Path) -> None:
     (tmp_path / "db" / "inner" / "notes.txt").unlink()
     warehouse.drop_namespace(["db"])
     assert not (tmp_path / "db").exists()
+
+
+STRANGE: dict[str, Callable[[Path], object]] = {
+    "a file": lambda folder: (folder / "notes.txt").write_text("mine"),
+    "a hidden file": lambda folder: (folder / ".notes.crc").write_text("mine"),
+    "a folder's file": lambda folder: ((folder / "docs").mkdir(), (folder / "docs" / "a").write_text("mine")),
+    "a link to a folder": lambda folder: (folder / "docs").symlink_to(folder.parent / "elsewhere"),
+    "a link to a table": lambda folder: (folder / "docs").symlink_to(folder.parent / "elsewhere" / "t"),
+    "a link to nowhere": lambda folder: (folder / "docs").symlink_to(folder.parent / "nowhere"),
+    "a folder .hoodie of somebody's": lambda folder: (folder / "docs" / ".hoodie").mkdir(parents=True),
+    "a table in a table": lambda folder: table_at(folder / "t" / "docs"),
+    "a table deep in a table": lambda folder: table_at(folder / "t" / "a=1" / "docs"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_nothing_is_dropped_where_something_strange_lies(tmp_path: Path, what: str) -> None:
+    table_at(tmp_path / "elsewhere" / "t")
+    table_at(tmp_path / "db" / "t")
+    STRANGE[what](tmp_path / "db")
+    before = listed(tmp_path)
+    with pytest.raises(InvalidInputError, match="docs|notes"):
+        open_warehouse(str(tmp_path)).drop_namespace(["db"])
+    assert listed(tmp_path) == before
+
+
+def test_a_link_is_not_dropped_and_nothing_through_one(tmp_path: Path) -> None:
+    table_at(tmp_path / "elsewhere" / "t")
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "db").symlink_to(tmp_path / "elsewhere")
+    (lake / "t").symlink_to(tmp_path / "elsewhere" / "t")
+    (tmp_path / "other name").symlink_to(lake)
+    before = listed(tmp_path)
+    for root in (lake, tmp_path / "other name"):
+        warehouse = open_warehouse(str(root))
+        for path in (f"{root}/db/t", f"{root}/t"):
+            with pytest.raises(InvalidInputError, match="by a link"):
+                warehouse.drop_table(path)
+        with pytest.raises(InvalidInputError, match="by a link"):
+            warehouse.drop_namespace(["db"])
+    assert listed(tmp_path) == before
+    table_at(lake / "own")
+    open_warehouse(str(tmp_path / "other name")).drop_table(f"{tmp_path}/other name/own")
+    assert listed(tmp_path) == before
+
+
+def test_a_table_is_dropped_with_what_links_in_it_lead_to_left_alone(tmp_path: Path) -> None:
+    kept = tmp_path / "elsewhere" / "kept.parquet"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    (table_at(tmp_path / "t") / "a=1").symlink_to(kept.parent)
+    (tmp_path / "t" / ".hoodie" / "old").symlink_to(kept.parent)
+    open_warehouse(str(tmp_path)).drop_table(f"{tmp_path}/t")
+    assert listed(tmp_path) == ["elsewhere", "elsewhere/kept.parquet"]
+
+
+@pytest.mark.parametrize("what", [*list(STRANGE)[:4], "a link to nowhere"])
+def test_a_new_table_needs_a_folder_of_its_own(tmp_path: Path, what: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "lake" / "t"
+    warehouse = open_warehouse(str(tmp_path / "lake"))
+    warehouse.require_free(str(target))
+    target.mkdir(parents=True)
+    warehouse.require_free(str(target))
+    STRANGE[what](target)
+    for path in (target, target / "docs") if "link" in what else (target,):
+        with pytest.raises(InvalidInputError, match=f"^{path} (holds|is a link)"):
+            warehouse.require_free(str(path))
+    (tmp_path / "lake" / "file").write_text("mine")
+    with pytest.raises(InvalidInputError, match="is a file"):
+        warehouse.require_free(str(tmp_path / "lake" / "file"))
 
 
 @dataclass

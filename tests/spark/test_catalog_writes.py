@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,89 @@ def test_create_table_as_select(spark: SparkSession, trips: Path, warehouse: Pat
     with pytest.raises(Exception, match="k"):
         spark.sql(f"create table sea.made {properties} as select id, {failing}")
     assert not (warehouse / "made").exists(), "a table whose rows failed is gone"
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def failing_creates(spark: SparkSession, name: str, path: Path, version: int) -> list[Callable[[], Any]]:
+    """Ways to make a table in a folder out of rows that fail."""
+    rows = "select id, city, cast(raise_error(id) as string) x from sea.trips"
+    settings = f"primaryKey = 'id', hoodie.write.table.version = '{version}'"
+    frame = spark.sql(rows)
+    writer = frame.writeTo(name).using("hudi").tableProperty("primaryKey", "id")
+    writer = writer.tableProperty("hoodie.write.table.version", str(version)).partitionedBy(F.col("city"))
+    head = f"table {name} using hudi partitioned by (city)"
+    return [
+        lambda: spark.sql(f"create {head} tblproperties ({settings}) as {rows}"),
+        lambda: spark.sql(f"create {head} location '{path}' tblproperties ({settings}) as {rows}"),
+        lambda: spark.sql(f"create or replace {head} tblproperties ({settings}) as {rows}"),
+        writer.create,
+        writer.createOrReplace,
+    ]
+
+
+@pytest.mark.parametrize("version, name", [(6, "made"), (8, "empty"), (9, "by path")])
+def test_a_create_that_fails_removes_only_what_it_made(
+    spark: SparkSession, trips: Path, warehouse: Path, tmp_path: Path, version: int, name: str
+) -> None:
+    path = tmp_path / name if name == "by path" else warehouse / name
+    if name == "empty":
+        path.mkdir()
+    before = listed(warehouse)
+    for create in failing_creates(spark, f"sea.`{path}`" if name == "by path" else f"sea.{name}", path, version):
+        with pytest.raises(Exception, match=r"k\d"):
+            create()
+        assert listed(warehouse) == before and not listed(tmp_path)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+HOLDING: dict[str, Callable[[Path, Path], object]] = {
+    "files of others": lambda path, _: (path.mkdir(), (path / "notes.txt").write_text("mine")),
+    "a hidden file": lambda path, _: (path.mkdir(), (path / ".notes.crc").write_text("mine")),
+    "a namespace with a table": lambda path, _: Table.create(None, path / "t", TRIPS, record_key="id"),
+    "a table": lambda path, _: Table.create(None, path, TRIPS, record_key="id"),
+    "a folder of a table": lambda path, _: (path / ".hoodie" / "metadata").mkdir(parents=True),
+    "a link to files": lambda path, other: ((other / "notes.txt").write_text("mine"), path.symlink_to(other)),
+    "a link to an empty folder": lambda path, other: path.symlink_to(other),
+    "a link to nowhere": lambda path, other: path.symlink_to(other / "missing"),
+    "a file": lambda path, _: path.write_text("mine"),
+}
+
+
+@pytest.mark.parametrize("what", HOLDING)
+def test_a_create_takes_no_folder_that_holds_anything(
+    spark: SparkSession, trips: Path, warehouse: Path, tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    for name, path in (("sea.held", warehouse / "held"), (f"sea.`{tmp_path}/held`", tmp_path / "held")):
+        HOLDING[what](path, tmp_path / "other")
+        before = listed(warehouse), listed(tmp_path)
+        plain = f"create table {name} (id string) using hudi tblproperties (primaryKey = 'id')"
+        for create in [*failing_creates(spark, name, path, 8), lambda plain=plain: spark.sql(plain)]:
+            with pytest.raises((PySparkException, Py4JJavaError), match=r"held|REPLACE"):
+                create()
+            assert (listed(warehouse), listed(tmp_path)) == before, what
+    held = warehouse / "held"
+    held.unlink() if held.is_symlink() or held.is_file() else shutil.rmtree(held)
+
+
+def test_a_create_that_fails_leaves_what_others_wrote_meanwhile(
+    spark: SparkSession, trips: Path, warehouse: Path
+) -> None:
+    made = warehouse / "made"
+
+    def wrote(row: Any) -> str:
+        with contextlib.suppress(Exception):
+            Table.open(made).insert(pa.table({"id": ["theirs"], "x": ["1"]}))
+        raise ValueError("no such row")
+
+    frame = spark.table("sea.trips").coalesce(1).select("id", F.udf(wrote, "string")("id").alias("x"))
+    with pytest.raises(Exception, match="no such row"):
+        frame.writeTo("sea.made").using("hudi").tableProperty("primaryKey", "id").create()
+    assert values(spark, "select id from sea.made") == ["theirs"]
+    spark.sql("drop table sea.made")
 
 
 def test_overwrites(spark: SparkSession, trips: Path) -> None:

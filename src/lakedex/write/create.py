@@ -14,23 +14,30 @@ from lakedex.codec.stats_value import default_stats_version
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats import indexable_columns, unlisted
 from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
+from lakedex.io.folders import entries_of, remove_empty
+from lakedex.io.storage import Storage
+from lakedex.layout.names import PARTITION_METAFILE
 from lakedex.layout.table_files import delete_entries, require_own_folders
 from lakedex.metadata.bootstrap import create_metadata_table
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.options import WriteOptions, parse_options
 from lakedex.services.locking import require_exclusive_create, table_lock
-from lakedex.timeline.instant import InstantClock, parse_instant_name
+from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import TableConfig, create_table_config
 from lakedex.timeline.table_properties import new_table_properties
-from lakedex.timeline.timeline import TIMELINE_FOLDER
+from lakedex.timeline.timeline import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.write.schema_change import own_columns, require_columns, stored_schema
 
-__all__ = ["create_table", "is_table"]
+__all__ = ["create_table", "is_table", "take_back"]
 
 DEFAULT_VERSION = 8
 """The version that every release from 1.0 on, and hudi-rs, reads and writes (``hoodie.write.table.version``)."""
 
+_FOLDERS = frozenset(
+    {"metadata", "timeline", "archived", ".index_defs", ".temp", ".schema", ".aux", ".locks", ".heartbeat"}
+)
+"""Folders of ``.hoodie`` that a create makes before its settings."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 _NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
 
@@ -160,15 +167,71 @@ def _checked_schema(
     return stored
 
 
+def take_back(handle: TableHandle, options: Mapping[str, Any] | None, *, keep_folder: bool) -> bool:
+    """Remove a table that :func:`create_table` made just now in an empty folder, and that no write has changed.
+
+    What goes is what the create made, and the marks that a failed write leaves in partition folders. What somebody else
+    put there meanwhile stays, and so do the folders that hold it.
+
+    Args:
+        handle: the table.
+        options: as given to :func:`create_table`.
+        keep_folder: the folder was there before.
+
+    Returns:
+        False where there is a commit, or a write under way: the table is left as it is.
+    """
+    storage, root = handle.storage, f"{handle.base_path}/.hoodie"
+    with table_lock(handle, parse_options(options)):
+        timeline = handle.snapshot().timeline
+        if timeline.completed(WRITE_ACTIONS) or timeline.pending():
+            return False
+        # Without its settings it is a table to nobody, so that no write begins once the lock is given back.
+        storage.delete(f"{root}/hoodie.properties")
+    storage.delete_tree(root)
+    _remove_marked(storage, handle.base_path)
+    if not keep_folder:
+        remove_empty(storage, handle.base_path)
+    return True
+
+
+def _remove_marked(storage: Storage, folder: str) -> bool:
+    """Remove the partition folders below a folder; whether there were any."""
+    found = False
+    for name, is_folder in entries_of(storage, folder).items():
+        path = f"{folder}/{name}"
+        if is_folder:
+            marked = storage.exists(f"{path}/{PARTITION_METAFILE}")
+            if marked:
+                storage.delete(f"{path}/{PARTITION_METAFILE}")
+            if _remove_marked(storage, path) or marked:
+                remove_empty(storage, path)
+                found = True
+    return found
+
+
 def _clear_unfinished(handle: TableHandle) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    instants = [entry for entry in storage.list(root) if parse_instant_name(entry.name) is not None]
-    if instants or any(not entry.is_dir for entry in storage.list(f"{root}/timeline")):
+    held = entries_of(storage, root)
+    strange = [name for name, is_folder in held.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
+    if strange:
+        raise InvalidInputError(
+            f"{root} holds {min(strange)!r} but no hoodie.properties: a damaged table, or none of Hudi; restore its "
+            "settings or remove it"
+        )
+    timelines = (f"{root}/timeline", f"{root}/timeline/history", f"{root}/archived")
+    if any(not entry.is_dir for folder in timelines for entry in storage.list(folder)):
         raise InvalidInputError(
             f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
         )
-    delete_entries(storage, handle.base_path, ".hoodie", keep={"lock"})
+    own = {name for name, is_folder in held.items() if not is_folder}
+    delete_entries(storage, handle.base_path, ".hoodie", keep=own)
+
+
+def _is_own(name: str) -> bool:
+    """Whether a file of ``.hoodie`` may be there before the settings are: the lock, a checksum, one half written."""
+    return name.startswith(("lock", ".lock", ".lakedex-", ".hoodie.properties"))
 
 
 def _metadata_groups(options: WriteOptions, partitioned: bool, version: int) -> dict[str, int]:

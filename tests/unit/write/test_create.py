@@ -13,6 +13,8 @@ from lakedex.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from lakedex.layout.names import PARTITION_METAFILE
+from lakedex.write.create import take_back
 from table_kit import ROWS, make, own, picture, properties, rows
 
 
@@ -142,3 +144,67 @@ def test_a_table_may_be_moved(tmp_path: Path) -> None:
     table = Table.open(tmp_path / "b")
     table.upsert(rows(("1", "x", 2, 2)))
     assert own(table) == [("1", "x", 2, 2), ("2", "y", 1, 1)]
+
+
+VERSIONS = [{"hoodie.write.table.version": str(version)} for version in (6, 8, 9)]
+
+
+@pytest.mark.parametrize("options", VERSIONS, ids=["6", "8", "9"])
+@pytest.mark.parametrize("folder_was_there", [False, True])
+def test_a_new_table_is_taken_back_and_nothing_else(
+    tmp_path: Path, options: dict[str, str], folder_was_there: bool
+) -> None:
+    path = tmp_path / "t"
+    if folder_was_there:
+        path.mkdir()
+    table = make(path, schema=ROWS, partition_by="city", options=options)
+    (path / "city=a").mkdir()
+    (path / "city=a" / PARTITION_METAFILE).write_text("of a write that failed")
+    assert take_back(table._handle, options, keep_folder=folder_was_there)
+    assert path.exists() == folder_was_there and not any(tmp_path.rglob("*.parquet"))
+    assert list(tmp_path.rglob("*")) == ([path] if folder_was_there else [])
+
+
+@pytest.mark.parametrize("options", VERSIONS, ids=["6", "8", "9"])
+def test_what_came_into_a_new_table_meanwhile_stays(tmp_path: Path, options: dict[str, str]) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "city=z").mkdir(parents=True)
+    (elsewhere / "city=z" / PARTITION_METAFILE).write_text("of another table")
+    path = tmp_path / "t"
+    table = make(path, schema=ROWS, partition_by="city", options=options)
+    (path / "notes").mkdir()
+    for name in ("notes/mine.txt", "mine.txt", ".mine.crc"):
+        (path / name).write_text("mine")
+    (path / "link").symlink_to(elsewhere)
+    assert take_back(table._handle, options, keep_folder=False)
+    assert sorted(str(p.relative_to(path)) for p in path.rglob("*") if "link" not in p.parts) == [
+        ".mine.crc",
+        "mine.txt",
+        "notes",
+        "notes/mine.txt",
+    ]
+    assert (path / "link" / "city=z" / PARTITION_METAFILE).exists()
+
+
+@pytest.mark.parametrize("options", VERSIONS, ids=["6", "8", "9"])
+def test_a_table_with_rows_is_not_taken_back(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path / "t", rows(("1", "a", 1, 1)), options=options)
+    before = picture(tmp_path)
+    assert not take_back(table._handle, options, keep_folder=False)
+    assert picture(tmp_path) == before and own(table) == [("1", "a", 1, 1)]
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "mine/notes.txt", "timeline/1.commit", "archived/x", "20240101.commit"])
+def test_a_create_empties_no_folder_of_somebody_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / ".hoodie" / "metadata").mkdir(parents=True)
+    (tmp_path / ".hoodie" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / ".hoodie" / name).write_text("mine")
+    with pytest.raises(InvalidInputError, match=r"but no hoodie\.properties"):
+        make(tmp_path, schema=ROWS)
+    assert (tmp_path / ".hoodie" / name).read_text() == "mine"
+
+
+def test_a_create_that_died_is_begun_anew(tmp_path: Path) -> None:
+    make(tmp_path, schema=ROWS, options={"hoodie.write.table.version": "6"})
+    (tmp_path / ".hoodie" / "hoodie.properties").unlink()
+    assert own(make(tmp_path, rows(("1", "a", 1, 1)))) == [("1", "a", 1, 1)]

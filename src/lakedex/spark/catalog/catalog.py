@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
+from lakedex.io.folders import entries_of
+from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
 from lakedex.spark.catalog.places import Warehouse, is_path, open_warehouse
@@ -19,11 +22,14 @@ from lakedex.spark.catalog.scan import Target
 from lakedex.spark.catalog.statements import alter_table, new_table
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
 from lakedex.spark.catalog.tables import OpenTable, Tables
+from lakedex.spark.engine import SparkEngine
 from lakedex.spark.schema import arrow_to_spark
 from lakedex.spark.session import case_sensitive, is_connect
+from lakedex.write.create import take_back
 
 __all__ = ["register"]
 
+_log = logging.getLogger(__name__)
 _CATALOG = "org.apache.spark.sql.connector.catalog."
 _LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
     "indexes": lambda table: table.indexes(),
@@ -120,9 +126,11 @@ class _Catalog(Answer):
         parts = _texts(namespace)
         if self._warehouse.is_namespace(parts):
             raise JavaError(self._analysis().NamespaceAlreadyExistsException(self._side.strings(parts)))
-        if self._warehouse.is_table(self._warehouse.folder(parts)):
+        folder = self._warehouse.folder(parts)
+        if self._warehouse.is_table(folder):
             raise InvalidInputError(f"{'.'.join(parts)} is a table")
-        self._warehouse.storage.make_dirs(self._warehouse.folder(parts))
+        entries_of(self._warehouse.storage, folder)
+        self._warehouse.storage.make_dirs(folder)
 
     def alterNamespace(self, namespace: Any, changes: Any) -> None:
         """There is nothing to set."""
@@ -226,7 +234,8 @@ class _Catalog(Answer):
         target, table = self._load_new(ident)
         return CatalogTable(self._side, target, table, writable=True).java
 
-    def _create(self, ident: Any, arguments: Sequence[Any]) -> None:
+    def _create(self, ident: Any, arguments: Sequence[Any]) -> Callable[[], None]:
+        """Make a table; what comes back removes it again."""
         path = self._path(ident)
         if len(arguments) == 1:
             info = arguments[0]
@@ -235,17 +244,32 @@ class _Catalog(Answer):
         wanted = new_table(self._side, str(ident.name()), path, columns, partitions, dict(properties))
         if self._warehouse.is_table(path):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
+        storage = self._warehouse.storage_of(path)
+        found = storage.exists(path)
+        self._warehouse.require_free(path)
         try:
             self._tables.create(self._side.spark, path, wanted.schema, **wanted.arguments)
         except TableExistsError:
             raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
         self._open.pop(path, None)
+        handle = TableHandle(storage, path, SparkEngine(self._side.spark))
+
+        def undo() -> None:
+            self._open.pop(path, None)
+            if not take_back(handle, wanted.arguments["options"], keep_folder=found):
+                _log.warning("table %s stays, although its CREATE failed: it has a commit, or a write under way", path)
+
+        return undo
 
     def stageCreate(self, ident: Any, *arguments: Any) -> Any:
         """``CREATE TABLE AS SELECT``: the table, which goes again if the rows fail."""
-        self._create(ident, arguments)
-        target, table = self._load_new(ident)
-        return StagedTable(self._side, target, table).java
+        undo = self._create(ident, arguments)
+        try:
+            target, table = self._load_new(ident)
+        except Exception:
+            undo()
+            raise
+        return StagedTable(self._side, target, table, undo).java
 
     def stageReplace(self, ident: Any, *arguments: Any) -> Any:
         """Refused: Spark would lose the old rows if the new ones fail."""
@@ -277,7 +301,7 @@ class _Catalog(Answer):
                 f"{path} is not of catalog {self._name}, which drops its own tables only; remove the folder",
                 feature="DROP TABLE of a path",
             )
-        self._warehouse.storage.delete_tree(path)
+        self._warehouse.drop_table(path)
         self._open.pop(path, None)
         return True
 

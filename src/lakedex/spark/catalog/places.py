@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakedex.errors import InvalidInputError
+from lakedex.io.folders import entries_of, linked_to, remove_empty
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.io.storage import Storage
 from lakedex.layout.names import join_path
@@ -39,7 +40,11 @@ class Warehouse:
 
     def is_table(self, path: str) -> bool:
         """Whether a folder is a Hudi table."""
-        return self.storage.exists(f"{path}/.hoodie")
+        return self.storage_of(path).exists(f"{path}/.hoodie")
+
+    def storage_of(self, path: str) -> Storage:
+        """Where a table lies: one named by its path may be in another store."""
+        return self.storage if path.startswith(f"{self.base_path}/") else open_storage(path)[0]
 
     def is_namespace(self, namespace: Sequence[str]) -> bool:
         """Whether there is such a folder, and it is no table. The warehouse itself always is one."""
@@ -60,25 +65,90 @@ class Warehouse:
 
     def is_empty(self, namespace: Sequence[str]) -> bool:
         """Whether a namespace's folder has nothing in it."""
-        return not self.storage.list(self.folder(namespace))
+        return not entries_of(self.storage, self.folder(namespace))
 
-    def drop_namespace(self, namespace: Sequence[str]) -> None:
-        """Remove a namespace with its tables.
+    # ----------------------------------------------------------------------------------- what may be made and removed
+
+    def require_free(self, path: str) -> None:
+        """Refuse a folder for a new table that holds anything: it is somebody else's.
 
         Raises:
-            InvalidInputError: the folder holds something that is neither.
+            InvalidInputError: names the folder.
         """
-        self._check_droppable(namespace)
-        self.storage.delete_tree(self.folder(namespace))
+        held = entries_of(self.storage_of(path), path)
+        if held:
+            raise InvalidInputError(
+                f"{path} holds {min(held)!r} already; a new table needs a folder of its own: give another name, or "
+                "empty the folder first"
+            )
 
-    def _check_droppable(self, namespace: Sequence[str]) -> None:
-        tables, spaces = self.entries(namespace)
+    def drop_table(self, path: str) -> None:
+        """Remove the folder of a table.
+
+        Raises:
+            InvalidInputError: see :meth:`drop_namespace`.
+        """
+        self._require_inside(path)
+        self._check_table(path)
+        self.storage.delete_tree(path)
+
+    def drop_namespace(self, namespace: Sequence[str]) -> None:
+        """Remove a namespace with its tables: each table's folder, then the folders that are empty.
+
+        Raises:
+            InvalidInputError: the folder holds what is no table, another table lies in the folder of one, or a link
+                leads elsewhere. Nothing is removed then.
+        """
         folder = self.folder(namespace)
-        strange = {entry.name for entry in self.storage.list(folder)} - {*tables, *spaces}
-        if strange:
-            raise InvalidInputError(f"{folder} holds {min(strange)!r}, which is no table; remove it first")
-        for inner in spaces:
-            self._check_droppable([*namespace, inner])
+        self._require_inside(folder)
+        tables, spaces = self._droppable(folder)
+        for path in tables:
+            self.storage.delete_tree(path)
+        for path in spaces:
+            remove_empty(self.storage, path)
+
+    def _require_inside(self, path: str) -> None:
+        found = linked_to(self.storage, self.base_path, path)
+        if found is not None:
+            raise InvalidInputError(
+                f"{path} leads to {found} by a link; what lies elsewhere is not dropped: remove the link"
+            )
+
+    def _droppable(self, folder: str) -> tuple[list[str], list[str]]:
+        """Folders of the tables in a namespace, and those of namespaces, inner ones first."""
+        tables: list[str] = []
+        spaces: list[str] = []
+        for name, is_folder in sorted(entries_of(self.storage, folder).items()):
+            path = f"{folder}/{name}"
+            if not is_folder or name.startswith((".", "_")):
+                raise InvalidInputError(f"{folder} holds {name!r}, which is no table; remove it first")
+            if self.is_table(path):
+                self._check_table(path)
+                tables.append(path)
+            else:
+                inner = self._droppable(path)
+                tables += inner[0]
+                spaces += inner[1]
+        return tables, [*spaces, folder]
+
+    def _check_table(self, path: str) -> None:
+        """Make sure that a folder with ``.hoodie`` is a table's, and holds no other one."""
+        settings = f"{path}/.hoodie/hoodie.properties"
+        if not self.storage.exists(settings) and not self.storage.exists(f"{settings}.backup"):
+            raise InvalidInputError(
+                f"{path} has a folder .hoodie without hoodie.properties, so it may be no table: remove it yourself"
+            )
+        inner = next(self._tables_below(path), None)
+        if inner is not None:
+            raise InvalidInputError(f"{path} holds another table, {inner}; move or drop that one first")
+
+    def _tables_below(self, folder: str) -> Iterator[str]:
+        for name, is_folder in entries_of(self.storage, folder).items():
+            path = f"{folder}/{name}"
+            if is_folder and name != ".hoodie":
+                if self.is_table(path):
+                    yield path
+                yield from self._tables_below(path)
 
 
 def open_warehouse(path: str) -> Warehouse:

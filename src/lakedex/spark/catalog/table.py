@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 from pyspark.sql.types import StructType
@@ -209,20 +210,20 @@ class CatalogTable(_Table):
 
 
 class StagedTable(CatalogTable):
-    """The table of ``CREATE TABLE AS SELECT``: removed again if the rows do not come."""
+    """The table of ``CREATE TABLE AS SELECT``: ``undo`` removes it again if the rows do not come."""
 
     interfaces = (*CatalogTable.interfaces, f"{_CATALOG}StagedTable")
 
-    def __init__(self, side: JavaSide, target: Target, table: OpenTable) -> None:
+    def __init__(self, side: JavaSide, target: Target, table: OpenTable, undo: Callable[[], None]) -> None:
         super().__init__(side, target, table, writable=True)
+        self._undo = undo
 
     def commitStagedChanges(self) -> None:
         """The rows are in."""
 
     def abortStagedChanges(self) -> None:
         """The rows are not in."""
-        snapshot = self._target.snapshot
-        snapshot.storage.delete_tree(snapshot.base_path)
+        self._undo()
 
 
 class FrameTable(_Table):
