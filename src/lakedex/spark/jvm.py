@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError
+from lakedex.spark.callbacks import callback_gateway
 from lakedex.spark.failures import remember
 from lakedex.spark.java_names import java_names
 from lakedex.spark.reader import REBASE, qualified
@@ -116,13 +115,9 @@ def _joined(chosen: pa.Array) -> bytes:
 class Jvm:
     """Java and Scala objects that proxies answer with."""
 
-    _starting = threading.Lock()
-
     def __init__(self, spark: SparkSession) -> None:
-        gateway: Any = spark.sparkContext._gateway
+        gateway = callback_gateway(spark)
         self.gateway = gateway
-        with self._starting:
-            ensure_callback_server_started(self.gateway)  # type: ignore[no-untyped-call]
         self.spark = spark
         self.session: Any = spark._jsparkSession
         self.view: Any = java_names(gateway)

@@ -15,16 +15,16 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakedex.errors import LakedexError, UnsupportedFeatureError
+from lakedex.spark.callbacks import callback_gateway
 from lakedex.spark.catalog.java_source import BRIDGE, bridge_source
 from lakedex.spark.failures import remember
 from lakedex.spark.java_names import java_names
@@ -99,15 +99,16 @@ class Answer:
 
 
 class _Proxy:
-    """What py4j holds of an answer: every call goes through :meth:`JavaSide.answer`."""
+    """What py4j holds of an answer: every call goes through :meth:`JavaSide.answer`, and there are no others."""
 
-    def __init__(self, side: JavaSide, target: Answer) -> None:
+    def __init__(self, side: JavaSide, target: Answer, methods: Collection[str]) -> None:
         self._side = side
         self._target = target
+        self._methods = methods
         self.Java = type("Java", (), {"implements": list(target.interfaces)})
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name not in self._methods:
             raise AttributeError(name)
         return lambda *arguments: self._side.answer(self._target, name, arguments)
 
@@ -149,7 +150,7 @@ class JavaSide:
     _bridges: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 
     def __init__(self, spark: SparkSession) -> None:
-        gateway: Any = spark.sparkContext._gateway
+        gateway = callback_gateway(spark)
         self.gateway = gateway
         self.spark = spark
         self.view: Any = java_names(gateway)
@@ -163,12 +164,11 @@ class JavaSide:
         self._waiting: dict[int, Any] = {}
         # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
         self._kept = threading.local()
-        self._names: dict[type[Answer], str] = {}
+        self._methods: dict[type[Answer], dict[str, list[str]]] = {}
         self._structs: dict[str, Any] = {}
         self._constants: dict[Any, Any] = {}
         self._thrown = _Thrown(self)
         with self._starting:
-            ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
             if gateway not in self._bridges:
                 self._bridges[gateway] = self._bridge()
         self.bridge: Any = self._bridges[gateway]
@@ -207,11 +207,14 @@ class JavaSide:
     def wrap(self, target: Answer) -> Any:
         """The Java object of an answer."""
         kind = type(target)
-        if kind not in self._names:
-            self._names[kind] = self._checked_names(kind)
-        return self.bridge.wrap(_Proxy(self, target), " ".join(kind.interfaces), self._names[kind], self._thrown)
+        if kind not in self._methods:
+            self._methods[kind] = self._checked_methods(kind)
+        methods = self._methods[kind]
+        answered = " ".join(f"{name}/{count}" for name, counts in methods.items() for count in counts)
+        return self.bridge.wrap(_Proxy(self, target, methods), " ".join(kind.interfaces), answered, self._thrown)
 
-    def _checked_names(self, kind: type[Answer]) -> str:
+    def _checked_methods(self, kind: type[Answer]) -> dict[str, list[str]]:
+        """Methods that Java may call, and with how many arguments."""
         has = {name for name in dir(kind) if not name.startswith("_")}
         missing = set(str(self.bridge.abstractMethods(" ".join(kind.interfaces))).split()) - has
         if missing:
@@ -220,7 +223,8 @@ class JavaSide:
                 "this lakedex does not know; use Table.for_path(spark, path)",
                 feature=f"catalog on Spark {self.spark.version}",
             )
-        return " ".join(f"{name}/{count}" for name in sorted(has) for count in _arities(getattr(kind, name)))
+        found = {name: _arities(getattr(kind, name)) for name in sorted(has)}
+        return {name: counts for name, counts in found.items() if counts}
 
     def answer(self, target: Answer, name: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method for Java; what it raises waits for the handler."""
