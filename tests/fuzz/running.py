@@ -41,6 +41,7 @@ class Case:
     run: Callable[[], object]
     multiple: int = MULTIPLE
     names_file: bool = True
+    seconds: float = SECONDS
 
 
 Target = Callable[[Mutator], Case]
@@ -131,7 +132,7 @@ def _tried(case: Case, outcome: Outcome) -> str | None:
     grown = _mark() - mark
     peak = tracemalloc.get_traced_memory()[1] - held if tracemalloc.is_tracing() else 0
     outcome.slowest, outcome.hungriest = max(outcome.slowest, took), max(outcome.hungriest, peak, grown)
-    if took > SECONDS:
+    if took > case.seconds:
         return f"{took:.1f} s for {case.size} bytes"
     if peak > FLOOR + case.multiple * case.size:
         return f"{peak} bytes were allocated for {case.size}"

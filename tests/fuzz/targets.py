@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuzz.codec_targets import CODEC_TARGETS
+from fuzz.hostile_targets import HOSTILE_TARGETS
+from fuzz.plan_targets import PLAN_TARGETS
 from fuzz.running import Target
 from fuzz.table_targets import TABLE_TARGETS
 
-__all__ = ["TARGETS", "shares"]
+__all__ = ["TARGETS", "WHOLE", "shares"]
 
-TARGETS: dict[str, Target] = {**CODEC_TARGETS, **TABLE_TARGETS}
+TARGETS: dict[str, Target] = {**CODEC_TARGETS, **PLAN_TARGETS, **TABLE_TARGETS, **HOSTILE_TARGETS}
+WHOLE = frozenset(TABLE_TARGETS) | frozenset(HOSTILE_TARGETS)
+"""Names of targets over whole tables."""
 TABLE_SHARE = 0.012
 """Reading a table takes some fifty times as long as a file."""
+HOSTILE_SHARE = 0.3
+"""Operations on a table on disk take some hundred times as long, and find most."""
 _SHARE = {
     "hfile.deep": 0.1,
     "hfile.inside": 0.2,
@@ -24,6 +30,8 @@ _SHARE = {
     "avro.bitmap": 0.7,
     "avro.schema": 0.7,
     **dict.fromkeys(TABLE_TARGETS, TABLE_SHARE),
+    **dict.fromkeys(HOSTILE_TARGETS, HOSTILE_SHARE),
+    "hostile.many": 0.01,
 }
 
 

@@ -1,0 +1,190 @@
+"""Tables in every state that a dead writer leaves, to be damaged: versions 6, 8 and 9, written by lakedex.
+
+They are checked in, since instants and file names are others each time that one is made;
+``PYTHONPATH=src:tests python -m fuzz.hostile_seeds`` makes them anew.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from faults import Faults, FaultyStorage, run_child
+from fuzz.seeds import GOLDEN
+from lakedex import Table
+from lakedex.metadata.handle import TableHandle
+from lakedex.table.engines import LocalSession
+from lakedex.timeline import instant
+
+__all__ = ["PARTITIONS", "STATES", "VERSIONS", "rows", "seed_files", "seed_names"]
+
+ARCHIVE = GOLDEN / "hostile" / "tables.tar.xz"
+VERSIONS = ("6", "8", "9")
+PARTITIONS = ("oslo", "rome")
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("color", pa.string()), ("ts", pa.int64()), ("n", pa.int64())]
+)
+OPTIONS = {
+    "hoodie.parquet.small.file.limit": "0",
+    "hoodie.keep.min.commits": "3",
+    "hoodie.keep.max.commits": "4",
+    "hoodie.clean.commits.retained": "2",
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+}
+
+
+def rows(first: int, last: int, round_: int) -> pa.Table:
+    """Rows ``k<first>`` to before ``k<last>`` as a commit of number ``round_`` has them."""
+    numbers = range(first, last)
+    return pa.table(
+        [
+            [f"k{number}" for number in numbers],
+            [PARTITIONS[number % 2] for number in numbers],
+            [("red", "blue", "green")[number % 3] for number in numbers],
+            [round_] * len(numbers),
+            [100 * round_ + number for number in numbers],
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _sound(path: Path, version: str) -> None:
+    """Indexes, archived commits, a clean, a rollback, a savepoint, replaced files, and commits since."""
+    options = {**OPTIONS, "hoodie.write.table.version": version}
+    table = Table.create(None, path, SCHEMA, record_key="id", partition_by="city", ordering_by="ts", options=options)
+    for number in range(5):
+        table.upsert(rows(0, 8 + number, number))
+    table.create_index("colors", using="bitmap", columns=["color"])
+    table.rollback(str(table.upsert(rows(0, 4, 5)).instant))
+    table.compact()
+    table.archive()
+    table.insert_overwrite(rows(0, 12, 6))
+    table.savepoint(comment="good")
+    table.upsert(rows(0, 6, 7))
+    table.clean(commits=1)
+    table.upsert(rows(4, 14, 8))
+
+
+def _write(table: Table) -> None:
+    table.upsert(rows(2, 9, 9))
+
+
+def _roll_back(table: Table) -> None:
+    table.rollback(str(table.history(1)["commit_time"][0]))
+
+
+def _restore(table: Table) -> None:
+    table.restore(str(table.savepoints()["instant"][0]))
+
+
+def _clean(table: Table) -> None:
+    table.clean(versions=1)
+
+
+_DEATHS: Mapping[str, tuple[Callable[[Table], None], str, str, str]] = {
+    "restored": (_restore, "", "", ""),
+    "written": (_write, "before", "create", ".commit"),
+    "clean_planned": (_clean, "after", "create", ".clean.requested"),
+    "clean_begun": (_clean, "after", "create", ".clean.inflight"),
+    "rollback_planned": (_roll_back, "after", "create", ".rollback.requested"),
+    "rollback_begun": (_roll_back, "after", "create", ".rollback.inflight"),
+    "restore_begun": (_restore, "after", "create", ".restore.inflight"),
+    "compaction_planned": (lambda table: (table.compact(), None)[1], "after", "create", ".compaction.requested"),
+}
+"""By state: what the writer did, and at which change it died, if it did."""
+STATES = ("sound", *_DEATHS)
+
+
+def _dead(sound: Path, path: Path, state: str) -> None:
+    action, when, call, part = _DEATHS[state]
+    shutil.copytree(sound, path)
+
+    def act(faults: Faults) -> None:
+        session = LocalSession()
+        action(Table(TableHandle(FaultyStorage(faults), str(path), session.engine), session, OPTIONS))
+
+    if not call:
+        act(Faults())
+        return
+    # A commit's pending files have its action in their names too, so the completed one is told by number.
+    with tempfile.TemporaryDirectory() as copy:
+        trial = Path(copy) / "trial"
+        shutil.copytree(sound, trial)
+        seen = Faults()
+        session = LocalSession()
+        action(Table(TableHandle(FaultyStorage(seen), str(trial), session.engine), session, OPTIONS))
+    hits = [
+        number
+        for number, (name, where) in enumerate(seen.seen, 1)
+        if name == call and (where.endswith(part) if part == ".commit" else part in where)
+    ]
+    assert hits, f"{state}: nothing to die at among {seen.seen}"
+    assert run_child(lambda: act(Faults(hits[0], when))) == -9
+
+
+BEGIN_MS = 1_737_000_000_000
+"""Instants count on from here: writes are refused on a timeline that is ahead of the clock."""
+
+
+def _made() -> bytes:
+    start = instant._wall_clock()
+    real = instant._wall_clock
+    with patch.object(instant, "_wall_clock", lambda: BEGIN_MS + real() - start):
+        return _packed()
+
+
+def _packed() -> bytes:
+    out = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=out, mode="w:xz") as archive:
+        for version in VERSIONS:
+            sound = Path(folder) / version / "sound" / "table"
+            _sound(sound, version)
+            for state in STATES[1:]:
+                _dead(sound, Path(folder) / version / state / "table", state)
+            for state in STATES:
+                for path in sorted((Path(folder) / version / state / "table").rglob("*")):
+                    # A lock of a process on another machine is waited for, until it is given up.
+                    if path.is_file() and path.name != "lock":
+                        info = tarfile.TarInfo(
+                            f"{version}/{state}/{path.relative_to(folder).as_posix().split('/', 3)[3]}"
+                        )
+                        data = path.read_bytes()
+                        info.size = len(data)
+                        archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+@cache
+def _all() -> Mapping[str, Mapping[str, bytes]]:
+    found: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(ARCHIVE) as archive:
+        for member in archive:
+            version, state, path = member.name.split("/", 2)
+            source: Any = archive.extractfile(member)
+            found.setdefault(f"{version}/{state}", {})[path] = source.read()
+    return found
+
+
+def seed_names() -> tuple[str, ...]:
+    """``<version>/<state>`` of all tables."""
+    return tuple(_all())
+
+
+def seed_files(name: str) -> Mapping[str, bytes]:
+    """The files of one, by path within the table."""
+    return _all()[name]
+
+
+if __name__ == "__main__":
+    ARCHIVE.parent.mkdir(exist_ok=True)
+    ARCHIVE.write_bytes(_made())
