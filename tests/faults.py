@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lakedex.engine import TaskId, current_task, in_task
+from lakedex.io.failures import OPERATIONS, first_argument, typed_failures
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import FileInfo
 from lakedex.types import IoCount
@@ -79,9 +80,10 @@ class Faults:
         return Faults, (self.at, self.when, self.error, self.only, self.repeat)
 
 
+@typed_failures(OPERATIONS, first_argument)
 @dataclass
 class FaultyStorage:
-    """A local disk with :class:`Faults`."""
+    """A local disk with :class:`Faults`; what fails is told as the disk tells it."""
 
     faults: Faults = field(default_factory=Faults)
     inner: LocalStorage = field(default_factory=LocalStorage)
@@ -203,6 +205,7 @@ class ReadHook:
         return found
 
 
+@typed_failures({"close": "write"}, lambda writer, _: writer._path)
 class _FaultyWriter:
     """An output whose close is a change too; dying before it leaves half a file."""
 

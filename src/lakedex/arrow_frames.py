@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, pairwise
 from typing import Any, TypeVar
 
@@ -243,7 +244,22 @@ def run_threads(fn: Callable[[T], R], items: Sequence[T], threads: int) -> list[
     if len(items) <= 1 or threads <= 1:
         return [call(index) for index in range(len(items))]
     with ThreadPoolExecutor(max_workers=min(threads, len(items)), thread_name_prefix="lakedex") as pool:
-        return list(pool.map(call, range(len(items))))
+        begun = [_begun(pool, call, index) for index in range(len(items))]
+        try:
+            return [answer() for answer in begun]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begun(pool: ThreadPoolExecutor, call: Callable[[int], R], index: int) -> Callable[[], R]:
+    try:
+        return pool.submit(call, index).result
+    except RuntimeError as error:
+        if "cannot schedule" not in str(error):
+            raise
+        # The main thread has ended, and Python lends no more threads; the one that calls goes on alone.
+        return partial(call, index)
 
 
 def map_partitions(frame: ArrowFrame, fn: BatchMap, threads: int) -> ArrowFrame:

@@ -18,6 +18,8 @@ __all__ = [
     "CommitError",
     "CommitStateUnknownError",
     "CorruptFileError",
+    "FileGoneError",
+    "FileTakenError",
     "FormatError",
     "IndexExistsError",
     "IndexInconsistentError",
@@ -29,6 +31,7 @@ __all__ = [
     "MissingDependencyError",
     "OptionError",
     "SchemaMismatchError",
+    "StorageError",
     "TableExistsError",
     "TableNotFoundError",
     "UnsupportedFeatureError",
@@ -186,6 +189,29 @@ class IndexInconsistentError(IndexingError):
     Fields: ``report`` (each file as a dict); where a scan found it also ``table``, ``path``, ``file``, ``partition``,
     ``stage`` and ``record_key``.
     """
+
+
+class StorageError(LakedexError, OSError):
+    """A file system did not do what it was asked. Fields: ``path``, ``operation``, ``errno`` (None if it gave none)."""
+
+    path: str
+    operation: str
+    retryable = True
+    """A task that failed so is tried again."""
+
+    @property
+    def errno(self) -> int | None:  # type: ignore[override]
+        """As in ``OSError``, which keeps it where errors that cross processes do not carry it."""
+        found: int | None = self.__dict__.get("errno")
+        return found
+
+
+class FileGoneError(StorageError, FileNotFoundError):
+    """A file that is not there (any more)."""
+
+
+class FileTakenError(StorageError, FileExistsError):
+    """A file to create that is there already."""
 
 
 class MissingDependencyError(LakedexError, ImportError):

@@ -13,7 +13,7 @@ import pytest
 
 from faults import Faults, FaultyStorage
 from lakedex import Table
-from lakedex.errors import CommitStateUnknownError, LakedexError
+from lakedex.errors import CommitStateUnknownError, LakedexError, StorageError
 from lakedex.timeline.table_config import read_table_config
 from table_checks import (
     SCHEMA,
@@ -58,7 +58,7 @@ def failures(
         raised: Exception | None = None
         try:
             open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
-        except (OSError, LakedexError) as caught:
+        except LakedexError as caught:
             raised = caught
         if len(faults.seen) < at:
             return
@@ -81,7 +81,7 @@ def test_one_change_fails(template: Path, path: Path, when: str, step: int) -> N
         Table.open(path).upsert(frame(NEXT), options=IMPATIENT)
         check_table(path, {**rows, **NEXT})
     # Every other change need not hit one of the few that come after the completion.
-    assert OSError in outcomes and (type(None) in outcomes or not THOROUGH)
+    assert StorageError in outcomes and (type(None) in outcomes or not THOROUGH)
     assert CommitStateUnknownError not in outcomes or when == "before"
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
+from lakedex.io.failures import OPERATIONS, first_argument, typed_failures
 from lakedex.io.local import LocalStorage
 from lakedex.io.ranges import read_coalesced
 from lakedex.io.storage import FileInfo, Storage
@@ -62,6 +63,7 @@ class _CountedReader(WrappedReader):
         return data
 
 
+@typed_failures({**OPERATIONS, "read_version": "read", "put_version": "write"}, first_argument)
 @dataclass(frozen=True, slots=True)
 class FsspecStorage:
     """A store behind an fsspec file system. Paths may carry the scheme; fsspec strips it.
@@ -184,7 +186,7 @@ class FsspecStorage:
             with _MEMORY_LOCK:
                 found = self.read_version(path)[1] if self.fs.exists(path) else None
                 if found != version:
-                    raise VersionChangedError(errno.EEXIST, "another version", path)
+                    raise VersionChangedError(f"{path}: another version")
                 self.fs.pipe_file(path, data)
                 return hashlib.sha256(data).hexdigest()
         return self._put_s3(path, data, version)
@@ -199,7 +201,7 @@ class FsspecStorage:
             code = str(answer.get("Error", {}).get("Code", ""))
             # Releases of s3fs make different errors of the refusal; 404 is an object that is gone.
             if code in _REFUSALS or isinstance(error, FileExistsError | FileNotFoundError):
-                raise VersionChangedError(errno.EEXIST, "another version", path) from error
+                raise VersionChangedError(f"{path}: another version") from error
             raise
         self.fs.invalidate_cache(self._parent(path))
         return str(answer["ETag"])

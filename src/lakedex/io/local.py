@@ -17,19 +17,18 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
+from lakedex.arrow_frames import run_threads
 from lakedex.errors import UnsupportedFeatureError
+from lakedex.io.failures import OPERATIONS, first_argument, typed_failures
 from lakedex.io.ranges import read_coalesced
 from lakedex.io.storage import FileInfo
 from lakedex.types import IoCount
 
 __all__ = ["LocalStorage"]
-
-T = TypeVar("T")
 
 _TEMP_PREFIX = ".lakedex-"
 _TEMP_SUFFIX = ".tmp"
@@ -119,11 +118,25 @@ def _made_empty(path: str) -> bool:
     return True
 
 
+def _regular(path: str, flags: int) -> int:
+    """Open a file to be read: no link, which may lead anywhere, and nothing that a reader would wait at forever."""
+    handle = os.open(path, flags | _NO_FOLLOW | _NO_WAIT)
+    kind = os.fstat(handle).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # Python itself refuses a folder.
+        os.close(handle)
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+    return handle
+
+
+_NO_FOLLOW, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
+
+
+@typed_failures({"read": "read", "readinto": "read"}, lambda file, _: str(file.name))
 class _CountedFile(io.FileIO):
     """A file that adds each read to a count, and never answers short before the end."""
 
     def __init__(self, path: str, count: IoCount) -> None:
-        super().__init__(path, "rb")
+        super().__init__(path, "rb", opener=_regular)
         self._count = count
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -146,6 +159,7 @@ class _CountedFile(io.FileIO):
         return read
 
 
+@typed_failures({"write": "write", "flush": "write", "close": "write"}, lambda file, _: str(file.name))
 class _DurableWriter(io.BufferedWriter):
     """A writer whose bytes and name are on disk once it is closed, or once what is ``unsynced`` is."""
 
@@ -214,9 +228,10 @@ class _Unsynced:
         marked, contents, named = list(self._marked), self._contents, list(self._named)
         self._marked, self._contents, self._named = {}, [], {}
         try:
-            _side_by_side(_sync_present, marked)
-            _side_by_side(os.fsync, contents)
-            _side_by_side(_sync_present, named)
+            # Those that wait for the same commit of a journal wait for it together.
+            run_threads(_sync_present, marked, _SYNC_THREADS)
+            run_threads(os.fsync, contents, _SYNC_THREADS)
+            run_threads(_sync_present, named, _SYNC_THREADS)
         finally:
             for handle in contents:
                 os.close(handle)
@@ -233,17 +248,6 @@ def _sync_present(folder: str) -> None:
     """Force a folder's entries to disk; one that somebody deleted meanwhile has none."""
     with contextlib.suppress(FileNotFoundError):
         _sync_folder(folder)
-
-
-def _side_by_side(sync: Callable[[T], None], items: Sequence[T]) -> None:
-    """A call of each item; those that wait for the same commit of a journal wait for it together."""
-    if len(items) <= 1:
-        for item in items:
-            sync(item)
-        return
-    with ThreadPoolExecutor(min(_SYNC_THREADS, len(items)), thread_name_prefix="lakedex-sync") as pool:
-        for _ in pool.map(sync, items):
-            pass
 
 
 _LISTINGS = 5
@@ -282,6 +286,7 @@ def _list_once(path: str) -> list[FileInfo]:
     return found
 
 
+@typed_failures(OPERATIONS, first_argument)
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
     """A local disk, or a network share mounted like one.
@@ -305,14 +310,14 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         """Whole content."""
-        with open(path, "rb") as source:
+        with open(path, "rb", opener=_regular) as source:
             data = source.read()
         self.counted.add(1, len(data))
         return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Bytes of each range; gaps up to 64 KiB are read over."""
-        with open(path, "rb") as source:
+        with open(path, "rb", opener=_regular) as source:
 
             def fetch(start: int, end: int) -> bytes:
                 source.seek(start)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from lakedex.errors import CommitError, CorruptFileError, LockTimeoutError, UnsupportedFeatureError
+from lakedex.errors import CommitError, CorruptFileError, LakedexError, LockTimeoutError, UnsupportedFeatureError
 from lakedex.io.locks import lost_lock
 from lakedex.io.process import parse_json_object
 from lakedex.io.storage import Storage
@@ -30,7 +30,7 @@ CLOCK_DRIFT_MS = 500
 """``StorageBasedLockProvider.CLOCK_DRIFT_BUFFER_MS``."""
 
 
-class VersionChangedError(OSError):
+class VersionChangedError(LakedexError):
     """A conditional write met another version of the object than it was for. Nothing was written."""
 
 

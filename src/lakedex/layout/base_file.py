@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from lakedex.codec.bloom import HashedKeys
 from lakedex.codec.bloom_sizing import BloomSizing
-from lakedex.errors import CorruptFileError, LakedexError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, LakedexError, StorageError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.dictionaries import encoded_columns
 from lakedex.layout.row_group_writer import RowGroupWriter, column_bytes, group_spans
@@ -287,6 +287,17 @@ def _unreadable(path: str, error: Exception) -> LakedexError:
     return CorruptFileError(path, 0, "a readable Parquet file", found)
 
 
+@contextmanager
+def _damage(path: str) -> Iterator[None]:
+    """What Arrow cannot read is damage; what the file system did not do is not."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
 def _source(storage: Storage, path: str, size: int | None) -> BinaryIO:
     whole = size is not None and size <= WHOLE_FILE_BYTES
     return pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
@@ -303,10 +314,8 @@ def open_parquet(
     """
     source = _source(storage, path, size)
     try:
-        with pq.ParquetFile(source, metadata=footer) as parquet:
+        with _damage(path), pq.ParquetFile(source, metadata=footer) as parquet:
             yield parquet, source
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
     finally:
         source.close()
 
@@ -362,14 +371,11 @@ def parquet_columns(content: bytes | memoryview, columns: Collection[str], path:
     Raises:
         CorruptFileError: The bytes are no Parquet file; names ``path``.
     """
-    try:
-        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
-            wanted = [name for name in parquet.schema_arrow.names if name in columns]
-            rows = parquet.read(wanted).replace_schema_metadata(None)
-            check_values(rows, fallible_columns(rows.schema))
-            return rows
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
+    with _damage(path), pq.ParquetFile(pa.BufferReader(content)) as parquet:
+        wanted = [name for name in parquet.schema_arrow.names if name in columns]
+        rows = parquet.read(wanted).replace_schema_metadata(None)
+        check_values(rows, fallible_columns(rows.schema))
+        return rows
 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:
@@ -430,10 +436,8 @@ class StoredFile:
             yield from batches
 
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
-        try:
+        with _damage(self._path):
             yield from sound_batches(self._parquet, BATCH_ROWS, self._names, [group])
-        except _UNREADABLE as error:
-            raise _unreadable(self._path, error) from error
 
 
 @contextmanager
@@ -456,7 +460,7 @@ def open_base_file(
     """
     source = RememberingSource(_source(storage, path, size))
     try:
-        try:
+        with _damage(path):
             parquet = pq.ParquetFile(source, pre_buffer=True)
             names = [name for name in parquet.schema_arrow.names if name not in without]
             encoded = encoded_columns(parquet.metadata, parquet.schema_arrow, [n for n in names if n in dictionaries])
@@ -464,8 +468,6 @@ def open_base_file(
                 parquet = pq.ParquetFile(source, metadata=parquet.metadata, read_dictionary=encoded, pre_buffer=True)
             footer = replace(_footer(parquet, path), dictionaries=frozenset(encoded))
             stored = StoredFile(parquet, source, path, names, footer)
-        except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
         yield stored
     finally:
         source.close()

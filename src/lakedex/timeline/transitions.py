@@ -188,7 +188,7 @@ def _judge_failure(storage: Storage, path: str, requested: str, body: bytes, err
     try:
         found = storage.read(path)
     except FileNotFoundError:
-        no_effect = isinstance(error, LakedexError) or (isinstance(error, OSError) and error.errno in _NO_EFFECT)
+        no_effect = error.errno in _NO_EFFECT if isinstance(error, OSError) else isinstance(error, LakedexError)
         if no_effect:
             raise CommitError(f"{path}: the commit could not be written ({error}); it did not take effect") from error
         raise _unknown(path, requested, error) from error

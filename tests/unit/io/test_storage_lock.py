@@ -164,7 +164,7 @@ def test_an_answer_that_was_lost(base: str, monkeypatch: pytest.MonkeyPatch) -> 
 
     def lossy(self: FsspecStorage, path: str, data: bytes, version: str | None) -> str:
         put(self, path, data, version)
-        raise VersionChangedError(errno.EEXIST, "a retry met its own object", path)
+        raise VersionChangedError(f"{path}: a retry met its own object")
 
     lock = lock_of(base)
     with monkeypatch.context() as patch:
