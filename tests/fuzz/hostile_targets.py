@@ -426,23 +426,27 @@ def _many(mutator: Mutator) -> Case:
     timeline = ".hoodie" if name.startswith("6/") else ".hoodie/timeline"
     body = mutator.choice((b"", b"", b"{}"))
     marker = _some(mutator, name, ".hoodie/.temp/") or ".hoodie/.temp/20250301000000000/x"
-    count = mutator.choice((2_000, 20_000))
-    stamp = 20250301000000000
+    # Each of the first is an action that the next writer undoes or finishes, and that takes a look at all others.
+    actions = (
+        f"{timeline}/%d.commit.requested", f"{timeline}/%d.inflight", f"{timeline}/%d.clean.requested",
+        f"{timeline}/%d.restore.requested", f"{timeline}/%d.savepoint.inflight",
+        f"{timeline}/%d.replacecommit.requested",
+    )  # fmt: skip
     shape = mutator.choice(
         (
-            f"{timeline}/%d.rollback.requested", f"{timeline}/%d.rollback.inflight", f"{timeline}/%d.clean.requested",
-            f"{timeline}/%d.commit.requested", f"{timeline}/%d.inflight", f"{timeline}/%d_%d.commit",
-            f"{timeline}/%d.restore.requested", f"{timeline}/%d.savepoint.inflight", f"{timeline}/%d_%d.clean",
-            f"{timeline}/%d.indexing.requested", f"{timeline}/%d_%d.savepoint", f"{timeline}/%d_%d.restore",
-            f"{timeline}/%d.replacecommit.requested", f"{timeline}/%d.x", ".hoodie/.heartbeat/%d", ".hoodie/.temp/%d/x",
-            f"{marker.rpartition('/')[0]}/%d.marker.CREATE", "city=oslo/%d", "city=oslo/x%d_0-0-0_20250301000000000.parquet",
-            ".hoodie/metadata/files/%d", ".hoodie/metadata/.hoodie/timeline/%d.deltacommit.requested",
+            *actions, f"{timeline}/%d.rollback.requested", f"{timeline}/%d.rollback.inflight", f"{timeline}/%d_%d.commit",
+            f"{timeline}/%d_%d.clean", f"{timeline}/%d.indexing.requested", f"{timeline}/%d_%d.savepoint",
+            f"{timeline}/%d_%d.restore", f"{timeline}/%d.x", ".hoodie/.heartbeat/%d", ".hoodie/.temp/%d/x",
+            f"{marker.rpartition('/')[0]}/%d.marker.CREATE", "city=oslo/%d",
+            "city=oslo/x%d_0-0-0_20250301000000000.parquet", ".hoodie/metadata/files/%d",
+            ".hoodie/metadata/.hoodie/timeline/%d.deltacommit.requested",
             ".hoodie/metadata/.hoodie/%d.deltacommit.inflight", ".hoodie/metadata/bitmap_index/%d",
             ".hoodie/metadata/bitmap_index/manifest_%010d.json", f"{timeline}/history/manifest_%d", "p%d/x",
             ".hoodie/.index_defs/%d",
         )
     )  # fmt: skip
-    paths = [shape % ((stamp + n,) * shape.count("%")) for n in range(count)]
+    count = 50 if shape in actions else mutator.choice((2_000, 20_000))
+    paths = [shape % ((20250301000000000 + number,) * shape.count("%")) for number in range(count)]
     return _case(mutator, name, dict.fromkeys(paths, body), first=("upsert",), seconds=20.0)
 
 
