@@ -18,12 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fuzz.hostile_targets import HOSTILE_TARGETS
 from fuzz.running import Outcome, run_target
 from fuzz.targets import TARGETS, shares
 
 __all__ = ["main"]
 
 CHUNK = 250
+HOSTILE_CHUNK = 20
 STUCK_AFTER = 600
 ADDRESS_SPACE = 6 << 30
 
@@ -116,9 +118,9 @@ def _jobs(names: list[str], args: argparse.Namespace) -> Iterable[_Job]:
     """All targets side by side, so that a run that is stopped has tried each of them to the same part."""
     slices = []
     for name, count in shares(names, args.mutations).items():
-        starts = range(args.start, args.start + count, CHUNK)
-        for at in starts:
-            job = _Job(name, at, min(at + CHUNK, args.start + count), not args.untraced)
+        chunk = HOSTILE_CHUNK if name in HOSTILE_TARGETS else CHUNK
+        for at in range(args.start, args.start + count, chunk):
+            job = _Job(name, at, min(at + chunk, args.start + count), not args.untraced)
             slices.append(((at - args.start) / count, job))
     return [job for _, job in sorted(slices)]
 

@@ -17,7 +17,7 @@ WHOLE = frozenset(TABLE_TARGETS) | frozenset(HOSTILE_TARGETS)
 """Names of targets over whole tables."""
 TABLE_SHARE = 0.012
 """Reading a table takes some fifty times as long as a file."""
-HOSTILE_SHARE = 0.12
+HOSTILE_SHARE = 0.1
 """Operations on a table on disk take some hundred times as long, and find most."""
 _SHARE = {
     "hfile.deep": 0.1,
