@@ -29,6 +29,7 @@ __all__ = [
     "LakedexError",
     "LockTimeoutError",
     "MissingDependencyError",
+    "MissingEngineError",
     "OptionError",
     "SchemaMismatchError",
     "StorageError",
@@ -93,6 +94,10 @@ class InvalidInputError(LakedexError, ValueError):
 
 class OptionError(InvalidInputError):
     """An option that is unknown, has a bad value, or means something that lakedex does not do. Fields: ``option``."""
+
+
+class MissingEngineError(InvalidInputError):
+    """A call that needs Spark on a table that was opened without it. Fields: ``feature``."""
 
 
 class FormatError(LakedexError, ValueError):

@@ -286,7 +286,7 @@ REFUSED = {
     "hoodie.datasource.write.payload.class": "set hoodie.record.merge.mode instead",
     "hoodie.compaction.payload.class": "set hoodie.record.merge.mode instead",
     "hoodie.write.record.merge.custom.implementation.classes": "custom mergers are Java code",
-    "hoodie.metadata.index.drop": "dropping an index is not done yet",
+    "hoodie.metadata.index.drop": "call Table.drop_index",
 }
 """Options that are never taken here, with what to do instead."""
 

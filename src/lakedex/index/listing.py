@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.errors import CorruptFileError, IndexNotFoundError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, IndexInconsistentError, IndexNotFoundError, UnsupportedFeatureError
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.index.bitmap.figures import BitmapIndexStats, bitmap_index_stats, coverage_text
 from lakedex.index.bitmap.held import held_index
@@ -123,6 +123,7 @@ def require_index(snapshot: Snapshot, name: str) -> None:
 
     Raises:
         IndexNotFoundError: the table does not have it.
+        IndexInconsistentError: files of it are missing or damaged.
         UnsupportedFeatureError: an index whose records lakedex does not read.
     """
     if name == FILES.name or name not in snapshot.metadata.partitions:
@@ -135,8 +136,9 @@ def require_index(snapshot: Snapshot, name: str) -> None:
         )
     wrong = snapshot.metadata.why_lost(FILES.name) or snapshot.metadata.why_lost(name)
     if wrong:
-        raise IndexNotFoundError(
+        raise IndexInconsistentError(
             f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; rebuild_metadata() makes it anew",
+            table=snapshot.base_path,
             index=name,
         )
 
@@ -146,6 +148,7 @@ def index_stats(snapshot: Snapshot, name: str) -> IndexStats | BitmapIndexStats:
 
     Raises:
         IndexNotFoundError: the table does not have it.
+        IndexInconsistentError: files of it are missing or damaged.
         UnsupportedFeatureError: an index whose records lakedex does not read.
         CorruptFileError: definitions or the manifest of a bitmap index are damaged.
     """

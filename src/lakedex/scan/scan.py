@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 import pyarrow as pa
 
 from lakedex.engine import Engine
-from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
 from lakedex.expr import parse_predicate, to_sql
 from lakedex.expr.nodes import And, Column, Predicate, all_of
 from lakedex.layout.file_slice import FileSlice
@@ -310,10 +310,10 @@ class Scan:
         """The rows as a Spark DataFrame: planned here, kept files read by Spark, the condition applied again.
 
         Raises:
-            UnsupportedFeatureError: the table was opened without Spark.
+            MissingEngineError: the table was opened without Spark.
         """
         if self.to_frame is None:
-            raise UnsupportedFeatureError(
+            raise MissingEngineError(
                 "the table was opened without Spark; open it with Table.for_path(spark, path)", feature="to_spark"
             )
         names = None if self.columns is None else tuple(self.schema.names)

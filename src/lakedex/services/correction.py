@@ -13,15 +13,14 @@ nothing of single commits. Then two delta commits do it, so that readers are rig
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from lakedex.arrow_frames import run_threads
-from lakedex.codec.bloom import BloomBuilder
 from lakedex.codec.stats_value import StatsVersion
+from lakedex.index.bloom_builds import BloomOfFile, bloom_records
 from lakedex.index.column_stats import indexable_columns, merge_stats, stat_record
 from lakedex.index.definitions import (
     definitions_path,
@@ -34,9 +33,6 @@ from lakedex.index.definitions import (
 from lakedex.index.partition_stats import partition_records, partition_stats
 from lakedex.index.tombstones import tombstones
 from lakedex.io.heartbeat import Heartbeat
-from lakedex.io.storage import Storage
-from lakedex.layout.base_file import iter_base_file, read_footer
-from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.delta_commit import Keyed, write_delta_commit
 from lakedex.metadata.partitions import (
     ALL_PARTITIONS,
@@ -48,11 +44,12 @@ from lakedex.metadata.partitions import (
     files_key,
     partition_stats_key,
 )
-from lakedex.metadata.records import all_partitions_record, bloom_record, is_deleted
+from lakedex.metadata.records import all_partitions_record, is_deleted
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
 from lakedex.timeline.instant import InstantClock
-from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.types import META_COLUMNS
 
 __all__ = [
     "correct",
@@ -111,7 +108,9 @@ def _stats_version(snapshot: Snapshot) -> StatsVersion:
     return stats_version(document, snapshot.config.version)
 
 
-def widen(snapshot: Snapshot, target: Snapshot, partitions: Collection[str], clock: InstantClock) -> None:
+def widen(
+    snapshot: Snapshot, target: Snapshot, partitions: Collection[str], clock: InstantClock, options: WriteOptions
+) -> None:
     """Make the metadata table right for ``snapshot`` and ``target`` alike in some partitions."""
     store = snapshot.metadata
     indexed, version = _indexed(snapshot, partitions), _stats_version(snapshot)
@@ -132,7 +131,7 @@ def widen(snapshot: Snapshot, target: Snapshot, partitions: Collection[str], clo
                 for both in ([stat for stat in (*before[path], *now[path]) if stat.column == name],)
             ]
     if store.has(BLOOM_FILTERS.name):
-        updates[BLOOM_FILTERS.name] = _missing_blooms(target, partitions)
+        updates[BLOOM_FILTERS.name] = _missing_blooms(target, partitions, options)
     instant = clock.next(max(snapshot.timeline.last_time, store.timeline.last_time))
     # Should we die in between: its heartbeat tells the next writer that it is to be removed.
     with Heartbeat(snapshot.storage, snapshot.base_path, instant):
@@ -187,32 +186,13 @@ def _indexed(snapshot: Snapshot, partitions: Iterable[str]) -> dict[str, pa.Data
     return {name: kinds[name] for name in possible if name in listed}
 
 
-def _missing_blooms(target: Snapshot, partitions: Collection[str]) -> Keyed:
+def _missing_blooms(target: Snapshot, partitions: Collection[str], options: WriteOptions) -> Keyed:
     """Filters of files that have none in the metadata table, since the index was built when they were not current."""
     bases = {bloom_key(base.partition, base.name): base for base in target.base_files(partitions)}
     known = target.metadata.get_many(BLOOM_FILTERS.name, list(bases))
-    missing = [key for key in bases if key not in known or is_deleted(known[key])]
-    found = _run(_FilterOf(target.storage, target.base_path), [bases[key] for key in missing])
+    missing = [base for key, base in bases.items() if key not in known or is_deleted(known[key])]
+    task = BloomOfFile(storage=target.storage, base_path=target.base_path, folder=None, options=options)
+    built = dict(zip(missing, _run(task, missing), strict=True))
     return [
-        (key, bloom_record(kind, bases[key].instant, text)) for key, (kind, text) in zip(missing, found, strict=True)
+        keyed for records in bloom_records(built, missing, len(missing) + 1) for keyed in records[BLOOM_FILTERS.name]
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _FilterOf:
-    """Task: a base file's filter, from its footer or else from its keys."""
-
-    storage: Storage
-    base_path: str
-
-    def __call__(self, base: BaseFile) -> tuple[str, bytes]:
-        path = f"{self.base_path}/{base.relative_path}"
-        footer = read_footer(self.storage, path)
-        if footer.bloom is not None:
-            return footer.bloom_type, footer.bloom
-        builder = BloomBuilder(
-            num_entries=max(footer.rows, 1), fpp=1e-9, type_code="DYNAMIC_V0", max_entries=max(footer.rows, 100_000)
-        )
-        for batch in iter_base_file(self.storage, path, [RECORD_KEY]):
-            builder.add(batch.column(0))
-        return "DYNAMIC_V0", builder.finish().encode()

@@ -17,6 +17,7 @@ from lakedex.io.heartbeat import Heartbeat, delete_heartbeat
 from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.layout.table_files import list_folder
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.options import WriteOptions
 from lakedex.printing import printed
 from lakedex.services.correction import (
     correct,
@@ -73,7 +74,9 @@ class RestoreResult:
         return printed([head, *(f"  note: {note}" for note in self.notes)])
 
 
-def restore_to(snapshot: Snapshot, savepoint: Instant, clock: InstantClock, started: float) -> RestoreResult:
+def restore_to(
+    snapshot: Snapshot, savepoint: Instant, clock: InstantClock, options: WriteOptions, started: float
+) -> RestoreResult:
     """Undo what completed after a savepoint's commit. Call under the table lock, with no write pending.
 
     Raises:
@@ -89,7 +92,7 @@ def restore_to(snapshot: Snapshot, savepoint: Instant, clock: InstantClock, star
     _require_commits(snapshot, savepoint.requested)
     target = undone_snapshot(snapshot, names)
     if not knows_commits(snapshot, names):
-        widen(snapshot, target, partitions, clock)
+        widen(snapshot, target, partitions, clock, options)
     narrow_definitions(snapshot, target.schema)
     plan = RestorePlan(savepoint=savepoint.requested, instants=tuple((i.requested, i.action) for i in undone))
     when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.reload().last_time))

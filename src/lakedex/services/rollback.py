@@ -153,10 +153,13 @@ def _half_undone(snapshot: Snapshot, patience: Patience) -> Iterator[Instant]:
             yield Instant(plan.instant, plan.action, State.COMPLETED, None, "")
 
 
-def remove_leftovers(snapshot: Snapshot, patience: Patience) -> None:
+def remove_leftovers(snapshot: Snapshot, patience: Patience) -> set[str]:
     """Remove what writers that died at their very end left: markers of completed writes, heartbeats of no write.
 
     Call under the table lock. A write that is just tidying up after itself has a living heartbeat and is left alone.
+
+    Returns:
+        Instants with a living heartbeat that are not pending, as those of index builds.
     """
     storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
     pending = {instant.requested for instant in timeline.pending()}
@@ -170,6 +173,8 @@ def remove_leftovers(snapshot: Snapshot, patience: Patience) -> None:
                 remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
             delete_temp(storage, base, instant)
             delete_heartbeat(storage, base, instant)
+            beats.discard(instant)
+    return beats
 
 
 def roll_back(

@@ -49,6 +49,6 @@ def tidy(handle: TableHandle, options: WriteOptions, lock: Lock) -> Tidied:
     undone = roll_back_expired(snapshot, clock, patience)
     if undone:
         snapshot = handle.snapshot()
-    remove_leftovers(snapshot, patience)
+    clock.leave_out(remove_leftovers(snapshot, patience))
     lock.check()
     return Tidied(snapshot, clock, tuple(undone))

@@ -67,7 +67,7 @@ def rollback(handle: TableHandle, options: WriteOptions, instant: str) -> Rollba
         found = _to_undo(tidied.snapshot, instant, options)
         _require_versions(tidied.snapshot, found)
         _require_beginning(tidied.snapshot, found)
-        now = _prepared(handle, tidied, found)
+        now = _prepared(tidied, found, options)
         with Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000)):
             done = roll_back(now, found, tidied.clock)
         deleted = sum(map(len, done.deleted.values()))
@@ -180,12 +180,12 @@ def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:
     return snapshot.storage.exists(f"{snapshot.base_path}/{relative_path}")
 
 
-def _prepared(handle: TableHandle, tidied: Tidied, undone: Instant) -> Snapshot:
+def _prepared(tidied: Tidied, undone: Instant, options: WriteOptions) -> Snapshot:
     """The table, whose metadata can lose the commit."""
     snapshot, names = tidied.snapshot, {undone.requested}
     target = undone_snapshot(snapshot, names)
     if not knows_commits(snapshot, names):
-        widen(snapshot, target, undone_partitions(snapshot.timeline, [undone]), tidied.clock)
+        widen(snapshot, target, undone_partitions(snapshot.timeline, [undone]), tidied.clock, options)
     narrow_definitions(snapshot, target.schema)
     return replace_metadata_timeline(snapshot)
 
@@ -204,4 +204,4 @@ def restore(handle: TableHandle, options: WriteOptions, savepoint: str) -> Resto
         if found is None:
             known = ", ".join(sorted(savepoint_times(snapshot.timeline))) or "none"
             raise InvalidInputError(f"{handle.base_path} has no savepoint {savepoint}; it has {known}")
-        return restore_to(snapshot, found, tidied.clock, started)
+        return restore_to(snapshot, found, tidied.clock, options, started)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import Engine
-from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
 from lakedex.expr import evaluate_scalar, parse_scalar
 from lakedex.local.engine import LocalEngine
 from lakedex.metadata.snapshot import Snapshot
@@ -162,7 +162,7 @@ class LocalSession:
 
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """See :class:`Session`."""
-        raise UnsupportedFeatureError(
+        raise MissingEngineError(
             f"view {name!r}: the table was opened without Spark; open it with Table.for_path(spark, path)",
             feature="views",
         )

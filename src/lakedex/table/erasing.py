@@ -345,9 +345,9 @@ def _notes(erased: Erased, proved: EraseProof, *, by_condition: bool) -> Sequenc
         notes.append(f"{proved.rows} rows match the proof's query: they are NOT erased; run the erasure again")
     if erased.held_by:
         notes.append(
-            "the erasure is physical only once those older files are cleaned, which lakedex does not do yet: Hudi's "
-            "cleaner does. What the metadata table has of them (bounds, filters, bitmaps) stays until then, and until "
-            "it is compacted and folded"
+            "the erasure is physical only once those older files are cleaned: clean() does it, and writes do as the "
+            "hoodie.clean.* options say. What the metadata table has of them (bounds, filters, bitmaps) stays until "
+            "then, and until it is compacted"
         )
     if by_condition and erased.looked_at:
         notes.append(

@@ -67,7 +67,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         exist_ok: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Table:
-        """Make an empty table, of version 8 unless `hoodie.write.table.version` says 9.
+        """Make an empty table, of version 8 unless `hoodie.write.table.version` says 6 or 9.
 
         Args:
             spark: a SparkSession; None works without Spark.
@@ -78,7 +78,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             partition_by: columns of the partition path; none for a non-partitioned table.
             ordering_by: the column by which the newer of two versions of a row is known; None takes the later commit's.
                 Version 9 may have several, compared one after the other.
-            table_type: ``cow``; merge-on-read is not done yet.
+            table_type: ``cow``. Merge-on-read tables of others are read, but neither made nor written.
             exist_ok: return the table that is there instead of failing.
             options: ``hoodie.*`` options, kept for this object's writes too.
 

@@ -17,7 +17,7 @@ import re
 import threading
 import time
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache, total_ordering
@@ -261,6 +261,11 @@ class InstantClock:
         self._max_skew_ms = max_skew_ms
         self._now_ms = now_ms or _wall_clock
         self._last = _PROCESS_LAST if now_ms is None else _Last()
+        self._taken: frozenset[str] = frozenset()
+
+    def leave_out(self, taken: Collection[str]) -> None:
+        """Never give these times: somebody uses them, and no timeline says so."""
+        self._taken = self._taken.union(taken)
 
     def next(self, floor: str = "") -> str:
         """Give a new time.
@@ -287,7 +292,8 @@ class InstantClock:
                 time.sleep((ahead + 1) / 1000)
                 now = self._now_ms()
             chosen = max(now, floor_ms + 1, self._last.ms + 1)
-            text = epoch_ms_to_instant(chosen, self.zone)
+            while (text := epoch_ms_to_instant(chosen, self.zone)) in self._taken:
+                chosen += 1
             if floor and text <= floor:
                 raise CommitError(
                     f"no instant time after {floor} can be made now: the clocks of zone '{self.zone}' are being set "

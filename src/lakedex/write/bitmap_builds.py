@@ -12,9 +12,9 @@ Memory: the driver holds the bitmaps of one chunk, up to ``RUN_BYTES``; a task t
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from lakedex.errors import CorruptFileError, IndexNotFoundError
@@ -75,22 +75,26 @@ class _BuildFile:
         return hold_bitmaps(self.task.storage, found, f"{self.folder}/{base.name}.bitmaps", self.limit)
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_build(handle: TableHandle, options: WriteOptions) -> Iterator[tuple[Lock, BitmapBuild]]:
-    """Take the lock and a fresh instant for a build."""
+    """Take the lock and a fresh instant for a build, whose heartbeat beats from then on; the caller stops it."""
     require_exclusive_create(handle)
     with table_lock(handle, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
-        remove_leftovers(snapshot, Patience.of(options))
-        last = snapshot.last_time
-        instant = InstantClock(snapshot.config.timezone).next(last)
-        time.sleep(0.002)  # It is on no timeline: the next writer must not get the same.
-        build = BitmapBuild(handle=handle, options=options, snapshot=snapshot, instant=instant)
-        lock.check()
-        # What a schema change of others, or one that died, left of columns that are no more.
-        build.notes += remove_old_names(handle.storage, handle.base_path, snapshot.schema)
-        yield lock, build
+        clock = InstantClock(snapshot.config.timezone)
+        clock.leave_out(remove_leftovers(snapshot, Patience.of(options)))
+        instant = clock.next(snapshot.last_time)
+        # The instant is on no timeline: the heartbeat keeps the next writer from taking the same.
+        heartbeat = Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000))
+        build = BitmapBuild(handle=handle, options=options, snapshot=snapshot, instant=instant, heartbeat=heartbeat)
+        with ExitStack() as on_error:
+            on_error.enter_context(heartbeat)
+            lock.check()
+            # What a schema change of others, or one that died, left of columns that are no more.
+            build.notes += remove_old_names(handle.storage, handle.base_path, snapshot.schema)
+            yield lock, build
+            on_error.pop_all()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,6 +103,7 @@ class BitmapBuild:
 
     Attributes:
         instant: names its runs.
+        heartbeat: beats since the instant was taken; a context manager, which stops it.
         notes: what the user should know.
     """
 
@@ -106,6 +111,7 @@ class BitmapBuild:
     options: WriteOptions
     snapshot: Snapshot
     instant: str
+    heartbeat: Heartbeat
     notes: list[str] = field(default_factory=list)
     _runs: list[Run] = field(default_factory=list)
     _files: int = 0
@@ -183,15 +189,14 @@ class BitmapBuild:
         """
         storage, base = self.handle.storage, self.handle.base_path
         if groups:
-            with Heartbeat(storage, base, self.instant, int(self.options.heartbeat_interval * 1000)):
-                try:
-                    self._cover(groups, progress)
-                    # A writer that began before the index was defined makes no bitmaps.
-                    seen, self.snapshot = self.snapshot, self.handle.snapshot()
-                    if self.snapshot.last_change != seen.last_change and self.snapshot.schema.equals(seen.schema):
-                        self._cover(self.missing(index, partitions), progress)
-                finally:
-                    delete_temp(storage, base, self.instant)
+            try:
+                self._cover(groups, progress)
+                # A writer that began before the index was defined makes no bitmaps.
+                seen, self.snapshot = self.snapshot, self.handle.snapshot()
+                if self.snapshot.last_change != seen.last_change and self.snapshot.schema.equals(seen.schema):
+                    self._cover(self.missing(index, partitions), progress)
+            finally:
+                delete_temp(storage, base, self.instant)
         try:
             fold_runs(self.handle, self.instant)
         except Exception as error:
@@ -259,7 +264,8 @@ def refresh_bitmap_index(
     with open_build(handle, options) as (_, build):
         index = _known(handle, name)
         paths = partitions(build.snapshot)
-    build.run(index, paths, build.missing(index, paths), progress)
+    with build.heartbeat:
+        build.run(index, paths, build.missing(index, paths), progress)
     return build.result(index, started)
 
 

@@ -68,10 +68,11 @@ def create_bitmap_index(
         if wish.index != definitions.get(name):
             lock.check()
             write_bitmap_definitions(storage, base, {**definitions, name: wish.index})
-    missing = build.missing(wish.index, paths, wish.again)
-    if not wish.is_new:
-        _resume(build, wish.index, bool(missing), if_not_exists)
-    build.run(wish.index, paths, missing, progress)
+    with build.heartbeat:
+        missing = build.missing(wish.index, paths, wish.again)
+        if not wish.is_new:
+            _resume(build, wish.index, bool(missing), if_not_exists)
+        build.run(wish.index, paths, missing, progress)
     return build.result(wish.index, started)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from lakedex.errors import CommitConflictError, InvalidInputError
@@ -70,28 +71,30 @@ def validate_bitmap_index(
     """Compare a bitmap index with the data; see :meth:`lakedex.Table.validate_index`."""
     started = time.perf_counter()
     mending = None
-    if repair:
-        with open_build(handle, options) as (_, build):
-            snapshot = build.snapshot
-            mending = _Repair(handle, build.instant)
-    else:
-        snapshot = handle.snapshot()
-    definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
-    chosen = chosen_files(snapshot, files)
-    check = BitmapValidation(
-        snapshot=snapshot,
-        definition=definitions[name],
-        definitions=definitions,
-        run=handle.engine.run,
-        progress=progress,
-        keep=repair,
-    )
-    found = check.compare(chosen)
-    if mending is None:
-        for _ in found:
-            continue
-    else:
-        mending.mend(check, found, snapshot.base_files())
+    with ExitStack() as beating:
+        if repair:
+            with open_build(handle, options) as (_, build):
+                snapshot = build.snapshot
+                mending = _Repair(handle, build.instant)
+            beating.enter_context(build.heartbeat)
+        else:
+            snapshot = handle.snapshot()
+        definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        chosen = chosen_files(snapshot, files)
+        check = BitmapValidation(
+            snapshot=snapshot,
+            definition=definitions[name],
+            definitions=definitions,
+            run=handle.engine.run,
+            progress=progress,
+            keep=repair,
+        )
+        found = check.compare(chosen)
+        if mending is None:
+            for _ in found:
+                continue
+        else:
+            mending.mend(check, found, snapshot.base_files())
     everything = snapshot.base_files()
     uncovered = sum(not check.covers(base, check.columns) for base in chosen)
     return ValidationReport(

@@ -68,7 +68,7 @@ def create_table(
     Raises:
         TableExistsError: a table is there already and ``exist_ok`` is False.
         InvalidInputError: a name or column that cannot be used.
-        UnsupportedFeatureError: a table type that is not done yet.
+        UnsupportedFeatureError: a table type that lakedex does not make.
         OptionError: an option that is unknown or not done.
     """
     parsed = parse_options(options)
@@ -134,7 +134,7 @@ def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], tab
     kind = table_type.lower()
     if kind in ("mor", "merge_on_read"):
         raise UnsupportedFeatureError(
-            f"table {name}: merge-on-read tables are not done yet; create it with table_type='cow'",
+            f"table {name}: lakedex reads merge-on-read tables and makes none; create it with table_type='cow'",
             feature="merge-on-read",
         )
     if kind not in ("cow", "copy_on_write"):

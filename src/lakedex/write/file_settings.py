@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
-from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.index.bloom_builds import bloom_sizing
 from lakedex.index.column_stats import covered_columns, indexable_columns
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
 from lakedex.layout.base_file import BaseFileSettings
@@ -16,7 +16,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.types import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 
-__all__ = ["bloom_sizing", "file_schema", "file_settings", "indexed_columns"]
+__all__ = ["file_schema", "file_settings", "indexed_columns"]
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
@@ -35,16 +35,6 @@ def indexed_columns(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions
     possible = indexable_columns(schema, limit=len(schema), version=version)
     types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
     return {name: types[name] for name in possible if name in wanted}
-
-
-def bloom_sizing(options: WriteOptions) -> BloomSizing:
-    """Which bloom filters are wanted."""
-    return BloomSizing(
-        num_entries=options.bloom_entries,
-        fpp=options.bloom_fpp,
-        type_code=options.bloom_type,
-        max_entries=options.bloom_max_entries,
-    )
 
 
 def file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> BaseFileSettings:

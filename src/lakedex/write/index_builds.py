@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lakedex.codec.stats_value import StatsVersion, stats_supported
 from lakedex.errors import CommitConflictError, IndexExistsError, InvalidInputError, UnsupportedFeatureError
+from lakedex.index.bloom_builds import BloomOfFile, bloom_records
 from lakedex.index.column_stats import (
     ColumnStat,
     covered_columns,
@@ -63,7 +64,6 @@ from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import update_table_config
 from lakedex.types import META_COLUMNS, RECORD_KEY
-from lakedex.write.bloom_builds import BloomOfFile, bloom_records
 from lakedex.write.metadata_files import make_metadata_table, require_quiet
 from lakedex.write.result import IndexResult
 from lakedex.write.tidying import INFLIGHT_PARTITIONS, tidied
@@ -97,20 +97,21 @@ def create_index(
     require_exclusive_create(handle)
     if not handle.snapshot().uses_metadata:
         make_metadata_table(handle, options, only_if_lost=True)
-    with table_lock(handle, options) as lock:
-        now, clock = tidied(handle, options, lock)
-        build = _Build(handle, options, kind, columns, clock, progress, clock.next(now.last_time))
-        time.sleep(0.002)  # The build's name is on no timeline: the next writer must not get the same.
-    if not build.plan(now):
-        if not if_not_exists:
-            raise IndexExistsError(
-                f"{handle.base_path}: the index {kind!r} exists and covers what was asked for; drop it first, or pass "
-                "if_not_exists=True",
-                index=kind,
-            )
-        notes = ("the index exists already",)
-        return IndexResult(name=kind, notes=notes, seconds=time.perf_counter() - started)
-    with build.alive(build.name):
+    with ExitStack() as beating:
+        with table_lock(handle, options) as lock:
+            now, clock = tidied(handle, options, lock)
+            build = _Build(handle, options, kind, columns, clock, progress, clock.next(now.last_time))
+            # Its name is on no timeline: the heartbeat keeps the next writer from taking the same.
+            beating.enter_context(build.alive(build.name))
+        if not build.plan(now):
+            if not if_not_exists:
+                raise IndexExistsError(
+                    f"{handle.base_path}: the index {kind!r} exists and covers what was asked for; drop it first, or "
+                    "pass if_not_exists=True",
+                    index=kind,
+                )
+            notes = ("the index exists already",)
+            return IndexResult(name=kind, notes=notes, seconds=time.perf_counter() - started)
         try:
             build.read(now.base_files())
             with table_lock(handle, options) as lock:

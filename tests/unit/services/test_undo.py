@@ -6,6 +6,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +14,13 @@ import pytest
 
 from faults import Faults, FaultyStorage
 from lakedex import Table
+from lakedex.codec.bloom import decode_bloom
+from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from lakedex.index import bloom_builds
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.io.local import LocalStorage
+from lakedex.layout.base_file import read_footer
 from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_rollback_plan
 from lakedex.timeline.instant import State
 from lakedex.timeline.service_metadata import RestorePlan, encode_restore_plan
@@ -103,6 +108,24 @@ def test_files_that_an_index_build_did_not_see(tmp_path: Path, kind: str) -> Non
     assert table.validate_index(kind).ok
     check_table(tmp_path, START, index_builds=True)
     assert table.upsert(frame(NEXT)).tagging.files_opened <= 1
+
+
+def test_filters_that_a_rollback_makes_follow_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the older files have no filter in their footers, and the index was built after the commit."""
+    new_table(tmp_path, START, options=NO_CLEAN)
+    sizes = {"hoodie.index.bloom.num_entries": "500", "hoodie.bloom.index.filter.type": "SIMPLE"}
+    table = Table.open(tmp_path, options={**NO_CLEAN, **sizes})
+    undone = str(table.upsert(frame(ONE)).instant)
+    table.drop_index("bloom_filters")
+    table.create_index("bloom_filters")
+    monkeypatch.setattr(
+        bloom_builds, "read_footer", lambda *where: replace(read_footer(*where), bloom=None, bloom_type="DYNAMIC_V0")
+    )
+    table.rollback(undone)
+    records = [record["BloomFilterMetadata"] for record in table._snapshot().metadata.scan("bloom_filters").values()]
+    filters = [decode_bloom(found["bloomFilter"], found["type"]) for found in records if not found["isDeleted"]]
+    wanted = BloomSizing(num_entries=500, type_code="SIMPLE")
+    assert [wanted.fits(bloom, 1) for bloom in filters] == [True] * len(files_on_disk(tmp_path))
 
 
 @pytest.mark.parametrize("version", ["6", "8", "9"])

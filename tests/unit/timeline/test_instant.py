@@ -144,6 +144,12 @@ def test_clock_is_monotone_and_above_the_floor() -> None:
     assert clock.next("20260101120000009001") == "20260101120000010"
 
 
+def test_clock_leaves_out_times_that_others_use() -> None:
+    clock = InstantClock(now_ms=lambda: NOW)
+    clock.leave_out({"20260101120000000", "20260101120000001", "29990101000000000", "no time"})
+    assert clock.next() == "20260101120000002"
+
+
 def test_clock_steps_over_small_skew_and_refuses_large() -> None:
     clock = InstantClock(now_ms=lambda: NOW)
     assert clock.next("20260101120459999") == "20260101120500000"

@@ -19,8 +19,10 @@ from lakedex.errors import (
     InvalidInputError,
     UnsupportedFeatureError,
 )
+from lakedex.index import bloom_builds
 from lakedex.layout.base_file import read_footer
-from lakedex.write import bloom_builds, index_builds
+from lakedex.timeline import instant
+from lakedex.write import index_builds
 from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
 
@@ -285,6 +287,27 @@ def test_files_that_came_during_the_build(table: Table, monkeypatch: pytest.Monk
     assert table.index_stats(name).files_uncovered == 0
     assert kept(table, "id = '7'") == 1
     assert own(table, "id") == [("1",), ("2",), ("3",), ("4",), ("5",), ("7",)]
+
+
+@pytest.mark.parametrize(("name", "using"), [("column_stats", None), ("idx", "bitmap")])
+def test_no_writer_takes_the_instant_of_a_build(
+    table: Table, monkeypatch: pytest.MonkeyPatch, name: str, using: str | None
+) -> None:
+    """Another process, whose clock stands where the build's stood when it began."""
+    now = instant._wall_clock() + 1000
+    monkeypatch.setattr(instant, "_wall_clock", lambda: now)
+    taken: list[set[str]] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if not taken:
+            build = {file.name for file in (Path(table.path) / ".hoodie/.heartbeat").iterdir()}
+            monkeypatch.setattr(instant._PROCESS_LAST, "ms", 0)
+            taken.extend([build, {str(Table.open(table.path).upsert(rows(("1", "a", 9, 90))).instant)}])
+
+    table.create_index(name, using=using, columns=["n"], progress=meanwhile)
+    build, write = taken
+    assert len(build) == 1
+    assert build.isdisjoint(write)
 
 
 def test_changes_that_a_build_does_not_outlive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from golden_tables import MERGE_ON_READ, VERSION_8, VERSION_9, unpack
 from lakedex import Table
-from lakedex.errors import CommitConflictError, CorruptFileError
+from lakedex.errors import CommitConflictError, CorruptFileError, IndexInconsistentError
 from lakedex.layout.names import parse_base_file_name
 from lakedex.timeline.commit_metadata import encode_commit_metadata
 from lakedex.timeline.timeline import Timeline
@@ -116,6 +116,8 @@ def test_a_damaged_index(path: Path, name: str) -> None:
     state = {row["name"]: row["state"] for row in table.indexes().to_pylist()}
     assert state.pop(name).startswith("damaged")
     assert set(state.values()) == {"complete"}
+    with pytest.raises(IndexInconsistentError, match=f"the index '{name}' is damaged: .*rebuild_metadata"):
+        table.index_stats(name)
     assert table._snapshot().uses_metadata
     result = table.upsert(rows(("3", "a", 2, 31)))
     assert result.updated == 1

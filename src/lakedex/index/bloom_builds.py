@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakedex.codec.bloom import decode_bloom
+from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError
 from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
@@ -16,21 +17,33 @@ from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
 from lakedex.metadata.records import bloom_record
 from lakedex.options import WriteOptions
 from lakedex.types import RECORD_KEY
-from lakedex.write.file_settings import bloom_sizing
 
-__all__ = ["BloomOfFile", "BuiltBlooms", "bloom_records"]
+__all__ = ["BloomOfFile", "BuiltBlooms", "bloom_records", "bloom_sizing"]
 
 INLINE_BLOOM_BYTES = 4 * 1024
 """Larger filters lie in the table's temp folder until they are written."""
 
 
+def bloom_sizing(options: WriteOptions) -> BloomSizing:
+    """Which bloom filters are wanted."""
+    return BloomSizing(
+        num_entries=options.bloom_entries,
+        fpp=options.bloom_fpp,
+        type_code=options.bloom_type,
+        max_entries=options.bloom_max_entries,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomOfFile:
-    """Task: a base file's filter, from its footer if that has one that fits, else from its keys; ``anew`` from them."""
+    """Task: a base file's filter, from its footer if that has one that fits, else from its keys; ``anew`` from them.
+
+    ``folder`` takes larger filters; None returns them all.
+    """
 
     storage: Storage
     base_path: str
-    folder: str
+    folder: str | None
     options: WriteOptions
     anew: bool = False
 
@@ -41,7 +54,7 @@ class BloomOfFile:
         kind, text = footer.bloom_type, footer.bloom
         if text is None or self.anew or not self._will_do(text, kind, footer.rows):
             kind, text = self.options.bloom_type, self._built(path, footer.rows)
-        if len(text) <= INLINE_BLOOM_BYTES:
+        if self.folder is None or len(text) <= INLINE_BLOOM_BYTES:
             return kind, text, None
         return kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text)
 
