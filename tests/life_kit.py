@@ -22,6 +22,7 @@ from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.bloom import BloomBuilder
 from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.index.bitmap.runs import list_runs
 from lakedex.io.local import LocalStorage
 from lakedex.metadata.delta_commit import write_delta_commit
 from lakedex.metadata.partitions import ALL_PARTITIONS, files_key
@@ -33,7 +34,7 @@ from lakedex.timeline.transitions import complete, create_inflight, create_reque
 from lakedex.types import META_COLUMNS
 from table_checks import open_with
 
-__all__ = ["Life", "MovingLife", "fields_of"]
+__all__ = ["FoldingLife", "Life", "MovingLife", "fields_of"]
 
 KEYS = [f"k{number}" for number in range(12)]
 PARTITIONS = ["a", "b", "c"]
@@ -585,3 +586,24 @@ class MovingLife(Life):
         self.upsert(batch)
         self._count("archive")
         self.table.archive()
+
+
+class FoldingLife(Life):
+    """A life of a table with a bitmap index, most steps of which change what was folded."""
+
+    def _made(self) -> Table:
+        table = super()._made()
+        table.create_index("by_n", using="bitmap", columns=["n", "p"])
+        return table
+
+    @rule(batch=BATCHES)
+    def index(self, batch: Rows) -> None:
+        """The index stays, and short lives undo commits often."""
+        self.upsert(batch)
+        self.rollback()
+
+    @invariant()
+    def manifest_lists_what_is_there(self) -> None:
+        if hasattr(self, "table"):
+            found = list_runs(LocalStorage(), str(self.path))
+            assert set(found.manifest.runs) <= {run.name for run in found.runs}

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from faults import Faults, FaultyStorage, run_child
 from lakedex import Table
+from lakedex.index.bitmap.runs import list_runs
 from lakedex.index.column_stats import stat_of
+from lakedex.io.local import LocalStorage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.local.engine import LocalEngine
 from lakedex.metadata.handle import TableHandle
@@ -139,6 +141,8 @@ def check_table(path: Path, rows: Rows, *, index_builds: bool = False) -> None:
     _check_data_files(path, snapshot)
     _check_metadata_files(path, snapshot, index_builds)
     _check_partition_stats(snapshot, rows)
+    runs = list_runs(LocalStorage(), str(path))
+    assert set(runs.manifest.runs) <= {run.name for run in runs.runs}
     for folder in (".temp", ".heartbeat"):
         assert _names(path / ".hoodie" / folder) == set()
     assert not (path / ".hoodie/lock").exists()

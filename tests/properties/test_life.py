@@ -14,7 +14,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from life_kit import Life, MovingLife
+from lakedex.index.bitmap import folding
+from lakedex.write import bitmap_folds
+from life_kit import FoldingLife, Life, MovingLife
 
 DEEP = settings.default.max_examples >= 5000
 LIVES, FEW, STEPS = (200, 50, 60) if DEEP else (8, 4, 25)
@@ -66,6 +68,14 @@ def test_a_life(version: int) -> None:
     if version == 8 or DEEP:
         # Few lives are what Hypothesis happens to choose.
         assert len(ALWAYS - done.keys()) <= (0 if DEEP else 2)
+
+
+@pytest.mark.timeout(TIMEOUT)
+def test_a_life_whose_bitmaps_are_folded_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is undone, restored or cut short: the manifest lists the runs that are there."""
+    for module in (bitmap_folds, folding):
+        monkeypatch.setattr(module, "FOLD_AT", 2)
+    assert live("LifeOfFoldedBitmaps", FoldingLife, 8, FEW).keys() & UNDOING
 
 
 @pytest.mark.timeout(TIMEOUT)

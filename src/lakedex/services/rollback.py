@@ -164,10 +164,12 @@ def remove_leftovers(snapshot: Snapshot, patience: Patience) -> set[str]:
     storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
     pending = {instant.requested for instant in timeline.pending()}
     completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
-    beating = {entry.name for entry in list_folder(storage, base, ".hoodie/.heartbeat")} - pending
+    beats = (
+        set(filter(is_instant, (entry.name for entry in list_folder(storage, base, ".hoodie/.heartbeat")))) - pending
+    )
     temps = {entry.name for entry in list_folder(storage, base, ".hoodie/.temp")} & completed
     half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
-    for instant in sorted(filter(is_instant, beating | temps)):
+    for instant in sorted(beats | temps):
         if patience.has_stopped(snapshot, instant):
             if instant in half_built and not timeline.contains(instant):
                 remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.

@@ -26,7 +26,7 @@ from lakedex.index.bitmap.definitions import (
     write_bitmap_definitions,
 )
 from lakedex.index.bitmap.files import BitmapsOfFile
-from lakedex.index.bitmap.runs import BITMAP_INDEX, Manifest, Run, RunFolder, list_runs, publish_manifest
+from lakedex.index.bitmap.runs import BITMAP_INDEX, Manifest, Run, RunFolder, list_runs, publish_without
 from lakedex.io.heartbeat import Heartbeat
 from lakedex.io.locks import Lock
 from lakedex.layout.file_slice import BaseFile
@@ -171,9 +171,7 @@ class BitmapBuild:
         if folder is None or not gone:
             return False
         self.notes.append(f"{len(gone)} damaged runs left out, for example: {coverage.unread[min(gone)]}")
-        kept = tuple(name for name in folder.manifest.runs if name not in gone)
-        folded = tuple(sorted(gone | {name for name in folder.idle if name.endswith(".hfile")}))
-        publish_manifest(storage, base, Manifest(number=folder.manifest.number + 1, runs=kept, folded=folded))
+        publish_without(storage, base, folder, gone)
         return True
 
     def run(

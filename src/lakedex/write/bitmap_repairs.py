@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.index.bitmap.builder import FileBitmaps
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.runs import Manifest, Run, delete_runs, encode_run, list_runs, publish_manifest, write_run
+from lakedex.index.bitmap.runs import (
+    Manifest,
+    Run,
+    delete_runs,
+    encode_run,
+    list_runs,
+    publish_manifest,
+    publish_without,
+    write_run,
+)
 from lakedex.index.bitmap.validation import BitmapValidation
 from lakedex.index.validation import ValidationReport
 from lakedex.layout.file_slice import BaseFile
@@ -178,7 +187,9 @@ class _Repair:
                 storage, base, Manifest(number=number + 1, runs=kept, folded=tuple(sorted(gone)))
             )
         else:
-            published = any(self._published(gone) for _ in range(PUBLISH_ATTEMPTS))
+            published = any(
+                publish_without(storage, base, list_runs(storage, base), gone) for _ in range(PUBLISH_ATTEMPTS)
+            )
         if not published:
             raise CommitConflictError(
                 f"{base}: others changed the bitmap index meanwhile; run validate_index with repair=True again",
@@ -188,11 +199,3 @@ class _Repair:
                 retryable=True,
             )
         delete_runs(storage, base, gone)
-
-    def _published(self, gone: set[str]) -> bool:
-        storage, base = self.handle.storage, self.handle.base_path
-        now = list_runs(storage, base)
-        kept = tuple(name for name in now.manifest.runs if name not in gone)
-        folded = tuple(sorted(gone | {name for name in now.idle if name.endswith(".hfile")}))
-        manifest = Manifest(number=now.manifest.number + 1, runs=kept, folded=folded)
-        return publish_manifest(storage, base, manifest)

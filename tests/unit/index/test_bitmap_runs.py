@@ -38,6 +38,7 @@ from lakedex.index.bitmap.runs import (
     encode_run,
     list_runs,
     publish_manifest,
+    remove_runs_of,
     run_name,
     write_run,
 )
@@ -424,3 +425,31 @@ def test_the_only_run_that_speaks_of_live_files(live: set[int], alone: int | Non
     runs = [write_run(STORAGE, str(tmp_path), run(n), encode_run(files)) for n, files in enumerate(parts)]
     found = only_live(STORAGE, str(tmp_path), runs, {FILES[number].base_file for number in live})
     assert found == (None if alone is None else runs[alone])
+
+
+@pytest.mark.parametrize("listed", ["before the rollback", "when it had published", "after it"])
+def test_a_rollback_beside_a_fold_leaves_a_manifest_of_what_is_there(tmp_path: Path, listed: str) -> None:
+    """Folds take no lock: one may list the runs, and publish them as those that count, at any moment."""
+    base, (undone, other) = str(tmp_path), (Run("2", "commit", 0), Run("1", "commit", 0))
+    for one in (undone, other):
+        write_run(STORAGE, base, one, encode_run([]))
+    publish_manifest(STORAGE, base, Manifest(number=1, runs=(other.name, undone.name)))
+
+    def fold(found: RunFolder) -> bool:
+        names = tuple(one.name for one in found.runs)
+        return publish_manifest(STORAGE, base, Manifest(number=found.manifest.number + 1, runs=names))
+
+    class Folding(LocalStorage):
+        def delete(self, path: str) -> None:
+            if listed == "when it had published":
+                assert fold(list_runs(STORAGE, base))
+            super().delete(path)
+
+    before = list_runs(STORAGE, base)
+    remove_runs_of(Folding(), base, undone.instant)
+    assert fold(before) is False
+    if listed == "after it":
+        assert fold(list_runs(STORAGE, base))
+    found = list_runs(STORAGE, base)
+    assert found.manifest.runs == (other.name,)
+    assert [one.name for one in found.runs] == [other.name]

@@ -10,9 +10,10 @@ it folded stays for a reader that is under way and goes with the next fold.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
@@ -47,6 +48,7 @@ __all__ = [
     "encode_run",
     "list_runs",
     "publish_manifest",
+    "publish_without",
     "record_cells",
     "remove_runs_of",
     "run_name",
@@ -189,6 +191,13 @@ def publish_manifest(storage: Storage, base_path: str, manifest: Manifest) -> bo
     return True
 
 
+def publish_without(storage: Storage, base_path: str, found: RunFolder, gone: Collection[str]) -> bool:
+    """Publish that some runs do not count any more; False where another manifest came first."""
+    kept = tuple(name for name in found.manifest.runs if name not in gone)
+    folded = tuple(sorted({*gone, *(name for name in found.idle if _RUN.fullmatch(name))}))
+    return publish_manifest(storage, base_path, Manifest(number=found.manifest.number + 1, runs=kept, folded=folded))
+
+
 def encode_run(files: Sequence[FileBitmaps]) -> bytes:
     """The bytes of a run over some base files; the same whatever order they come in.
 
@@ -258,7 +267,19 @@ def delete_runs(storage: Storage, base_path: str, names: Iterable[str]) -> None:
 
 
 def remove_runs_of(storage: Storage, base_path: str, instant: str) -> None:
-    """Delete the runs of a commit that failed. Nobody reads them: their base files are in no slice."""
-    found = ((_RUN.fullmatch(entry.name), entry.name) for entry in storage.list(bitmap_folder(base_path)))
-    own = [name for match, name in found if match and (match["instant"], match["origin"]) == (instant, "commit")]
-    delete_runs(storage, base_path, own)
+    """Delete the runs of a commit that failed. Nobody reads them: their base files are in no slice.
+
+    A fold may have listed them in the manifest, or be about to: the next manifest names them as folded, so that it
+    lists nothing that is not there and the fold, which finds its number taken, publishes nothing.
+    """
+    gone = [entry.name for entry in storage.list(bitmap_folder(base_path)) if _is_run_of(entry.name, instant)]
+    if gone:
+        with contextlib.suppress(CorruptFileError):  # A damaged manifest is for validate_index to repair.
+            while not publish_without(storage, base_path, list_runs(storage, base_path), gone):
+                continue  # A fold came first.
+    delete_runs(storage, base_path, gone)
+
+
+def _is_run_of(name: str, commit: str) -> bool:
+    match = _RUN.fullmatch(name)
+    return match is not None and match["instant"] == commit and match["origin"] == "commit"
