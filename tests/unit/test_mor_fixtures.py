@@ -11,6 +11,7 @@ from compare import assert_same_rows
 from golden_tables import ALL, MERGE_ON_READ, VERSION_6, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.types import META_COLUMNS
 from table_kit import own, picture, set_properties
 
 FOUR = [(1, "Alice", False), (2, "Bob", False), (3, "Carol", True), (4, "Diana", True)]
@@ -22,6 +23,7 @@ SNAPSHOT_AND_READ_OPTIMIZED = {
     "mor_v9_nonpartitioned_rollback": (4, 4),
     "mor_v9_timebasedkeygen_nonhivestyle": (6, 7),
     "mor_v9_txns_nonpart_nometa": (14, 14),
+    "mor_v9_wide": (2, 2),
 }
 """Rows of each table, with its log files and without."""
 
@@ -49,6 +51,12 @@ def test_merge_on_read_tables_are_read_but_not_written(tmp_path: Path, name: str
     with pytest.raises(InvalidInputError, match="query_type 'latest'"):
         table.scan(query_type="latest")
     assert picture(path) == before
+
+
+def test_a_table_of_302_columns(tmp_path: Path) -> None:
+    rows = Table.open(unpack("mor_v9_wide", tmp_path)).scan().to_arrow()
+    assert own(rows, "id", "o", "c0", "c150", "c299") == [("a", 2, 300, 450, 599), ("b", 1, 0, 150, 299)]
+    assert len(rows.schema) - len(META_COLUMNS) == 302
 
 
 @pytest.mark.parametrize("name", MERGE_ON_READ)

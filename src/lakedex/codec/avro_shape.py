@@ -8,7 +8,8 @@ own, so a damaged one could take all memory, all time, or the process:
   are and then hold nothing, so that their count is not bounded by the bytes that are there;
 * types that are used by name, each of them in the next one several times, make few words mean millions of values.
 
-Nothing that Hudi or Spark writes is near these limits.
+The second and third are bounded by what the schema spells out, so that a table may have any number of columns: a
+nullable column is a union, whose null takes the byte that says so. Nothing that Hudi or Spark writes is near them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["check_shape"]
 
 MAX_DEPTH = 100
 MAX_TYPES = 1 << 16
-"""Types in a schema once each name stands for all of its type."""
+"""Types in a schema once each name stands for all of its type; more only if it spells out its share of them."""
+MAX_TYPES_PER_NODE = 4
 MAX_WITHOUT_BYTES = 256
 """Of these, types whose values take no bytes: a datum of few bytes may have so many values beside them."""
 
@@ -52,19 +54,21 @@ def check_shape(schema: Any) -> int:
 class _Walk:
     """One schema, and the types that it has named so far; None for a record that is not yet at its end."""
 
-    __slots__ = ("named",)
+    __slots__ = ("named", "nodes")
 
     def __init__(self, named: dict[str, _Shape | None]) -> None:
         self.named = named
+        self.nodes = 0
 
     def shape(self, node: Any, namespace: str, level: int) -> _Shape:
+        self.nodes += 1
         if level > MAX_DEPTH:
             raise ValueError(f"a schema of more than {MAX_DEPTH} levels")
         found = self._shape(node, namespace, level)
         if found.depth > MAX_DEPTH:
             raise ValueError(f"a schema of more than {MAX_DEPTH} levels")
-        if found.types > MAX_TYPES:
-            raise ValueError(f"a schema that stands for more than {MAX_TYPES} types")
+        if found.types > max(MAX_TYPES, MAX_TYPES_PER_NODE * self.nodes):
+            raise ValueError(f"a schema of {self.nodes} nodes that stands for {found.types} types")
         if found.empty > MAX_WITHOUT_BYTES:
             raise ValueError(f"a schema with more than {MAX_WITHOUT_BYTES} types whose values take no bytes")
         return found
@@ -72,8 +76,9 @@ class _Walk:
     def _shape(self, node: Any, namespace: str, level: int) -> _Shape:
         if isinstance(node, list):
             branches = [self.shape(branch, namespace, level + 1) for branch in node]
-            # The place of the branch takes a byte.
-            return _around(branches, 1 + min((branch.size for branch in branches), default=0), 0)
+            found = _around(branches, 1 + min((branch.size for branch in branches), default=0), 0)
+            # The place of the branch takes a byte, and only one branch is there.
+            return found._replace(empty=max((branch.empty for branch in branches if branch.types > 1), default=0))
         if isinstance(node, str):
             return self._by_name(node, namespace)
         if not isinstance(node, dict):

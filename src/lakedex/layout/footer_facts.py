@@ -144,7 +144,8 @@ class FooterFacts:
 
     def encoded(self, names: Sequence[str], groups: Sequence[int]) -> list[str]:
         """Of some columns those of text that some row groups have as numbers of dictionaries."""
-        places = {name: self.leaf(name) for name in names if name in self.schema.names}
+        known = set(self.schema.names)
+        places = {name: self.leaf(name) for name in names if name in known}
         return [
             name
             for name, index in places.items()

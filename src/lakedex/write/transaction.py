@@ -232,7 +232,8 @@ class Transaction:
         batches = next_batches(now, self.options.txn, self.instant)
         self._check_conflicts(now, change)
         now = self._without_damage(now)
-        added = [name for name in change.schema.names if name not in now.schema.names]
+        known = set(now.schema.names)
+        added = [name for name in change.schema.names if name not in known]
         document = read_definitions(handle.storage, definitions_path(handle.base_path))
         updates, nan = build_updates(
             now,

@@ -57,12 +57,40 @@ def doubled(levels: int, leaf: Any, times: int = 10) -> dict[str, Any]:
 def test_few_words_do_not_mean_millions_of_values(leaf: str) -> None:
     text = json.dumps(doubled(8, leaf))
     assert len(text) < 5000
-    with pytest.raises(CorruptFileError, match="stands for more than|take no bytes"):
+    with pytest.raises(CorruptFileError, match="nodes that stands for|take no bytes"):
         avro.parse_json(text, "p")
     with pytest.raises(CorruptFileError):
         avro_to_arrow(json.loads(text), "p")
     with pytest.raises(CorruptFileError):
         decode_datums(Datums(b"", np.zeros(0, np.int64), np.zeros(0, np.int64)), text, ["f0"], "p")
+
+
+@pytest.mark.parametrize("columns", [256, 2000, 40_000])
+def test_a_schema_may_spell_out_any_number_of_columns(columns: int) -> None:
+    """A null in a union takes a byte, and what is spelt out is no more than the text says."""
+    kinds = [
+        ["null", "int"],
+        ["null", {"type": "array", "items": ["null", "string"]}],
+        ["null", record("S", ["null", "int"])],
+    ]
+    found = avro.parse_json(json.dumps(record("A", *(kinds[i % 2] for i in range(columns)))), "p")
+    assert found is not None
+    assert check_shape(record("A", kinds[2], *([kinds[0]] * (columns - 1)))) == columns
+
+
+@pytest.mark.parametrize("branch", [record("N", *["null"] * 257), record("N", record("M", *["null"] * 257))], ids=str)
+def test_a_branch_of_many_values_without_bytes_is_refused(branch: Any) -> None:
+    for kind in (["null", branch], {"type": "array", "items": ["null", branch]}):
+        with pytest.raises(CorruptFileError, match="take no bytes"):
+            avro.parse_json(json.dumps(record("A", kind)), "p")
+
+
+def test_names_may_be_used_again_but_not_multiply() -> None:
+    """Each column of the second kind stands for a hundred types in five words."""
+    wide = record("W", *["int"] * 100)
+    check_shape(record("A", wide, *["W"] * 600))
+    with pytest.raises(ValueError, match="of 6102 nodes that stands for 606102"):
+        check_shape(record("A", wide, *["W"] * 6000))
 
 
 def test_chains_of_names_are_as_deep_as_they_stand_for() -> None:

@@ -208,3 +208,23 @@ def test_a_create_that_died_is_begun_anew(tmp_path: Path) -> None:
     make(tmp_path, schema=ROWS, options={"hoodie.write.table.version": "6"})
     (tmp_path / ".hoodie" / "hoodie.properties").unlink()
     assert own(make(tmp_path, rows(("1", "a", 1, 1)))) == [("1", "a", 1, 1)]
+
+
+def test_a_table_of_2000_columns(tmp_path: Path) -> None:
+    """Nullable ones: made, written, updated, planned by statistics of the last one, and read by who only has the path."""
+    names = [f"c{number}" for number in range(2000)]
+    schema = pa.schema([("id", pa.string()), *((name, pa.int32()) for name in names)])
+    table = make(
+        tmp_path / "t",
+        schema=schema,
+        options={"hoodie.metadata.index.column.stats.column.list": "c0,c1999"},
+    )
+    for keys in (["a", "b"], ["a"]):
+        values = ([len(keys) + number] * len(keys) for number in range(2000))
+        table.upsert(pa.table([keys, *values], schema=schema))
+    found = Table.open(tmp_path / "t")
+    assert own(found, "id", "c0", "c1999") == [("a", 1, 2000), ("b", 2, 2001)]
+    assert found.scan("c1999 = 2001").count() == 1
+    assert found.scan("c1999 > 2001").plan().files_kept == ()
+    assert found.index_stats("column_stats").files_uncovered == 0
+    assert found.validate().ok
