@@ -40,14 +40,18 @@ class WriteOptions:
     bloom_max_entries: int = 100_000
     bloom_asked: bool = False
     """Whether any of the four was named, so that filters which are there may not do."""
-    index_type: str = "BLOOM"
+    index_type: str | None = None
+    """None is the table's: GLOBAL_BLOOM if it was made with that, else BLOOM."""
     update_partition_path: bool = True
     use_metadata_blooms: bool = True
     prune_by_ranges: bool = True
     duplicates: str = "none"
     combine_before_insert: bool = False
     sort_mode: str = "GLOBAL_SORT"
-    shuffle_tasks: int | None = None
+    upsert_tasks: int | None = None
+    insert_tasks: int | None = None
+    bulk_insert_tasks: int | None = None
+    delete_tasks: int | None = None
     null_for_missing: bool = False
     metadata: bool = True
     column_stats: bool = True
@@ -57,8 +61,8 @@ class WriteOptions:
     bloom_filters: bool = True
     bloom_filters_groups: int = 4
     partition_stats_groups: int = 1
-    hive_style: bool = True
-    url_encode: bool = True
+    hive_style: bool | None = None
+    url_encode: bool | None = None
     merge_mode: str | None = None
     table_version: int | None = None
     concurrency_mode: str | None = None
@@ -164,6 +168,10 @@ def _compression(text: str) -> str:
     return _one_of("zstd", "snappy", "gzip", "lz4", "none", "uncompressed")(text).replace("uncompressed", "none")
 
 
+def _drop_duplicates(text: str) -> str:
+    return "drop" if _flag(text) else "none"
+
+
 _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -181,12 +189,13 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.bloom.index.use.metadata": ("use_metadata_blooms", _flag),
     "hoodie.bloom.index.prune.by.ranges": ("prune_by_ranges", _flag),
     "hoodie.datasource.insert.dup.policy": ("duplicates", _one_of("none", "drop", "fail")),
+    "hoodie.datasource.write.insert.drop.duplicates": ("duplicates", _drop_duplicates),
     "hoodie.combine.before.insert": ("combine_before_insert", _flag),
     "hoodie.bulkinsert.sort.mode": ("sort_mode", _one_of("GLOBAL_SORT", "NONE")),
-    "hoodie.bulkinsert.shuffle.parallelism": ("shuffle_tasks", _positive),
-    "hoodie.insert.shuffle.parallelism": ("shuffle_tasks", _positive),
-    "hoodie.upsert.shuffle.parallelism": ("shuffle_tasks", _positive),
-    "hoodie.delete.shuffle.parallelism": ("shuffle_tasks", _positive),
+    "hoodie.bulkinsert.shuffle.parallelism": ("bulk_insert_tasks", _positive),
+    "hoodie.insert.shuffle.parallelism": ("insert_tasks", _positive),
+    "hoodie.upsert.shuffle.parallelism": ("upsert_tasks", _positive),
+    "hoodie.delete.shuffle.parallelism": ("delete_tasks", _positive),
     "hoodie.write.set.null.for.missing.columns": ("null_for_missing", _flag),
     "hoodie.metadata.enable": ("metadata", _flag),
     "hoodie.metadata.index.column.stats.enable": ("column_stats", _flag),
@@ -239,6 +248,38 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.timeline.compaction.batch.size": ("history_merge_files", _positive),
 }
 """Option → (field of :class:`WriteOptions`, parser)."""
+
+_NEW_ROWS = frozenset({"upsert", "insert", "bulk_insert", "insert_overwrite", "merge"})
+_REWRITES = frozenset({"delete", "update", "erase", "rename_column", "widen_column", "rewrite_files"})
+_LOOK_UPS = frozenset({"upsert", "insert", "delete", "update", "merge", "erase"})
+_INDEX_BUILDS = frozenset({"create_index", "rebuild_metadata"})
+_EVERY_COMMIT = _NEW_ROWS | _REWRITES | {"add_columns", "drop_columns", "delete_partition"}
+
+ACTS_ON: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("max_file_size", "record_size_estimate", "null_for_missing"), _NEW_ROWS),
+    **dict.fromkeys(("compression", "row_group_bytes"), _NEW_ROWS | _REWRITES),
+    **dict.fromkeys(
+        ("bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"), _NEW_ROWS | _REWRITES | _INDEX_BUILDS
+    ),
+    **dict.fromkeys(("column_stats_columns", "column_stats_limit"), _EVERY_COMMIT | _INDEX_BUILDS),
+    **dict.fromkeys(("use_metadata_blooms", "prune_by_ranges"), _LOOK_UPS),
+    **dict.fromkeys(("column_stats_groups", "bloom_filters_groups", "partition_stats_groups"), _INDEX_BUILDS),
+    **dict.fromkeys(("column_stats", "bloom_filters"), frozenset({"rebuild_metadata"})),
+    "small_file_limit": frozenset({"upsert", "insert", "merge"}),
+    "update_partition_path": frozenset({"upsert"}),
+    "duplicates": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
+    "combine_before_insert": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
+    "sort_mode": frozenset({"bulk_insert"}),
+    "upsert_tasks": frozenset({"upsert", "update", "merge"}),
+    "insert_tasks": frozenset({"insert", "insert_overwrite"}),
+    "bulk_insert_tasks": frozenset({"bulk_insert"}),
+    "delete_tasks": frozenset({"delete", "erase"}),
+}
+"""Field of :class:`WriteOptions` → calls of a table that it changes; in others a note says that it does nothing.
+
+Fields that are not here act on every call. Those of locks, retries, heartbeats, cleaning and archival do; those that a
+table keeps (:mod:`lakedex.write.table_settings`) have to agree with it.
+"""
 
 _BLOOM_SIZES = frozenset({"bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"})
 
@@ -331,23 +372,41 @@ HARMLESS = (
 """Names, or prefixes that end in a dot, of options that change nothing here."""
 
 
-def parse_options(options: Mapping[str, Any] | None) -> WriteOptions:
+def parse_options(
+    options: Mapping[str, Any] | None, call: Mapping[str, Any] | None = None, operation: str = ""
+) -> WriteOptions:
     """Sort and parse options.
 
+    Args:
+        options: those of a table object.
+        call: those of one call, which count before the table's.
+        operation: the call. ``notes`` names options of the call that do nothing in it.
+
     Raises:
-        OptionError: an unknown option (with the nearest name), one that lakedex refuses, or a bad value.
+        OptionError: an unknown option (with the nearest name), one that lakedex refuses, a bad value, or two options
+            that contradict each other.
     """
     parsed: dict[str, Any] = {}
     notes = []
-    for name, raw in (options or {}).items():
+    given = {**(options or {}), **(call or {})}
+    if call:
+        targets = {DONE[name][0] for name in call if name in DONE}
+        # Another name of what the call sets.
+        given = {name: raw for name, raw in given.items() if name in call or DONE.get(name, ("",))[0] not in targets}
+    for name, raw in given.items():
         value = str(raw).lower() if isinstance(raw, bool) else str(raw)
         if name in DONE:
             target, parse = DONE[name]
             try:
-                parsed[target] = parse(value)
+                found = parse(value)
             except (ValueError, KeyError) as error:
                 why = f": {error}" if isinstance(error, ValueError) and "one of" in str(error) else ""
                 raise OptionError(f"option {name}={value!r} is no valid value{why}", option=name) from None
+            if parsed.setdefault(target, found) != found:
+                others = [other for other in given if other != name and DONE.get(other, ("",))[0] == target]
+                raise OptionError(f"options {others[0]} and {name} contradict each other; leave one away", option=name)
+            if name in (call or {}) and operation not in ACTS_ON.get(target, {operation}):
+                notes.append(f"option {name}={value} does nothing in {operation}")
         elif name in _FIXED:
             if value.lower() != _FIXED[name].lower():
                 raise OptionError(
@@ -361,7 +420,7 @@ def parse_options(options: Mapping[str, Any] | None) -> WriteOptions:
             notes.append(f"option {name} changes nothing in lakedex")
         else:
             raise OptionError(f"unknown option {name!r}{_nearest(name)}", option=name)
-    _check_archival(parsed, options or {})
+    _check_archival(parsed, given)
     asked = not _BLOOM_SIZES.isdisjoint(parsed)
     written = WriteOptions(**parsed, bloom_asked=asked, notes=tuple(notes))
     _check_concurrency(written)

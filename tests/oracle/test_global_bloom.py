@@ -11,11 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from compare import assert_same_rows
-from java_judge import READ_PLAIN, WRITE_BLOOM_FOOTERS, JavaJudge
+from java_judge import READ_PLAIN, WRITE_BLOOM_FOOTERS, JavaError, JavaJudge
 from judging import own_rows
 from rust_judge import RustJudge
 
 from lakedex import Table
+from lakedex.write.table_settings import INDEX_TYPE
 
 SCHEMA = pa.schema(
     [
@@ -66,7 +67,7 @@ def expected(model: dict[str, Row], batch: list[Row], *, keeps: bool) -> None:
 def test_java_and_lakedex_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, keeps: bool) -> None:
     """R4, B20: both read the same rows, each key once."""
     index = {
-        "hoodie.index.type": "GLOBAL_BLOOM",
+        INDEX_TYPE: "GLOBAL_BLOOM",
         "hoodie.bloom.index.update.partition.path": "false" if keeps else "true",
     }
     table = Table.create(
@@ -75,7 +76,8 @@ def test_java_and_lakedex_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Pa
     model: dict[str, Row] = {}
 
     def java_writes(rows: pa.Table, operation: str = "upsert") -> None:
-        options = {**WRITE_BLOOM_FOOTERS, **index}
+        # What the table was made with says that its index is global, to Java too.
+        options = {name: value for name, value in {**WRITE_BLOOM_FOOTERS, **index}.items() if name != INDEX_TYPE}
         java.write(tmp_path, rows, operation, partition="part", ordering="ts", options=options)
 
     def check(*, whole: bool, by_java: bool = True) -> None:
@@ -90,6 +92,9 @@ def test_java_and_lakedex_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Pa
 
     table.upsert(frame(FIRST))
     expected(model, FIRST, keeps=keeps)
+    if keeps:
+        with pytest.raises(JavaError, match=r"Config conflict(.|\n)*hoodie.index.type:\s+BLOOM\s+GLOBAL_BLOOM"):
+            java.write(tmp_path, frame(FIRST), "upsert", partition="part", ordering="ts", options=WRITE_BLOOM_FOOTERS)
     for number, batch in enumerate(ROUNDS):
         if number % 2 == 0:
             java_writes(frame(batch))

@@ -125,9 +125,9 @@ def clean(
         snapshot = handle.snapshot()
         require_writable(snapshot.config)
         planned = plan_clean(snapshot, rule, _now(), only_changed=False)
-        return _result(rule, planned, None, None, started, dry_run=True)
+        return _result(rule, planned, None, None, started, dry_run=True, notes=options.notes)
     require_exclusive_create(handle)
-    notes = finish_cleans(handle, options)
+    notes = [*options.notes, *finish_cleans(handle, options)]
     return _clean(handle, options, rule, started, notes, only_changed=False)
 
 

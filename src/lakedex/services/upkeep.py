@@ -43,6 +43,7 @@ class CompactionResult:
         records: records that the base files hold.
         bytes_written: their size.
         seconds: the whole call.
+        notes: what else the user should know.
     """
 
     instants: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class CompactionResult:
     records: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.instants:
@@ -72,11 +74,13 @@ class ArchivalResult:
         instants: archived instants of the table, ascending.
         metadata_instants: those of the metadata table.
         seconds: the whole call.
+        notes: what else the user should know.
     """
 
     instants: tuple[str, ...] = ()
     metadata_instants: tuple[str, ...] = ()
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.instants and not self.metadata_instants:
@@ -107,6 +111,7 @@ def compact_metadata(handle: TableHandle, options: WriteOptions) -> CompactionRe
         records=done.records,
         bytes_written=done.size,
         seconds=time.perf_counter() - started,
+        notes=options.notes,
     )
 
 
@@ -176,7 +181,10 @@ def archive_table(handle: TableHandle, options: WriteOptions) -> ArchivalResult:
         data = archive_data(now, options, lock)
         metadata = archive_metadata(handle.snapshot() if data else now, options, lock)
     return ArchivalResult(
-        instants=_times(data), metadata_instants=_times(metadata), seconds=time.perf_counter() - started
+        instants=_times(data),
+        metadata_instants=_times(metadata),
+        seconds=time.perf_counter() - started,
+        notes=options.notes,
     )
 
 

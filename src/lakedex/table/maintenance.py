@@ -31,7 +31,7 @@ class Maintained:
     _session: Session
     _options: dict[str, Any]
 
-    def _parsed(self, options: Mapping[str, Any] | None, txn: tuple[str, int] | None = None) -> WriteOptions:
+    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
         raise NotImplementedError
 
     def indexes(self) -> pa.Table:
@@ -125,7 +125,7 @@ class Maintained:
             CommitConflictError: a write of another engine is under way.
             UnsupportedFeatureError: lakedex does not write this table.
         """
-        result = rebuild_metadata(self._handle, self._parsed(options), progress)
+        result = rebuild_metadata(self._handle, self._parsed(options, "rebuild_metadata"), progress)
         self._session.refresh_views(self._handle.base_path)
         return result
 
@@ -154,6 +154,6 @@ class Maintained:
             InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
             CommitConflictError: another writer committed after the rows of a condition were read.
         """
-        report = erase(self._handle, self._session, keys, where, self._parsed(options), proof)
+        report = erase(self._handle, self._session, keys, where, self._parsed(options, "erase"), proof)
         self._session.refresh_views(self._handle.base_path)
         return report

@@ -104,7 +104,9 @@ class Merging:
     _session: Session
     _options: dict[str, Any]
 
-    def _parsed(self, options: Mapping[str, Any] | None, txn: tuple[str, int] | None = None) -> WriteOptions:
+    def _parsed(
+        self, options: Mapping[str, Any] | None, operation: str = "", txn: tuple[str, int] | None = None
+    ) -> WriteOptions:
         raise NotImplementedError
 
     def merge(self, data: Any, on: Any, *, target: str = "t", source: str = "s") -> MergeBuilder:
@@ -115,7 +117,7 @@ class Merging:
         they are equal: keys are looked up in all partitions otherwise. Other conditions join the frame with the table.
 
         An update by a merge wins, whatever the ordering column says. Two source rows for one row of the table, or for
-        one new key, are an error.
+        one new key, are an error, unless all that becomes of a matched row is its unconditional delete.
 
         Args:
             data: the source's rows.
@@ -135,7 +137,8 @@ class Merging:
     def _merged(
         self, data: Any, merge: Merge, options: Mapping[str, Any] | None, txn: tuple[str, int] | None
     ) -> WriteResult:
-        result = merge_into(self._handle, self._merge_session(), data, merge, self._parsed(options, txn))
+        parsed = self._parsed(options, "merge", txn)
+        result = merge_into(self._handle, self._merge_session(), data, merge, parsed)
         self._session.refresh_views(self._handle.base_path)
         return result
 
@@ -160,6 +163,7 @@ class Merging:
             InvalidInputError: a table without partitions, a path that it cannot have.
             CommitConflictError: another writer committed to one of the partitions, again and again.
         """
-        result = overwrite.delete_partition(self._handle, self._parsed(options), partitions)
+        parsed = self._parsed(options, "delete_partition")
+        result = overwrite.delete_partition(self._handle, parsed, partitions)
         self._session.refresh_views(self._handle.base_path)
         return result

@@ -24,7 +24,7 @@ class Serviced:
     _handle: TableHandle
     _session: Session
 
-    def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
+    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
         raise NotImplementedError
 
     def clean(
@@ -53,9 +53,8 @@ class Serviced:
             InvalidInputError: several of the three, or a number below 1.
             CommitConflictError: another clean is under way.
         """
-        return clean(
-            self._handle, self._parsed(options), dry_run=dry_run, commits=commits, hours=hours, versions=versions
-        )
+        parsed = self._parsed(options, "clean")
+        return clean(self._handle, parsed, dry_run=dry_run, commits=commits, hours=hours, versions=versions)
 
     def rollback(self, instant: str) -> RollbackResult:
         """Undo the last commit: its rows, its files, and what the indexes and the schema have of it.

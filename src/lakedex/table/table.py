@@ -144,8 +144,8 @@ class Table(Maintained, Serviced, KeptUp, Merging):
     def _snapshot(self, as_of: AsOf = None, query_type: str = "snapshot") -> Snapshot:
         return resolve_as_of(self._handle, as_of, query_type)
 
-    def _parsed(self, options: Mapping[str, Any] | None, txn: Txn = None) -> WriteOptions:
-        return replace(parse_options({**self._options, **(options or {})}), txn=checked_txn(txn))
+    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "", txn: Txn = None) -> WriteOptions:
+        return replace(parse_options(self._options, options, operation), txn=checked_txn(txn))
 
     def _written(self, result: WriteResult) -> WriteResult:
         self._session.refresh_views(self.path)
@@ -160,14 +160,14 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a missing column, a null or empty key.
             SchemaMismatchError: a column whose type does not fit.
         """
-        return self._written(actions.bulk_insert(self._handle, data, self._parsed(options, txn)))
+        return self._written(actions.bulk_insert(self._handle, data, self._parsed(options, "bulk_insert", txn)))
 
     def insert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
         """Add rows, small files first; ``txn`` as in :meth:`upsert`.
 
         Keys are looked up for ``hoodie.datasource.insert.dup.policy`` drop or fail.
         """
-        return self._written(actions.insert(self._handle, data, self._parsed(options, txn)))
+        return self._written(actions.insert(self._handle, data, self._parsed(options, "insert", txn)))
 
     def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
         """Update rows whose key is in the table, insert the others.
@@ -185,7 +185,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         Raises:
             CommitConflictError: another writer committed to the same files, again and again.
         """
-        return self._written(actions.upsert(self._handle, data, self._parsed(options, txn)))
+        return self._written(actions.upsert(self._handle, data, self._parsed(options, "upsert", txn)))
 
     def insert_overwrite(
         self,
@@ -215,8 +215,8 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a wrong scope or partition, rows outside of the partitions named, a bad key.
             CommitConflictError: another writer committed to the same partitions, again and again.
         """
-        result = overwrite.insert_overwrite(self._handle, data, self._parsed(options, txn), scope, partitions)
-        return self._written(result)
+        parsed = self._parsed(options, "insert_overwrite", txn)
+        return self._written(overwrite.insert_overwrite(self._handle, data, parsed, scope, partitions))
 
     def delete(
         self, data_or_where: Any = None, *, where: Any = None, options: Mapping[str, Any] | None = None, txn: Txn = None
@@ -227,7 +227,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         find the files; :meth:`erase` also proves that the rows are gone, and says what holds them still. ``txn`` as in
         :meth:`upsert`.
         """
-        parsed = self._parsed(options, txn)
+        parsed = self._parsed(options, "delete", txn)
         return self._written(delete_rows(self._handle, self._session, data_or_where, where, parsed))
 
     def update(
@@ -238,9 +238,9 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         Raises:
             InvalidInputError: a key or partition column, or one that the table does not have.
         """
-        snapshot = self._snapshot()
+        snapshot, parsed = self._snapshot(), self._parsed(options, "update")
         rows = self._session.changed(snapshot, where, actions.check_assignments(snapshot, set))
-        return self._written(actions.update_stored(self._handle, rows, self._parsed(options), snapshot.last_change))
+        return self._written(actions.update_stored(self._handle, rows, parsed, snapshot.last_change))
 
     # ------------------------------------------------------------------------------------------------------- schema
 
@@ -255,8 +255,8 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a column that the table has already, or a name that it cannot have.
             SchemaMismatchError: a name that was dropped and that files still hold; see :meth:`rewrite_files`.
         """
-        added = self._session.schema(schema)
-        return self._written(evolve.add_columns(self._handle, self._parsed(options), added or pa.schema([])))
+        added, parsed = self._session.schema(schema), self._parsed(options, "add_columns")
+        return self._written(evolve.add_columns(self._handle, parsed, added or pa.schema([])))
 
     def drop_columns(self, names: str | Sequence[str], *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Take columns out of the schema; files hold them until they are rewritten.
@@ -264,7 +264,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         Raises:
             InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
         """
-        return self._written(evolve.drop_columns(self._handle, self._parsed(options), as_names(names)))
+        return self._written(evolve.drop_columns(self._handle, self._parsed(options, "drop_columns"), as_names(names)))
 
     def rename_column(self, old: str, new: str, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Rename a column. Readers take columns by name, so the files that hold it are rewritten.
@@ -273,7 +273,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
             SchemaMismatchError: ``new`` was dropped and files still hold it; see :meth:`rewrite_files`.
         """
-        return self._written(evolve.rename_column(self._handle, self._parsed(options), old, new))
+        return self._written(evolve.rename_column(self._handle, self._parsed(options, "rename_column"), old, new))
 
     def widen_column(self, name: str, type: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Give a column a wider type: int to long or double, float to double, a decimal more digits.
@@ -288,14 +288,14 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         Raises:
             SchemaMismatchError: a type that is not wider, or that not every reader of Hudi tables widens to.
         """
-        return self._written(evolve.widen_column(self._handle, self._parsed(options), name, type))
+        return self._written(evolve.widen_column(self._handle, self._parsed(options, "widen_column"), name, type))
 
     def rewrite_files(self, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows stay as they are.
 
         After that a dropped name can be added again.
         """
-        return self._written(evolve.rewrite_files(self._handle, self._parsed(options)))
+        return self._written(evolve.rewrite_files(self._handle, self._parsed(options, "rewrite_files")))
 
     # ------------------------------------------------------------------------------------------------------ indexes
 
@@ -331,8 +331,9 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         """
         return indexes.create_index(
             self._handle,
-            {**self._options, **(options or {})},
+            self._options,
             name,
+            call=options,
             using=using,
             columns=None if columns is None else as_names(columns),
             partitions=partitions,

@@ -17,7 +17,7 @@ class KeptUp:
 
     _handle: TableHandle
 
-    def _parsed(self, options: Mapping[str, Any] | None) -> WriteOptions:
+    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
         raise NotImplementedError
 
     def compact(self, *, options: Mapping[str, Any] | None = None) -> CompactionResult:
@@ -30,7 +30,7 @@ class KeptUp:
             UnsupportedFeatureError: a table that lakedex does not write, or a pending log compaction of Hudi's.
             LockTimeoutError: another writer held the table's lock too long.
         """
-        return compact_metadata(self._handle, self._parsed(options))
+        return compact_metadata(self._handle, self._parsed(options, "compact"))
 
     def archive(self, *, options: Mapping[str, Any] | None = None) -> ArchivalResult:
         """Move old instants from the active timelines to the archive now.
@@ -42,4 +42,4 @@ class KeptUp:
             UnsupportedFeatureError: a table that lakedex does not write.
             LockTimeoutError: another writer held the table's lock too long.
         """
-        return archive_table(self._handle, self._parsed(options))
+        return archive_table(self._handle, self._parsed(options, "archive"))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.engine import BatchMap, Frame
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
@@ -24,6 +24,7 @@ from lakedex.write.plan import WritePlan
 from lakedex.write.prepare import Prepare, PrepareKeys
 from lakedex.write.result import WriteResult
 from lakedex.write.schema_change import evolve, require_columns
+from lakedex.write.table_settings import has_global_index
 
 __all__ = [
     "Deletion",
@@ -91,6 +92,12 @@ def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
 def bulk_insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
     """Load rows into new files, sorted by key, without looking anything up."""
     started = time.perf_counter()
+    if options.duplicates != "none":
+        raise OptionError(
+            f"{handle.base_path}: bulk_insert looks no keys up, so it cannot {options.duplicates} rows whose key is in "
+            "the table (hoodie.datasource.insert.dup.policy); use insert, or give the call the policy none",
+            option="hoodie.datasource.insert.dup.policy",
+        )
     if (done := done_before(handle, options, Operation.BULK_INSERT)) is not None:
         return done
     snapshot, schema, keys = prepared(handle, data, options)
@@ -267,7 +274,7 @@ def has_global_keys(snapshot: Snapshot, options: WriteOptions) -> bool:
     Raises:
         UnsupportedFeatureError: under a global index, a table that orders rows by several fields.
     """
-    if options.index_type != "GLOBAL_BLOOM" or not snapshot.config.partition_fields:
+    if not snapshot.config.partition_fields or not has_global_index(snapshot.config, options):
         return False
     if len(ordering_fields(snapshot)) > 1:
         raise UnsupportedFeatureError(

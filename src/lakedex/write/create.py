@@ -28,6 +28,7 @@ from lakedex.timeline.table_config import TableConfig, create_table_config
 from lakedex.timeline.table_properties import new_table_properties
 from lakedex.timeline.timeline import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.write.schema_change import own_columns, require_columns, stored_schema
+from lakedex.write.table_settings import INDEX_TYPE
 
 __all__ = ["create_table", "is_table", "take_back"]
 
@@ -109,13 +110,15 @@ def _write_table(
         tuple(record_key),
         tuple(partition_by),
         tuple(ordering_by),
-        hive_style=parsed.hive_style,
-        url_encode=parsed.url_encode,
+        hive_style=parsed.hive_style is not False,
+        url_encode=parsed.url_encode is not False,
         merge_mode=parsed.merge_mode,
         metadata_partitions=tuple(groups),
         create_schema=json.dumps(arrow_to_avro(stored, name)) if stored.names else None,
         version=version,
     )
+    if parsed.index_type == "GLOBAL_BLOOM":
+        properties[INDEX_TYPE] = parsed.index_type
     config = TableConfig.from_properties(properties)
     if COLUMN_STATS.name in groups:
         kind = default_stats_version(version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakedex.errors import IndexNotFoundError, InvalidInputError, OptionError, UnsupportedFeatureError
@@ -29,19 +30,24 @@ def create_index(
     options: Mapping[str, Any],
     name: str,
     *,
+    call: Mapping[str, Any] | None = None,
     using: str | None = None,
     columns: Sequence[str] | None = None,
     partitions: Partitions = None,
     if_not_exists: bool = False,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Build an index from the table's data; see :meth:`lakedex.Table.create_index`."""
-    own = {key: value for key, value in options.items() if key != MAX_DISTINCT_VALUES}
+    """Build an index from the table's data; see :meth:`lakedex.Table.create_index`.
+
+    ``options`` are those of the table object, ``call`` those of the call.
+    """
+    own = {key: value for key, value in (call or {}).items() if key != MAX_DISTINCT_VALUES}
+    parsed = parse_options(options, own, "create_index")
     if (using or name) == BITMAP:
-        cap = options.get(MAX_DISTINCT_VALUES)
-        return create_bitmap_index(
+        cap = (call or {}).get(MAX_DISTINCT_VALUES)
+        result = create_bitmap_index(
             handle,
-            parse_options(own),
+            parsed,
             name,
             columns or (),
             max_distinct=None if cap is None else max_distinct_values(handle.base_path, cap),
@@ -49,19 +55,21 @@ def create_index(
             if_not_exists=if_not_exists,
             progress=progress,
         )
+        return replace(result, notes=(*parsed.notes, *result.notes))
     if partitions is not None:
         raise InvalidInputError(f"{handle.base_path}: partitions= is for bitmap indexes; {name} covers the whole table")
-    if len(own) != len(options):
+    if len(own) != len(call or {}):
         raise OptionError(f"{handle.base_path}: option {MAX_DISTINCT_VALUES} is for bitmap indexes, not for {name}")
-    return index_builds.create_index(
+    result = index_builds.create_index(
         handle,
-        parse_options(own),
+        parsed,
         name,
         using=using,
         columns=columns,
         if_not_exists=if_not_exists,
         progress=progress,
     )
+    return replace(result, notes=(*parsed.notes, *result.notes))
 
 
 def _paths(snapshot: Snapshot, partitions: Partitions) -> tuple[str, ...] | None:

@@ -36,6 +36,7 @@ from lakedex.write.pipeline import key_generator, run_write
 from lakedex.write.plan import WritePlan
 from lakedex.write.prepare import ACTION, FILE, KEY, LOCATED, PARTITION, POSITION, require_values
 from lakedex.write.result import TaggingReport, WriteResult
+from lakedex.write.table_settings import has_global_index
 from lakedex.write.tagging import tag
 
 __all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
@@ -220,7 +221,10 @@ def _attempt(
     )
     keys = key_generator(snapshot.config, snapshot)
     with Staged(handle, session.rows(task), PrepareMerged(snapshot.schema, keys)) as frame:
-        tally = _tally(handle.engine, frame)
+        tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options)
+        known = _new_keys_known(snapshot, merge, lookup, source, session)
+        if in_table and lookup is not None and lookup.with_partitions:
+            known = False  # Another partition may have the key.
         plan = WritePlan(
             operation=Operation.UPSERT,
             frame=frame,
@@ -228,11 +232,11 @@ def _attempt(
             schema=snapshot.schema,
             keys=keys,
             rules=MergeRules(by_action=True, combine=False, always_win=True),
-            look_up=tally.moved > 0
-            or (tally.inserted > 0 and not _new_keys_known(snapshot, merge, lookup, source, session)),
+            look_up=tally.moved > 0 or (tally.inserted > 0 and not known),
+            any_partition=in_table,
             read_at=snapshot.last_change,
             located=tally.stored,
-            reads_table=lookup is None or whole or not lookup.with_partitions,
+            reads_table=in_table or lookup is None or whole or not lookup.with_partitions,
         )
         result = run_write(handle, plan, replace(options, conflict_retries=0), started)
     if result.instant is not None:

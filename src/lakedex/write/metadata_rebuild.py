@@ -58,6 +58,7 @@ def rebuild_metadata(handle: TableHandle, options: WriteOptions, progress: Progr
         files=sum(map(len, listing.values())),
         indexes=tuple(built),
         seconds=time.perf_counter() - started,
+        notes=options.notes,
     )
 
 

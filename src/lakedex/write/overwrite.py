@@ -55,8 +55,13 @@ def insert_overwrite(
             table_schema=snapshot.schema,
             schema=schema,
             keys=keys,
-            rules=MergeRules(ordering=ordering_fields(snapshot), combine=options.combine_before_insert),
+            rules=MergeRules(
+                ordering=ordering_fields(snapshot),
+                combine=options.combine_before_insert or options.duplicates == "drop",
+            ),
             look_up=False,
+            global_keys=False,
+            fail_known=options.duplicates == "fail",
             fill_small_files=False,
             replace=replace,
         )

@@ -19,7 +19,7 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.timeline.table_config import TableConfig
-from lakedex.types import RECORD_KEY
+from lakedex.types import RECORD_KEY, Operation
 from lakedex.write.attempts import run_attempts
 from lakedex.write.bitmap_columns import bitmap_columns
 from lakedex.write.bitmap_runs import inline_limit
@@ -30,6 +30,7 @@ from lakedex.write.key_ranges import TagFile, find_key_ranges, nearest_first
 from lakedex.write.merge import MOVE
 from lakedex.write.plan import WritePlan
 from lakedex.write.prepare import ACTION, GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
+from lakedex.write.repeated_keys import require_distinct_keys
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.route import GroupTarget, Locate, NewRows, Route, Targets, plan_inserts
 from lakedex.write.stage import GroupResult, WriteGroups, decode_results
@@ -87,6 +88,10 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
     if plan.rules.insert_new:
         check_paths(handle.base_path, plan.keys, summary)
         require_folders(handle.storage, handle.base_path, summary.column(PARTITION).to_pylist())
+    if plan.fail_known and summary.num_rows:
+        require_distinct_keys(
+            handle.engine, plan.frame, handle.base_path, plan.keys.record_key, in_table=plan.global_keys
+        )
     if plan.replace is not None:
         plan.replace.check(handle.base_path, summary.column(PARTITION).to_pylist())
     without_rows = options.txn is not None or (plan.replace is not None and plan.replace.without_rows)
@@ -195,7 +200,7 @@ class _Attempt:
         engine, plan = self.handle.engine, self.plan
         routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
         busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
-        tasks = max(1, min(busy, self.options.shuffle_tasks or 4 * engine.parallelism))
+        tasks = max(1, min(busy, self._asked_tasks() or 4 * engine.parallelism))
         stage = WriteGroups(
             storage=self.handle.storage,
             base_path=self.handle.base_path,
@@ -212,6 +217,18 @@ class _Attempt:
         order = (KEY,) if plan.sort else (POSITION,)
         grouped = engine.exchange(routed, GROUP, tasks, order, {*stage.texts, PARTITION})
         return decode_results(engine.collect(engine.map(grouped, stage)))
+
+    def _asked_tasks(self) -> int | None:
+        """``hoodie.*.shuffle.parallelism`` of the operation."""
+        options = self.options
+        match self.plan.operation:
+            case Operation.DELETE:
+                return options.delete_tasks
+            case Operation.BULK_INSERT:
+                return options.bulk_insert_tasks
+            case Operation.INSERT | Operation.INSERT_OVERWRITE | Operation.INSERT_OVERWRITE_TABLE:
+                return options.insert_tasks
+        return options.upsert_tasks
 
     def _replaced(self) -> dict[str, tuple[str, ...]] | None:
         """File ids that an overwrite replaces, by partition; None for other writes."""
@@ -343,9 +360,13 @@ class _Attempt:
     def _located(self, files: Sequence[TagFile]) -> Frame:
         """Rows with the number of the file that was read with them."""
         engine, plan = self.handle.engine, self.plan
-        if plan.look_up and files:
-            new = engine.map(plan.frame, NewRows(plan.frame.schema))
-            found = tag(engine, new, self._snapshot, files, self.options, self.report)
+        # A row that moves is still where it was: it must not be looked for there, as new rows are under a global index.
+        for moved in (False, True) if plan.any_partition else (None,):
+            if not (plan.look_up and files):
+                break
+            new, everywhere = NewRows(plan.frame.schema, moved), plan.any_partition and not moved
+            rows = engine.map(plan.frame, new)
+            found = tag(engine, rows, self._snapshot, files, self.options, self.report, any_partition=everywhere)
             self._kept.append(found.kept)
             if self.report.matches:
                 key = engine.collect(found.frame).column(KEY)[0].as_py()

@@ -71,7 +71,7 @@ class WritePlan:
         fill_small_files: new rows go to small files first.
         sort: sort rows of new files by key.
         drop_known: rows whose key is stored are left out (``hoodie.datasource.insert.dup.policy=drop``).
-        fail_known: they are an error (``fail``).
+        fail_known: they are an error (``fail``), and so are keys that the frame repeats.
         read_at: the last change (``Snapshot.last_change``) that was seen when the rows were read from this table.
         replace: what the rows take the place of; None adds to what is there.
         located: rows of each partition whose base file is known, as of ``read_at``: the frame has its name in the

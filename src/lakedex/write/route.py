@@ -16,7 +16,8 @@ from lakedex.errors import CommitError
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.names import new_file_id
 from lakedex.options import WriteOptions
-from lakedex.write.prepare import FILE, KEY, LOCATED, PARTITION
+from lakedex.write.merge import RowAction
+from lakedex.write.prepare import ACTION, FILE, KEY, LOCATED, PARTITION
 
 __all__ = ["Bins", "GroupTarget", "Locate", "NewRows", "Route", "Targets", "key_numbers", "plan_inserts"]
 
@@ -139,14 +140,20 @@ def key_numbers(keys: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """Rows that no file is named for."""
+    """Rows that no file is named for: all, or those that a merge moved from another partition, or all others."""
 
     schema: pa.Schema
+    moved: bool | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One task's."""
         for batch in batches:
-            yield batch.filter(batch.column(self.schema.get_field_index(LOCATED)).is_null())
+            new = batch.column(self.schema.get_field_index(LOCATED)).is_null()
+            if self.moved is not None:
+                actions = batch.column(self.schema.get_field_index(ACTION))
+                moved = pc.equal(actions, pa.scalar(int(RowAction.MOVE_IN), actions.type))
+                new = pc.and_(new, moved if self.moved else pc.invert(moved))
+            yield batch.filter(new)
 
 
 @dataclass(frozen=True, slots=True)

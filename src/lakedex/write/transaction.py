@@ -45,7 +45,7 @@ from lakedex.timeline.commit_metadata import (
     encode_requested_replace,
 )
 from lakedex.timeline.instant import Instant, InstantClock, State
-from lakedex.timeline.table_support import require_version, require_writable
+from lakedex.timeline.table_support import require_writable
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 from lakedex.types import Operation
@@ -54,6 +54,7 @@ from lakedex.write.bitmap_upkeep import BitmapUpkeep
 from lakedex.write.metadata_rebuild import mend_metadata, needs_mending, retire_locked
 from lakedex.write.metadata_updates import build_updates
 from lakedex.write.stage import GroupResult
+from lakedex.write.table_settings import require_settings
 
 __all__ = ["Change", "Transaction"]
 
@@ -159,7 +160,7 @@ class Transaction:
         tidied = tidy(self.handle, self.options, lock)
         snapshot, self._clock = tidied.snapshot, tidied.clock
         self.undone += tidied.undone
-        require_version(snapshot.config, self.options.table_version)
+        require_settings(snapshot.config, self.options)
         if snapshot.schema is not None and snapshot.evolves_on_read:
             raise UnsupportedFeatureError(
                 f"{self.handle.base_path}: its schema was changed under Hudi's schema-on-read "

@@ -13,7 +13,7 @@ def test_defaults_are_hudis() -> None:
     options = parse_options(None)
     assert options == WriteOptions()
     assert (options.max_file_size, options.small_file_limit) == (125_829_120, 104_857_600)
-    assert (options.index_type, options.update_partition_path) == ("BLOOM", True)
+    assert (options.index_type, options.update_partition_path) == (None, True)
     assert (options.bloom_type, options.bloom_fpp, options.bloom_max_entries) == ("DYNAMIC_V0", 1e-9, 100_000)
 
 
