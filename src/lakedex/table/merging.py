@@ -109,6 +109,9 @@ class Merging:
     ) -> WriteOptions:
         raise NotImplementedError
 
+    def _written(self, result: WriteResult) -> WriteResult:
+        raise NotImplementedError
+
     def merge(self, data: Any, on: Any, *, target: str = "t", source: str = "s") -> MergeBuilder:
         """Start a merge of a frame into the table, as SQL's MERGE INTO; see :class:`MergeBuilder` for its clauses.
 
@@ -138,9 +141,7 @@ class Merging:
         self, data: Any, merge: Merge, options: Mapping[str, Any] | None, txn: tuple[str, int] | None
     ) -> WriteResult:
         parsed = self._parsed(options, "merge", txn)
-        result = merge_into(self._handle, self._merge_session(), data, merge, parsed)
-        self._session.refresh_views(self._handle.base_path)
-        return result
+        return self._written(merge_into(self._handle, self._merge_session(), data, merge, parsed))
 
     def _explain_merge(self, data: Any, merge: Merge) -> str:
         return explain_merge(self._handle, self._merge_session(), data, merge)
@@ -164,6 +165,4 @@ class Merging:
             CommitConflictError: another writer committed to one of the partitions, again and again.
         """
         parsed = self._parsed(options, "delete_partition")
-        result = overwrite.delete_partition(self._handle, parsed, partitions)
-        self._session.refresh_views(self._handle.base_path)
-        return result
+        return self._written(overwrite.delete_partition(self._handle, parsed, partitions))

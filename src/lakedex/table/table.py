@@ -149,7 +149,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
 
     def _written(self, result: WriteResult) -> WriteResult:
         self._session.refresh_views(self.path)
-        return result
+        return replace(result, latest=result.instant or self._snapshot().instant)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

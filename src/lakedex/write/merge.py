@@ -81,6 +81,7 @@ class MergeRules:
         match_stored: incoming rows meet stored rows of the same key; ``insert`` only adds.
         partition_columns: columns that a row keeps when it stays in a partition that is not its own.
         by_action: each row has a :class:`RowAction`.
+        deletes_repeat: with ``by_action``, several rows may delete one.
     """
 
     ordering: tuple[str, ...] = ()
@@ -91,6 +92,7 @@ class MergeRules:
     match_stored: bool = True
     partition_columns: tuple[str, ...] = ()
     by_action: bool = False
+    deletes_repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,13 +362,13 @@ def _with_action(rows: pa.RecordBatch, actions: Sequence[RowAction]) -> npt.NDAr
     return np.isin(found, [int(action) for action in actions])
 
 
-def one_per_key(rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
+def one_per_key(rows: pa.RecordBatch, rules: MergeRules, table: str) -> pa.RecordBatch:
     """The rows of a merge in one file group, once a key.
 
     One source row may come several times, where the table has several rows of its key.
 
     Raises:
-        InvalidInputError: several source rows for one key.
+        InvalidInputError: several source rows for one key, which do not all delete its row.
     """
     keys = rows.column(rows.schema.get_field_index(KEY))
     encoded = pc.dictionary_encode(keys)
@@ -377,6 +379,8 @@ def one_per_key(rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
     order = np.lexsort((positions, codes))
     first = np.append(True, codes[order][1:] != codes[order][:-1])
     another = first | np.append(True, positions[order][1:] != positions[order][:-1])
+    if rules.deletes_repeat:
+        another &= ~_with_action(rows, [RowAction.DELETE])[order]
     sources = np.bincount(codes[order][another])
     doubled = np.flatnonzero(sources > 1)
     if len(doubled):

@@ -231,7 +231,7 @@ def _attempt(
             table_schema=snapshot.schema,
             schema=snapshot.schema,
             keys=keys,
-            rules=MergeRules(by_action=True, combine=False, always_win=True),
+            rules=MergeRules(by_action=True, combine=False, always_win=True, deletes_repeat=merge.only_deletes),
             look_up=tally.moved > 0 or (tally.inserted > 0 and not known),
             any_partition=in_table,
             read_at=snapshot.last_change,

@@ -97,6 +97,12 @@ class Merge:
                 )
         return Merge(on=self.on, aliases=self.aliases, clauses=(*self.clauses, clause))
 
+    @property
+    def only_deletes(self) -> bool:
+        """Whether all that becomes of a matched row is that it goes, so that it may be matched more than once."""
+        matched = [clause for clause in self.clauses if clause.when == "matched"]
+        return [(clause.action, clause.condition) for clause in matched] == [(RowAction.DELETE, None)]
+
     def has(self, when: When) -> bool:
         """Whether there is a clause for such rows."""
         return any(clause.when == when for clause in self.clauses)

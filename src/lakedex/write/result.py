@@ -88,6 +88,8 @@ class WriteResult:
 
     Attributes:
         instant: the commit; None when nothing had to be written.
+        latest: the commit whose rows the table had afterwards: ``instant``, or where nothing had to be written the
+            newest one of others. ``scan(as_of=result.latest)`` reads that state again; None if there is no commit.
         operation: Hudi's name of the action.
         inserted, updated, deleted: rows.
         files_written: new base files.
@@ -113,6 +115,7 @@ class WriteResult:
     seconds: float = 0.0
     tagging: TaggingReport = field(default_factory=TaggingReport)
     notes: tuple[str, ...] = ()
+    latest: str | None = None
 
     def __str__(self) -> str:
         head = (

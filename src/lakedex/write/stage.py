@@ -201,7 +201,7 @@ class WriteGroups:
         started = time.perf_counter()
         name = BaseFileName(target.file_id, str(current_task()), self.instant)
         if self.rules.by_action:
-            rows = one_per_key(rows, self.base_path)
+            rows = one_per_key(rows, self.rules, self.base_path)
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
         with self._stored(target) as stored:
             incoming = self._incoming(rows, hashed, None if stored is None else stored.footer, name)

@@ -372,3 +372,21 @@ def test_a_new_key_beside_one_that_lies_in_two_files(tmp_path: Path) -> None:
         {"id": "b", "n": 2},
     ]
     assert table.delete(pa.table({"id": ["a"]})).deleted == 2
+
+
+def test_a_write_that_changes_nothing_says_which_state_it_left(tmp_path: Path) -> None:
+    """Read by ``as_of``, that state stays the same whatever comes later."""
+    table = make(tmp_path, schema=ROWS, partition_by="city")
+    assert table.delete("n = 1").latest is None
+    first = table.upsert(rows(("1", "a", 1, 1)))
+    assert first.latest == first.instant
+    for nothing in (
+        table.delete("n = 7"),
+        table.upsert(ROWS.empty_table()),
+        table.delete_partition("city=z"),
+        table.merge(rows(("9", "a", 1, 1)), "t.id = s.id and t.city = s.city").when_matched_delete().execute(),
+        table.rewrite_files(),
+    ):
+        assert (nothing.instant, nothing.latest) == (None, first.instant)
+    table.upsert(rows(("1", "a", 2, 2)))
+    assert own(table.scan(as_of=nothing.latest).to_arrow(), "n") == [(1,)]
