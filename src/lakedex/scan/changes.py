@@ -26,7 +26,7 @@ from lakedex.layout.base_file import read_base_file
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import parse_base_file_name
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.time_travel import require_versions
+from lakedex.scan.time_travel import require_settled, require_versions
 from lakedex.timeline.instant import parse_as_of, plus_millis
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.types import COMMIT_TIME, TableType
@@ -86,12 +86,16 @@ def changed_snapshot(
     """Find the files and commits of a range; see :meth:`lakedex.Table.changes`.
 
     Raises:
-        InvalidInputError: no range, or one that is not all there any more.
+        InvalidInputError: no range, one that is not all there any more, or in a table before version 8 one with a
+            write that is still pending.
         UnsupportedFeatureError: change data capture; a merge-on-read table; one without meta columns.
     """
     _check(newest, format, fallback)
     commits = _active_commits(newest)
     end = None if until is None else _moment(newest, until, commits, "until")
+    if commits and not _by_completion(newest):
+        # A commit that completes out of turn would lie before where the next range begins.
+        require_settled(newest, end or commits[-1].requested, f"for the changes since {since}")
     if isinstance(since, str) and since.strip().lower() == EARLIEST:
         return _from_the_beginning(newest, commits, end)
     if since is None:

@@ -13,28 +13,37 @@ from lakedex.timeline.table_support import require_readable
 from lakedex.timeline.timeline import WRITE_ACTIONS
 from lakedex.types import TableType
 
-__all__ = ["missing_versions", "require_versions", "snapshot_at"]
+__all__ = ["missing_versions", "require_settled", "require_versions", "snapshot_at"]
 
 Group = tuple[str, str]
 
 
 def snapshot_at(
-    load: Callable[[str | None], Snapshot], as_of: str | datetime.datetime | datetime.date | None
+    load: Callable[[str | None], Snapshot],
+    as_of: str | datetime.datetime | datetime.date | None,
+    *,
+    pinned: str | None = None,
 ) -> Snapshot:
     """The table now, or as of an instant or time.
 
     Args:
         load: gives the newest snapshot for None, else that of an instant.
         as_of: an instant, a time, or None.
+        pinned: the instant of a state that was found before, to be read again whatever was pending then.
 
     Raises:
-        InvalidInputError: a time before the first commit that is still there, or one whose files were cleaned.
+        InvalidInputError: a time before the first commit that is still there, one whose files were cleaned, or one at
+            which a write was pending that is so still.
     """
     newest = load(None)
     require_readable(newest.config)
-    if as_of is None:
+    if pinned is not None:
+        wanted = as_of = pinned
+    elif as_of is None:
         return newest
-    wanted = parse_as_of(as_of, newest.config.timezone)
+    else:
+        wanted = parse_as_of(as_of, newest.config.timezone)
+        require_settled(newest, wanted, f"as of {as_of}")
     earlier = [i.requested for i in newest.timeline.completed(WRITE_ACTIONS) if i.requested <= wanted]
     if not earlier:
         commits = newest.timeline.completed(WRITE_ACTIONS)
@@ -46,6 +55,32 @@ def snapshot_at(
     active = newest.timeline.first_active
     in_gap = active is not None and earlier[-1] < active.requested
     return require_versions(load(wanted if in_gap else earlier[-1]))
+
+
+def require_settled(newest: Snapshot, moment: str, what: str) -> None:
+    """Refuse to read up to a moment while a write is pending that was requested up to it.
+
+    Once that write completes, its rows belong to what was read.
+
+    Hudi refuses it too (``TimelineUtils.validateTimestampAsOf``, ``handleHollowCommitIfNeeded``). Clustering and
+    compaction change no row.
+
+    Args:
+        newest: the table now.
+        moment: requested time, itself included.
+        what: what is to be read, for the message.
+
+    Raises:
+        InvalidInputError: names the pending instant.
+    """
+    timeline = newest.timeline
+    for pending in timeline.pending(WRITE_ACTIONS):
+        if pending.requested <= moment and not timeline.is_clustering(pending):
+            raise InvalidInputError(
+                f"{newest.base_path} cannot be read {what}: {pending.action} {pending.requested} is still pending, and "
+                f"its rows belong there once it completes. Wait for it, or read what lies before {pending.requested}; "
+                "if its writer is dead, the next write to the table rolls it back"
+            )
 
 
 def missing_versions(snapshot: Snapshot) -> list[Group]:

@@ -197,7 +197,7 @@ def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
     storage, base_path = open_storage(options.path)
     cache = MetadataCache()
     load = partial(Snapshot.load, storage, base_path, cache, read_optimized=options.read_optimized)
-    return snapshot_at(load, pinned or options.as_of)
+    return snapshot_at(load, options.as_of, pinned=pinned)
 
 
 def _selected(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:

@@ -441,7 +441,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
 
         Raises:
             InvalidInputError: a range that cannot be read any more, since commits were archived or files cleaned;
-                the message has the earliest ``since``.
+                the message has the earliest ``since``. In version 6 also a range that a pending write may add to.
             UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
         """
         found = changed_snapshot(self._snapshot(), since, until, format=format, fallback=fallback)
