@@ -7,8 +7,11 @@ Hudi 1.2.0.
 
 from __future__ import annotations
 
+import json
+import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 TABLES = Path(__file__).parent / "golden" / "tables"
 VERSION_6 = sorted(path.stem for path in TABLES.glob("v6_*.zip"))
@@ -25,3 +28,16 @@ def unpack(name: str, target: Path) -> Path:
         archive.extractall(target)
     (found,) = (path for path in target.iterdir() if not path.name.startswith("__"))
     return found
+
+
+def unpack_java_1_2(name: str, target: Path) -> Path:
+    """The folder of a table that Hudi 1.2.0 made for these tests; what Java read in it lies beside it as JSON."""
+    with tarfile.open(TABLES.parent / "hudi_1_2" / f"{name}.tar.gz") as archive:
+        archive.extractall(target, filter="data")
+    return target / "table"
+
+
+def read_by_java(table: Path) -> list[dict[str, Any]]:
+    """Rows of a table of :func:`unpack_java_1_2`, as Hudi 1.2.0 read them."""
+    rows: list[dict[str, Any]] = json.loads((table.parent / "expected.json").read_text())
+    return rows

@@ -89,8 +89,12 @@ def parse_marker_name(name: str) -> tuple[str, str] | None:
 
 
 def new_file_id() -> str:
-    """A fresh file id: a random uuid and the running number that Hudi appends."""
-    return f"{uuid.uuid4()}-0"
+    """A fresh file id: a random uuid and the running number that Hudi appends.
+
+    Never one that begins with eight decimal digits, by which buckets are named (``BucketIdentifier``).
+    """
+    found = str(uuid.uuid4())
+    return new_file_id() if found[:8].isdecimal() else f"{found}-0"
 
 
 def join_path(*parts: str) -> str:

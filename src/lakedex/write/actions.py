@@ -15,9 +15,10 @@ from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
-from lakedex.timeline.table_support import require_writable
+from lakedex.timeline.table_support import require_readable, require_writable
 from lakedex.types import Operation
 from lakedex.write.batches import done_before
+from lakedex.write.bucket_index import require_no_buckets
 from lakedex.write.merge import MergeRules
 from lakedex.write.pipeline import key_generator, run_write
 from lakedex.write.plan import WritePlan
@@ -252,7 +253,12 @@ def writable(handle: TableHandle) -> Snapshot:
         UnsupportedFeatureError: something that lakedex does not write; the message says what.
     """
     snapshot = handle.snapshot()
-    require_writable(snapshot.config)
+    try:
+        require_writable(snapshot.config)
+    except UnsupportedFeatureError:
+        require_readable(snapshot.config)
+        require_no_buckets(snapshot, (), ())  # Named first: it outlasts what else may be in the way.
+        raise
     return snapshot
 
 

@@ -23,6 +23,7 @@ from lakedex.types import RECORD_KEY, Operation
 from lakedex.write.attempts import run_attempts
 from lakedex.write.bitmap_columns import bitmap_columns
 from lakedex.write.bitmap_runs import inline_limit
+from lakedex.write.bucket_index import require_no_buckets
 from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
 from lakedex.write.generations import require_unheld
 from lakedex.write.global_keys import Known, decide
@@ -166,6 +167,7 @@ class _Attempt:
         everywhere = plan.any_partition or plan.global_keys
         partitions = None if everywhere else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
         files = self._files(partitions)
+        require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
         tagged = self._tagged(files)
         frame = tagged.frame
         targets, by_file = self._targets(files, tagged)
