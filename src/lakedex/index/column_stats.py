@@ -32,6 +32,7 @@ from lakedex.codec.stats_value import (
     wrap_stat,
 )
 from lakedex.index.definitions import source_fields
+from lakedex.layout.calendars import first_safe
 from lakedex.layout.dictionaries import compact
 from lakedex.layout.string_bounds import is_order_safe, key_bounds, lower_bound, upper_bound
 from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key
@@ -409,6 +410,10 @@ def _trusted(payload: Mapping[str, Any], kind: pa.DataType) -> bool:
         # merges bounds of chunks and files by String.compareTo, in UTF-16 order.
         bounds = (unwrap_stat(payload[name], payload.get("valueType")) for name in ("minValue", "maxValue"))
         return bool(payload["nullCount"] == 0) and all(isinstance(b, str) and is_order_safe(b) for b in bounds)
+    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        # Java copies what the footer says, whatever calendar the file is in.
+        low = _in_unit(payload, "minValue", kind)
+        return not isinstance(low, int) or low >= first_safe(kind)
     # ByteBuffer.compareTo takes bytes as signed.
     return not (pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 

@@ -22,6 +22,7 @@ from lakedex.codec.record_columns import payload_columns, wrapper_names
 from lakedex.codec.stats_value import timestamp_unit
 from lakedex.index.column_stats import ColumnStat
 from lakedex.index.file_bounds import bound_array
+from lakedex.layout.calendars import first_safe
 from lakedex.layout.string_bounds import is_order_safe
 from lakedex.metadata.cells import record_schema
 from lakedex.metadata.partitions import COLUMN_STATS, column_stats_keys, column_stats_prefix
@@ -245,8 +246,11 @@ def _trusted(kind: pa.DataType, own: Mapping[str, Any], low: Any, high: Any, bou
     if pa.types.is_floating(kind):
         lacking = [place for place, part in enumerate(own["minValue"].type) if pa.types.is_null(part.type)]
         return ~bounded & np.isin(np.asarray(own["minValue"].type_codes), lacking)
-    if pa.types.is_timestamp(kind) and kind.unit != "us":
-        return np.asarray(ordinals >= 0, np.bool_)
+    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        told = ordinals >= 0 if pa.types.is_timestamp(kind) and kind.unit != "us" else np.ones(len(ordinals), np.bool_)
+        numbers = low.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        same = pc.greater_equal(numbers, first_safe(kind)).fill_null(True).to_numpy(zero_copy_only=False)
+        return np.asarray(told & same, np.bool_)
     if pa.types.is_string(kind):
         safe = np.fromiter(
             (

@@ -28,6 +28,7 @@ from lakedex.codec.bloom import HashedKeys
 from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError, LakedexError, StorageError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
+from lakedex.layout.calendars import legacy_calendar
 from lakedex.layout.dictionaries import encoded_columns
 from lakedex.layout.row_group_writer import RowGroupWriter, column_bytes, group_spans
 from lakedex.layout.sound_values import check_values, fallible_columns
@@ -344,8 +345,9 @@ def sound_batches(
     columns: Sequence[str] | None = None,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of an open file, for this package; text that is none is an ``ArrowInvalid``."""
+    """Batches of an open file in our calendar, for this package; text that is none is an ``ArrowInvalid``."""
     places: tuple[int, ...] | None = None
+    calendar = legacy_calendar(parquet.metadata)
     # To call other threads takes longer than to decode little.
     threads = parquet.metadata.num_rows > THREADED_ROWS
     for batch in parquet.iter_batches(
@@ -354,7 +356,7 @@ def sound_batches(
         if places is None:
             places = fallible_columns(batch.schema)
         check_values(batch, places)
-        yield batch
+        yield batch if calendar is None else calendar.moved(batch)
 
 
 def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -375,7 +377,8 @@ def parquet_columns(content: bytes | memoryview, columns: Collection[str], path:
         wanted = [name for name in parquet.schema_arrow.names if name in columns]
         rows = parquet.read(wanted).replace_schema_metadata(None)
         check_values(rows, fallible_columns(rows.schema))
-        return rows
+        calendar = legacy_calendar(parquet.metadata)
+        return rows if calendar is None else calendar.moved_table(rows)
 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:

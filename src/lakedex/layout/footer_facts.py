@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakedex.layout.calendars import LegacyCalendar, legacy_calendar
 from lakedex.layout.dictionaries import is_encoded
 
 __all__ = ["ChunkFacts", "FooterFacts"]
@@ -51,6 +52,11 @@ class FooterFacts:
     def schema(self) -> pa.Schema:
         """Arrow schema of the file."""
         return self.metadata.schema.to_arrow_schema()
+
+    @cached_property
+    def calendar(self) -> LegacyCalendar | None:
+        """In which other calendar the file is."""
+        return legacy_calendar(self.metadata)
 
     @cached_property
     def rows_per_group(self) -> list[int]:
@@ -93,7 +99,7 @@ class FooterFacts:
         if position < 0 or stats is None or not stats.has_null_count:
             return None
         kind = self.schema.field(position).type
-        if not _is_believed(kind):
+        if not _is_believed(kind) or (pa.types.is_date32(kind) and self.calendar is not None):
             return None
         if stats.null_count == chunk.num_values:
             return pa.scalar(None, kind)

@@ -6,7 +6,8 @@ What is believed of a footer, and why nothing else is:
   that ordered them wrongly (before ``TypeDefinedOrder``) and all of INT96. A writer may have shortened the bounds of
   long strings; they are bounds all the same, since Parquet has the upper one raised then;
 * no bounds of floats: a writer leaves NaN out of them, which is the greatest value in Spark; and none of decimals in
-  bytes from parquet-mr before 1.10, which compared them byte by byte with signs (PARQUET-686);
+  bytes from parquet-mr before 1.10, which compared them byte by byte with signs (PARQUET-686); none of dates and
+  timestamps of a file in another calendar;
 * null counts where the footer has one. A null struct counts as a null of each of its leaves, as it does in a condition;
 * a column that the file lacks is null in all of its rows.
 
@@ -111,7 +112,8 @@ class BaseFileReader:
         if index < 0 or pa.types.is_nested(kind):
             return None
         decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
-        believed = not (decimal_bytes and _has_signed_bytes(self._metadata))
+        other_calendar = self._facts.calendar is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+        believed = not (decimal_bytes and _has_signed_bytes(self._metadata)) and not other_calendar
         chunks = [self._metadata.row_group(group).column(index).statistics for group in range(self.row_groups)]
         nulls = tuple(int(s.null_count) if s is not None and s.has_null_count else -1 for s in chunks)
         bounded = [s if believed and s is not None and s.has_min_max else None for s in chunks]

@@ -2,8 +2,8 @@
 
 A chunk can be taken over if the new file would describe its column in the same words, with the same compression, and if
 nothing about it depends on the file around it. Left out are floats with bounds or a dictionary, which other writers
-make and by which Spark's reader drops rows (:mod:`lakedex.layout.row_group_writer`), and files of writers whose footers
-readers distrust (``CorruptStatistics`` of Parquet's Java library).
+make and by which Spark's reader drops rows (:mod:`lakedex.layout.row_group_writer`), files of writers whose footers
+readers distrust (``CorruptStatistics`` of Parquet's Java library), and files whose footer tells of another calendar.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from lakedex.codec.thrift import Struct, decode_struct, structs
 from lakedex.errors import CorruptFileError
 from lakedex.io.wrapped_reader import WrappedReader
+from lakedex.layout.calendars import legacy_calendar
 
 __all__ = [
     "CODECS",
@@ -109,7 +110,7 @@ class StoredChunks:
     @classmethod
     def of(cls, source: RememberingSource, path: str, metadata: pq.FileMetaData) -> StoredChunks | None:
         """The chunks of a file, or None if none may be taken over."""
-        if _SOUND_WRITERS.match(metadata.created_by or "") is None:
+        if _SOUND_WRITERS.match(metadata.created_by or "") is None or legacy_calendar(metadata) is not None:
             return None
         try:
             footer = footer_tree(metadata)
