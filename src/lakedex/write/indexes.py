@@ -82,7 +82,11 @@ def _paths(snapshot: Snapshot, partitions: Partitions) -> tuple[str, ...] | None
         return None
     items = [partitions] if isinstance(partitions, str | Mapping) else list(partitions)
     # Paths need no key generator, which not every maker's table has one of that lakedex knows.
-    keys = None if all(isinstance(item, str) for item in items) else key_generator(snapshot.config, snapshot)
+    keys = (
+        None
+        if all(isinstance(item, str) for item in items)
+        else key_generator(snapshot.config, snapshot, with_keys=False)
+    )
     known = {item.partition for item in snapshot.slices()}
     paths = [
         item if isinstance(item, str) or keys is None else named_partitions(snapshot, keys, item)[0] for item in items

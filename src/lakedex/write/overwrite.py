@@ -74,7 +74,8 @@ def delete_partition(
     """Empty partitions (``SparkDeletePartitionCommitActionExecutor``); see :meth:`lakedex.Table.delete_partition`."""
     started = time.perf_counter()
     snapshot = writable(handle)
-    schema, none, keys = snapshot.schema, snapshot.schema.empty_table(), key_generator(snapshot.config, snapshot)
+    schema, none = snapshot.schema, snapshot.schema.empty_table()
+    keys = key_generator(snapshot.config, snapshot, with_keys=False)
     replace = Replace(named_partitions(snapshot, keys, partitions))
     with Staged(handle, none, Prepare(schema, keys)) as frame:
         plan = WritePlan(

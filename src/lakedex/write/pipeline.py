@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.layout.base_file import iter_base_file
 from lakedex.layout.key_generator import KeyGenerator
 from lakedex.layout.table_files import require_folders
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
 from lakedex.timeline.table_config import TableConfig
-from lakedex.types import RECORD_KEY, Operation
+from lakedex.types import Operation
 from lakedex.write.attempts import run_attempts
 from lakedex.write.bitmap_columns import bitmap_columns
 from lakedex.write.bitmap_runs import inline_limit
@@ -35,6 +34,7 @@ from lakedex.write.repeated_keys import require_distinct_keys
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.route import GroupTarget, Locate, NewRows, Route, Targets, plan_inserts
 from lakedex.write.stage import GroupResult, WriteGroups, decode_results
+from lakedex.write.stored_keys import require_key_ranges, require_stored_text, stored_rows
 from lakedex.write.tagging import Tags, tag
 from lakedex.write.transaction import Change, Transaction
 
@@ -44,15 +44,16 @@ PACKING = 5
 """How many times smaller rows are on disk than in memory, until the table's own files say."""
 
 
-def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
-    """The table's key builder.
+def key_generator(config: TableConfig, snapshot: Snapshot, *, with_keys: bool = True) -> KeyGenerator:
+    """The table's key builder; without ``with_keys`` it will build partition paths only.
 
     A COMPLEX key of one field is written ``field:value`` by some releases and bare by others, and the table does not
     say which: stored keys do. A table without rows takes ``field:value``, the default of Hudi 1.1, and its only form
     from table version 9 on.
 
     Raises:
-        UnsupportedFeatureError: stored keys are bare in a table of version 9, where Hudi does not find them any more.
+        UnsupportedFeatureError: stored keys are bare in a table of version 9, where Hudi does not find them any more,
+            or have values in another text than the builder gives them.
     """
     named = config.key_generator.startswith("COMPLEX") or len(config.record_key_fields) > 1
     if named and len(config.record_key_fields) == 1:
@@ -63,23 +64,24 @@ def key_generator(config: TableConfig, snapshot: Snapshot) -> KeyGenerator:
                 "and writes them as field:value in a COMPLEX table of version 9; copy its rows to a new table",
                 feature="bare record keys in version 9",
             )
-    return KeyGenerator(
+    keys = KeyGenerator(
         record_key=config.record_key_fields,
         partition_by=config.partition_fields,
         named_parts=named,
         hive_style=config.hive_style,
         url_encode=config.url_encode,
     )
+    require_stored_text(snapshot, keys, with_keys=with_keys)
+    return keys
 
 
 def _stored_keys_are_named(snapshot: Snapshot, key_field: str) -> bool:
-    for base in snapshot.base_files():
-        path = f"{snapshot.base_path}/{base.relative_path}"
-        for batch in iter_base_file(snapshot.storage, path, [RECORD_KEY, key_field], batch_rows=64):
-            if batch.num_rows:
-                built = KeyGenerator(record_key=(key_field,), named_parts=True).keys(batch)
-                return bool(batch.column(0)[0].as_py() == built[0].as_py())
-    return True
+    found = stored_rows(snapshot, [key_field])
+    if found is None:
+        return True
+    stored = found[1].column(0)
+    bare = KeyGenerator(record_key=(key_field,)).keys(found[1])
+    return bool(stored[0] != bare[0] and stored[0].as_py().startswith(f"{key_field}:"))
 
 
 def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, started: float) -> WriteResult:
@@ -292,6 +294,9 @@ class _Attempt:
             return []
         before, started = self.handle.storage.counted.copy(), time.perf_counter()
         files = find_key_ranges(self.handle.engine, self._snapshot, self.options, self.report, partitions)
+        if isinstance(self.plan.keys, KeyGenerator):
+            ranges = ((item.base.relative_path, item.low, item.high) for item in files)
+            require_key_ranges(self._snapshot, self.plan.keys, ranges)
         read = self.handle.storage.counted - before
         if self.plan.look_up:
             self.report.requests += read.requests

@@ -1,0 +1,137 @@
+"""What stored keys and partition paths look like, before new ones are built beside them.
+
+A value of one type can have several texts: Hudi's ``bulk_insert`` writes timestamps as ``2025-01-02 03:04:05.0`` in the
+zone of its JVM (``BuiltinKeyGenerator.convertToLogicalDataType``) where its other writes, and lakedex, write the
+microseconds; releases and options differ over dates and decimals, Java's over floats. No setting of the table tells.
+Keys in another text are never found, so an upsert would store each row again. Stored rows tell, by the values next to
+their keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.errors import UnsupportedFeatureError
+from lakedex.layout.base_file import iter_base_file
+from lakedex.layout.key_generator import KeyGenerator, field_column
+from lakedex.layout.value_text import value_text
+from lakedex.metadata.snapshot import Snapshot
+from lakedex.types import PARTITION_PATH, RECORD_KEY
+
+__all__ = ["require_key_ranges", "require_stored_text", "stored_rows"]
+
+_OUR_TEXT = (
+    (pa.types.is_timestamp, re.compile("-?[0-9]+")),
+    (pa.types.is_date, re.compile("[+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}")),
+    (pa.types.is_decimal, re.compile(r"-?[0-9]+(\.[0-9]+)?")),
+)
+"""Floats are left out: Java's releases differ over some values only."""
+_ROWS = 1024
+_CHECKED = "stored key text"
+
+
+def stored_rows(snapshot: Snapshot, fields: Iterable[str]) -> tuple[str, pa.RecordBatch] | None:
+    """Path and first rows of a base file that has some fields, with their keys and paths; None if there is none."""
+    columns = list(dict.fromkeys(field if field in snapshot.schema.names else field.split(".")[0] for field in fields))
+    wanted = [RECORD_KEY, PARTITION_PATH, *columns]
+    for base in snapshot.base_files():
+        path = f"{snapshot.base_path}/{base.relative_path}"
+        for batch in iter_base_file(snapshot.storage, path, wanted, batch_rows=_ROWS, size=base.size):
+            if batch.num_rows and set(wanted) <= set(batch.schema.names):
+                return base.relative_path, batch
+            break
+    return None
+
+
+def require_stored_text(snapshot: Snapshot, keys: KeyGenerator, *, with_keys: bool = True) -> None:
+    """Refuse to build keys or partition paths in another text than the stored ones have.
+
+    Rows of one file are looked at, once per process, and none where all key fields are text or whole numbers.
+
+    Args:
+        snapshot: the table.
+        keys: builds them.
+        with_keys: keys will be built, and not only paths.
+
+    Raises:
+        UnsupportedFeatureError: names the column, the file and both texts.
+    """
+    fields = (*keys.record_key, *keys.partition_by) if with_keys else keys.partition_by
+    if not any(_has_several_texts(snapshot, field) for field in fields):
+        return
+    cache = snapshot.metadata.cache
+    if cache.held.get(_CHECKED) == (keys, with_keys):
+        return
+    found = stored_rows(snapshot, (*keys.record_key, *keys.partition_by))
+    if found is not None:
+        path, rows = found
+        if with_keys:
+            _compare(snapshot, path, rows, keys.record_key, keys.keys(rows), RECORD_KEY)
+        _compare(snapshot, path, rows, keys.partition_by, keys.partition_paths(rows), PARTITION_PATH)
+        with cache.lock:
+            cache.held[_CHECKED] = keys, with_keys
+
+
+def require_key_ranges(
+    snapshot: Snapshot, keys: KeyGenerator, ranges: Iterable[tuple[str, str | None, str | None]]
+) -> None:
+    """The same by the least and the greatest key of each file that a write looks at, where a key is one value.
+
+    Args:
+        snapshot: the table.
+        keys: builds new keys.
+        ranges: path of each file, and its bounds, if they are known.
+
+    Raises:
+        UnsupportedFeatureError: names the column, the file and the stored text.
+    """
+    field, kind = keys.record_key[0], _type_of(snapshot, keys.record_key[0])
+    ours = next((pattern for is_kind, pattern in _OUR_TEXT if is_kind(kind)), None)
+    if ours is None or len(keys.record_key) > 1:
+        return
+    for path, *bounds in ranges:
+        for bound in bounds:
+            if bound is not None and not ours.fullmatch(bound.removeprefix(f"{field}:") if keys.named_parts else bound):
+                raise _other_text(snapshot, path, field, bound, None)
+
+
+def _has_several_texts(snapshot: Snapshot, field: str) -> bool:
+    kind = _type_of(snapshot, field)
+    return not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind))
+
+
+def _type_of(snapshot: Snapshot, field: str) -> pa.DataType:
+    none = snapshot.schema.empty_table()
+    return field_column(none, field).type if none.num_columns else pa.string()
+
+
+def _compare(
+    snapshot: Snapshot, path: str, rows: pa.RecordBatch, fields: Sequence[str], built: pa.Array, column: str
+) -> None:
+    stored = rows.column(column)
+    other = pc.index(pc.equal(built, stored).fill_null(False), False).as_py()
+    if other >= 0:
+        text = stored[other].as_py()
+        one = rows.slice(other, 1)
+        parts = {field: value_text(field_column(one, field))[0].as_py() for field in fields}
+        several = [field for field in fields if _has_several_texts(snapshot, field)] or list(fields)
+        guilty = next((field for field in several if str(parts[field]) not in text), several[0])
+        raise _other_text(snapshot, path, guilty, text, built[other].as_py())
+
+
+def _other_text(snapshot: Snapshot, path: str, field: str, stored: str, ours: str | None) -> UnsupportedFeatureError:
+    kind = _type_of(snapshot, field)
+    instead = "" if ours is None else f", not {ours!r}"
+    why = ""
+    if pa.types.is_timestamp(kind):
+        why = ". Hudi's bulk_insert writes timestamps in local time, and the table does not say of which zone"
+    return UnsupportedFeatureError(
+        f"table '{snapshot.config.name}': column {field!r} ({kind}) stands in stored keys or partition paths in "
+        f"another text than lakedex gives it: {stored!r}{instead} in {path}{why}. Rows would not be found by their "
+        "keys, and be doubled; copy them into a new table. update and delete by a condition go by stored keys, and work",
+        feature=f"stored text of key column {field}",
+    )
