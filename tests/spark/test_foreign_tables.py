@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from golden_tables import unpack_java_1_2
 from lakedex import Table, register_catalog
+from lakedex.errors import UnsupportedFeatureError
+from lakedex.spark.failures import surfacing
 
 
 def frames(spark: SparkSession, path: Path) -> dict[str, DataFrame]:
@@ -44,3 +47,24 @@ def test_files_in_the_calendar_of_before_1582(spark: SparkSession, tmp_path: Pat
         ], way
     Table.for_path(spark, path).update({"d": "DATE'2001-01-01'"}, "d = DATE'2000-01-01'")
     assert [row[:2] for row in rows(Table.for_path(spark, path).to_df(), "id", "string(d)")][:5] == dates[:5]
+
+
+def test_vectors_and_blobs(spark: SparkSession, tmp_path: Path) -> None:
+    path = unpack_java_1_2("vector_blob", tmp_path)
+    for way, df in frames(spark, path).items():
+        assert dict(df.dtypes)["emb"] == "array<float>", way
+        found = df.selectExpr("id", "emb", "doc.type", "doc.data", "doc.reference.offset", "ts").collect()
+        assert list(map(tuple, found)) == [("k00", [1.0, 0.5, -2.0], "INLINE", b"hello", None, 1000)], way
+        assert df.where("emb[1] = 0.5 AND doc.type = 'INLINE'").count() == 1, way
+
+
+def test_partial_updates_are_refused_before_a_task_runs(spark: SparkSession, tmp_path: Path) -> None:
+    path = unpack_java_1_2("partial_updates", tmp_path)
+    table = Table.for_path(spark, path)
+    register_catalog(spark, "foreign_lake", str(path.parent))
+    message = r"\.log\.1_0-35-33: the block at byte 0 holds partial updates .*Have Hudi compact"
+    for read in (table.to_df, table.scan().to_spark, lambda: table.create_view("partial")):
+        with pytest.raises(UnsupportedFeatureError, match=message):
+            read()
+    with pytest.raises(UnsupportedFeatureError, match=message), surfacing():
+        spark.table(f"foreign_lake.{path.name}").explain()

@@ -114,4 +114,4 @@ def test_in_sql(spark: SparkSession, tmp_path: Path) -> None:
     expected = sorted(plain.scan("fare > 30").to_arrow().column("uuid").to_pylist())
     found = spark.sql(f"SELECT uuid, fare FROM logs.`{path}` WHERE fare > 30")
     assert sorted(row.uuid for row in found.collect()) == expected
-    assert "merged with their logs" in found._jdf.queryExecution().toString()
+    assert "read in Python" in found._jdf.queryExecution().toString()

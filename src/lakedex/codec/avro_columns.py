@@ -35,6 +35,7 @@ from lakedex.codec.avro import DATUM_FAILURES
 from lakedex.codec.avro_schema import avro_to_arrow
 from lakedex.codec.avro_shape import check_shape
 from lakedex.codec.avro_vector import Datums, FlatType, flat_type, read_columns
+from lakedex.codec.vectors import vector_bytes, vectors
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 
 __all__ = ["ROWS_AT_ONCE", "Datums", "datum_schema", "decimals", "decode_datums", "split_avro_block"]
@@ -217,6 +218,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.int64()
     if pa.types.is_decimal(kind):
         return pa.binary()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.binary(vector_bytes(kind))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -241,6 +244,8 @@ def _logical(array: Any, kind: pa.DataType) -> Any:
         entries = array.values
         items = _logical(entries.field(1), kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, entries.field(0), items, type=kind, mask=array.is_null())
+    if pa.types.is_fixed_size_list(kind):
+        return vectors(array, kind)
     return _in_range(decimals(array, kind) if pa.types.is_decimal(kind) else array.view(kind))
 
 

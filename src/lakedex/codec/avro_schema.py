@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.avro_shape import check_shape
+from lakedex.codec.vectors import vector_type
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lakedex.types import META_COLUMNS
 
@@ -247,7 +248,9 @@ class _FromAvro:
         if kind == "enum":
             return self._remember(node, namespace, pa.string()), False
         if kind == "fixed":
-            return self._remember(node, namespace, _logical(node) or pa.binary(int(node["size"]))), False
+            return self._remember(
+                node, namespace, _logical(node) or vector_type(node) or pa.binary(int(node["size"]))
+            ), False
         return _logical(node) or self._by_name(kind, namespace), kind == "null"
 
     def _union(self, branches: list[Any], namespace: str, depth: int) -> tuple[pa.DataType, bool]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lakedex.codec.vectors import is_vector_of, vectors
 from lakedex.errors import SchemaMismatchError
 
 __all__ = ["can_widen", "conform", "conform_array", "conform_stored"]
@@ -38,7 +39,7 @@ def can_widen(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if _is_bytes(source) and _is_bytes(target):
         return True
-    return _can_widen_nested(source, target)
+    return is_vector_of(source, target) or _can_widen_nested(source, target)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -56,7 +57,7 @@ def _can_widen_nested(source: pa.DataType, target: pa.DataType) -> bool:
             source.get_field_index(field.name) < 0 or can_widen(source.field(field.name).type, field.type)
             for field in target
         )
-    if _is_list(source) and _is_list(target):
+    if (_is_list(source) or pa.types.is_fixed_size_list(source)) and _is_list(target):
         return can_widen(source.value_type, target.value_type)
     if pa.types.is_map(source) and pa.types.is_map(target):
         return can_widen(source.key_type, target.key_type) and can_widen(source.item_type, target.item_type)
@@ -85,14 +86,43 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Stored rows of an older schema in schema ``target``.
 
     As :func:`conform`; besides, a column of whole numbers or dates may have become text since, which a writer has to
-    ask for and a reader has to take as it finds it.
+    ask for and a reader has to take as it finds it, and Parquet has the text of enums as bytes.
     """
     for place, (name, array) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         wanted = target.get_field_index(name)
         is_plain = pa.types.is_integer(array.type) or pa.types.is_date32(array.type)
         if wanted >= 0 and is_plain and pa.types.is_string(target.field(wanted).type):
             batch = batch.set_column(place, name, array.cast(pa.string()))
+        elif wanted >= 0 and _has_enum(array.type, target.field(wanted).type):
+            batch = batch.set_column(place, name, _enum_text(array, target.field(wanted).type))
     return conform(batch, target)
+
+
+def _has_enum(source: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        return any(
+            _has_enum(field.type, target.field(field.name).type)
+            for field in source
+            if target.get_field_index(field.name) >= 0
+        )
+    return bool(pa.types.is_binary(source) and pa.types.is_string(target))
+
+
+def _enum_text(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Bytes as text, in structs too."""
+    if not _has_enum(array.type, target):
+        return array
+    if not pa.types.is_struct(target):
+        return array.cast(pa.string())
+    compact = pa.concat_arrays([array]) if array.offset else array
+    parts = [
+        _enum_text(compact.field(place), target.field(field.name).type)
+        if target.get_field_index(field.name) >= 0
+        else compact.field(place)
+        for place, field in enumerate(array.type)
+    ]
+    fields = [field.with_type(part.type) for field, part in zip(array.type, parts, strict=True)]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=compact.is_null())
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
@@ -123,7 +153,11 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
                 )
                 children.append(conform_array(child, field.type, f"{name}.{field.name}"))
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
+    if is_vector_of(array.type, target):
+        return vectors(array, target)
     if _is_list(target):
+        if pa.types.is_fixed_size_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field))
         compact = pa.concat_arrays([array]) if array.offset else array
         values = conform_array(compact.values, target.value_type, f"{name}.element")
         kind = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray

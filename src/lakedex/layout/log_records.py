@@ -25,7 +25,7 @@ from lakedex.layout.base_file import parquet_columns
 from lakedex.layout.file_slice import LogFile
 from lakedex.types import RECORD_KEY
 
-__all__ = ["DataRows", "DeletedKeys", "read_log_files"]
+__all__ = ["DataRows", "DeletedKeys", "read_log_files", "require_whole_rows"]
 
 WHOLE_FILE_BYTES = 1 << 20
 """Log files up to this size are read in one request."""
@@ -99,12 +99,33 @@ def read_log_files(
         CorruptFileError: Damage that no interrupted writer leaves.
         UnsupportedFeatureError: A block of partial updates.
     """
+    for opened, block in _counted_blocks(storage, base_path, log_files, counts, HELD_BYTES):
+        yield _read_block(opened, block, columns)
+
+
+def require_whole_rows(
+    storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool]
+) -> None:
+    """Look whether :func:`read_log_files` will read the log files of a slice, by the headers of their blocks alone.
+
+    Raises:
+        CorruptFileError: Damage that no interrupted writer leaves.
+        UnsupportedFeatureError: A block of partial updates.
+    """
+    for opened, block in _counted_blocks(storage, base_path, log_files, counts, 0):
+        _check_whole(opened.path, block)
+
+
+def _counted_blocks(
+    storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool], held_bytes: int
+) -> list[tuple[_OpenLog, LogBlock]]:
+    """Blocks that count; so many bytes of small files are kept with them."""
     kept: list[tuple[_OpenLog, LogBlock]] = []
     held = 0
     for log in log_files:
         if log.size == 0:  # its writer died before the first byte
             continue
-        hold = log.size <= WHOLE_FILE_BYTES and held + log.size <= HELD_BYTES
+        hold = log.size <= WHOLE_FILE_BYTES and held + log.size <= held_bytes
         held += log.size if hold else 0
         opened = _OpenLog(storage, f"{base_path}/{log.relative_path}", log.size, hold)
         for block in opened.blocks:
@@ -113,8 +134,7 @@ def read_log_files(
                 kept = [entry for entry in kept if entry[1].header["INSTANT_TIME"] != target]
             elif block.block_type in _COUNTED and counts(_required(block, "INSTANT_TIME", opened.path)):
                 kept.append((opened, block))
-    for opened, block in kept:
-        yield _read_block(opened, block, columns)
+    return kept
 
 
 def _required(block: LogBlock, name: str, path: str) -> str:
@@ -123,8 +143,7 @@ def _required(block: LogBlock, name: str, path: str) -> str:
     return block.header[name]
 
 
-def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> DataRows | DeletedKeys:
-    path = opened.path
+def _check_whole(path: str, block: LogBlock) -> None:
     if block.header.get("IS_PARTIAL", "").lower() == "true":
         raise UnsupportedFeatureError(
             f"{path}: the block at byte {block.offset} holds partial updates (written by MERGE INTO with "
@@ -132,6 +151,11 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
             "compact the table, or read it with Hudi",
             feature="partial update log blocks",
         )
+
+
+def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> DataRows | DeletedKeys:
+    path = opened.path
+    _check_whole(path, block)
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)

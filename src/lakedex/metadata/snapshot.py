@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -12,6 +12,7 @@ from lakedex.codec.avro_schema import avro_to_arrow
 from lakedex.codec.hfile import HFileReader
 from lakedex.codec.json_object import decode_json_object
 from lakedex.codec.table_paths import check_partition
+from lakedex.codec.vectors import hudi_types
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.archived_timeline import archived_completion_times
@@ -53,6 +54,7 @@ class Snapshot:
     _view: FileView | None = field(default=None, repr=False)
     _chosen: bool = field(default=False, repr=False)
     _schema: pa.Schema | None = field(default=None, repr=False)
+    _hudi_types: Mapping[str, str] = field(default_factory=dict, repr=False)
     _archived: dict[str, str] | None = field(default=None, repr=False)
 
     @classmethod
@@ -275,6 +277,11 @@ class Snapshot:
             self._schema = self._find_schema()
         return self._schema
 
+    @property
+    def hudi_types(self) -> Mapping[str, str]:
+        """Columns with a type of Hudi's own (VECTOR, BLOB, VARIANT), and its name; :attr:`schema` has Arrow's."""
+        return self._hudi_types if self.schema is not None else {}
+
     def _find_schema(self) -> pa.Schema:
         for instant in reversed(self.timeline.completed({"commit", "deltacommit", "replacecommit"})):
             if self.as_of is not None and instant.requested > self.as_of:
@@ -284,13 +291,17 @@ class Snapshot:
                 self.evolves_on_read = bool(commit.extra.get(LATEST_SCHEMA))
                 if self.evolves_on_read:
                     self._require_unmoved(commit.extra[LATEST_SCHEMA])
-                return self.parse_schema(commit.schema, instant.file_name)
+                return self._parsed(commit.schema, instant.file_name)
         if self.config.create_schema:
-            return self.parse_schema(self.config.create_schema, "hoodie.table.create.schema")
+            return self._parsed(self.config.create_schema, "hoodie.table.create.schema")
         for base in self.base_files():
             stored = read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
             return pa.schema([column for column in stored if column.name not in META_COLUMNS])
         return pa.schema([])
+
+    def _parsed(self, text: str, source: str) -> pa.Schema:
+        schema, self._hudi_types = _own_columns(text, f"{self.base_path}/.hoodie/{source}")
+        return schema
 
     def _require_unmoved(self, latest: str) -> None:
         """Refuse a table whose files must not be matched by name (Hudi's schema-on-read).
@@ -326,13 +337,14 @@ class Snapshot:
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
-        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")
+        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")[0]
 
 
 @lru_cache(maxsize=64)
-def _own_columns(text: str, path: str) -> pa.Schema:
-    stored = avro_to_arrow(decode_json_object(text, "an Avro schema", path), path)
-    return pa.schema([column for column in stored if column.name not in META_COLUMNS])
+def _own_columns(text: str, path: str) -> tuple[pa.Schema, Mapping[str, str]]:
+    avro = decode_json_object(text, "an Avro schema", path)
+    stored = avro_to_arrow(avro, path)
+    return pa.schema([column for column in stored if column.name not in META_COLUMNS]), hudi_types(avro)
 
 
 def _timelines(

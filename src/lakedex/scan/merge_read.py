@@ -18,6 +18,7 @@ batch of the base file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,18 +32,20 @@ from lakedex.io.storage import Storage
 from lakedex.layout.base_file import iter_base_file
 from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import FileSlice
-from lakedex.layout.log_records import DataRows, DeletedKeys, read_log_files
+from lakedex.layout.log_records import DataRows, DeletedKeys, read_log_files, require_whole_rows
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.ordering import compare, delete_values, ranks, sortable
 from lakedex.scan.planner import read_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["MergeSettings", "iter_merged_slice"]
+__all__ = ["MergeSettings", "iter_merged_slice", "require_mergeable"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 BATCH_ROWS = 65_536
+_THREADS = 8
+_WHOLE_ROWS = "log files of whole rows"
 _MAX_BATCH_ROWS = 4 * BATCH_ROWS
 _IS_DELETED = "_hoodie_is_deleted"
 _OPERATION = "_hoodie_operation"
@@ -148,6 +151,31 @@ def _check_merging(snapshot: Snapshot) -> None:
     for name in config.ordering_fields:
         if "." in name and config.merge_mode == _EVENT_TIME:
             raise refuse(f"its ordering field {name} lies inside of another column", "nested ordering field")
+
+
+def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
+    """Find out before any task runs whether the log files of some slices can be merged.
+
+    Headers of log files are read, of each file once in a process; those of version 6 hold whole rows only.
+
+    Raises:
+        UnsupportedFeatureError: as :func:`iter_merged_slice` would.
+    """
+    if snapshot.config.version < 8:
+        return
+    cache = snapshot.metadata.cache
+    with cache.lock:
+        known: set[tuple[str, int]] = cache.held.setdefault(_WHOLE_ROWS, set())
+    merge = MergeSettings.of(snapshot)
+
+    def look(item: FileSlice) -> list[tuple[str, int]]:
+        files = [(log.relative_path, log.size) for log in item.log_files]
+        if not known.issuperset(files):
+            require_whole_rows(snapshot.storage, snapshot.base_path, item.log_files, merge.counts)
+        return files
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        known.update(*threads.map(look, (item for item in slices if item.log_files)))
 
 
 def iter_merged_slice(

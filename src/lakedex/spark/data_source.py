@@ -32,7 +32,7 @@ from lakedex.io.fsspec_storage import open_storage
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.merge_read import MergeSettings
+from lakedex.scan.merge_read import MergeSettings, require_mergeable
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.scan.slice_rows import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import snapshot_at
@@ -152,6 +152,7 @@ class _Reader(DataSourceReader):
         """Kept files, small ones together. Never empty, so that a task without files is known from a lost one."""
         try:
             plan = plan_scan(self._planned_on(), self._where, skipping=self._skipping)
+            require_mergeable(self._planned_on(), plan.slices)
             return [InputPartition(slices) for slices in packed(plan.slices)] or [InputPartition(())]
         except LakedexError as error:
             # PySpark takes a NotImplementedError for a reader without partitions, and would read nothing.

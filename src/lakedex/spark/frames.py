@@ -28,7 +28,7 @@ from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.partitions import FolderValues, folder_values
 from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark
-from lakedex.spark.sliced import sliced_frame
+from lakedex.spark.sliced import is_read_in_python, sliced_frame
 from lakedex.timeline.instant import instant_to_epoch_ms
 
 __all__ = ["TableFrames", "planned_frame", "table_frame"]
@@ -84,7 +84,7 @@ def table_frame(spark: SparkSession, snapshot: Snapshot, *, case_sensitive: bool
     nothing about the merged rows.
     """
     slices = snapshot.slices()
-    merged = [item for item in slices if item.log_files]
+    merged = [item for item in slices if is_read_in_python(item, snapshot.schema)]
     frames = [] if merged and len(merged) == len(slices) else [_indexed_frame(spark, snapshot, case_sensitive)]
     if merged:
         frames.append(sliced_frame(spark, snapshot, merged, read_columns(snapshot.schema)))
@@ -169,7 +169,11 @@ def planned_frame(
     Slices with log files are read in Python, and so are those of which the plan selects few rows.
     """
     whole = read_columns(snapshot.schema)
-    sliced = [item for item in plan.slices if item.log_files or _few_rows(plan.selections.get(item.name))]
+    sliced = [
+        item
+        for item in plan.slices
+        if is_read_in_python(item, snapshot.schema) or _few_rows(plan.selections.get(item.name))
+    ]
     own = {item.name for item in sliced}
     bases = _plain_files([item for item in plan.slices if item.name not in own])
     frames = []

@@ -16,17 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakedex.arrow_frames import normal_schema
 from lakedex.index.bitmap.selection import RowSelection
+from lakedex.layout.conform import conform
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.merge_read import MergeSettings
+from lakedex.scan.merge_read import MergeSettings, require_mergeable
 from lakedex.scan.planner import read_columns
 from lakedex.scan.slice_rows import SliceReader, iter_slice_rows
 from lakedex.spark.engine import SparkEngine, SparkFrame
 
-__all__ = ["sliced_frame"]
+__all__ = ["is_read_in_python", "sliced_frame"]
 
 MAX_TASKS = 10_000
 _NUMBERS = pa.schema([pa.field("id", pa.int64(), False)])
+
+
+def is_read_in_python(item: FileSlice, schema: pa.Schema) -> bool:
+    """Whether Spark's reader does not give a slice's rows: there are logs to merge, or bytes that are vectors."""
+    return bool(item.log_files) or any(pa.types.is_fixed_size_list(column.type) for column in schema)
 
 
 def sliced_frame(
@@ -48,6 +54,7 @@ def sliced_frame(
     Raises:
         UnsupportedFeatureError: Log records are merged in a way that lakedex does not know.
     """
+    require_mergeable(snapshot, slices)
     names = {item.name for item in slices}
     reader = SliceReader(
         storage=snapshot.storage,
@@ -77,4 +84,5 @@ class _ReadSlices:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from iter_slice_rows(self.reader, self.slices[number])
+                for rows in iter_slice_rows(self.reader, self.slices[number]):
+                    yield conform(rows, self.schema)

@@ -19,6 +19,7 @@ from lakedex.timeline.table_support import require_readable, require_writable
 from lakedex.types import Operation
 from lakedex.write.batches import done_before
 from lakedex.write.bucket_index import require_no_buckets
+from lakedex.write.hudi_types import require_plain_types
 from lakedex.write.merge import MergeRules
 from lakedex.write.pipeline import key_generator, run_write
 from lakedex.write.plan import WritePlan
@@ -259,6 +260,7 @@ def writable(handle: TableHandle) -> Snapshot:
         require_readable(snapshot.config)
         require_no_buckets(snapshot, (), ())  # Named first: it outlasts what else may be in the way.
         raise
+    require_plain_types(snapshot)
     return snapshot
 
 

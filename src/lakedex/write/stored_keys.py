@@ -132,6 +132,6 @@ def _other_text(snapshot: Snapshot, path: str, field: str, stored: str, ours: st
     return UnsupportedFeatureError(
         f"table '{snapshot.config.name}': column {field!r} ({kind}) stands in stored keys or partition paths in "
         f"another text than lakedex gives it: {stored!r}{instead} in {path}{why}. Rows would not be found by their "
-        "keys, and be doubled; copy them into a new table. update and delete by a condition go by stored keys, and work",
+        "keys, and be doubled; copy them into a new table. update and delete by a condition go by stored keys and work",
         feature=f"stored text of key column {field}",
     )

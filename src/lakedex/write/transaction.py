@@ -51,6 +51,7 @@ from lakedex.timeline.transitions import complete, create_inflight, create_reque
 from lakedex.types import Operation
 from lakedex.write.batches import next_batches
 from lakedex.write.bitmap_upkeep import BitmapUpkeep
+from lakedex.write.hudi_types import require_plain_types
 from lakedex.write.metadata_rebuild import mend_metadata, needs_mending, retire_locked
 from lakedex.write.metadata_updates import build_updates
 from lakedex.write.stage import GroupResult
@@ -161,6 +162,7 @@ class Transaction:
         snapshot, self._clock = tidied.snapshot, tidied.clock
         self.undone += tidied.undone
         require_settings(snapshot.config, self.options)
+        require_plain_types(snapshot)
         if snapshot.schema is not None and snapshot.evolves_on_read:
             raise UnsupportedFeatureError(
                 f"{self.handle.base_path}: its schema was changed under Hudi's schema-on-read "

@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from golden_tables import unpack_java_1_2
+from lakedex import Table
 from lakedex.codec.log_block import encode_log_block
 from lakedex.errors import CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.scan import merge_read
-from lakedex.scan.merge_read import MergeSettings
+from lakedex.scan.merge_read import MergeSettings, require_mergeable
+from lakedex.spark.data_source import LakedexDataSource
 from mor_kit import (
     COMMIT_TIME,
     EVENT_TIME,
@@ -207,3 +210,28 @@ def test_settings_pickle() -> None:
     again: Any = pickle.loads(pickle.dumps(merge))
     assert isinstance(again, MergeSettings)
     assert again == merge
+
+
+def test_partial_updates_are_refused_before_a_task_runs(tmp_path: Path) -> None:
+    path = unpack_java_1_2("partial_updates", tmp_path)
+    table, message = Table.open(path), r"/oslo/\.8bd08fc2.*\.log\.1_0-35-33: the block at byte 0 holds partial updates"
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        table.scan().to_arrow()
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        table.to_df()
+    snapshot = table.scan().snapshot
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        require_mergeable(snapshot, snapshot.slices())
+    source = LakedexDataSource({"path": str(path)})
+    with pytest.raises(RuntimeError, match=message):  # PySpark takes a NotImplementedError for another answer.
+        source.reader(source.schema()).partitions()
+    assert table.scan(query_type="read_optimized").count() == table.to_df(query_type="read_optimized").num_rows
+
+
+def test_headers_are_looked_at_once(tmp_path: Path) -> None:
+    table = Table.open(unpack_java_1_2("bucket_simple", tmp_path))
+    snapshot = table.scan().snapshot
+    require_mergeable(snapshot, snapshot.slices())
+    before = snapshot.storage.counted.requests
+    require_mergeable(snapshot, snapshot.slices())
+    assert snapshot.storage.counted.requests == before

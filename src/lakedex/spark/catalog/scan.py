@@ -21,6 +21,7 @@ from lakedex.expr import parse_filter_or_unknown
 from lakedex.expr.nodes import Predicate, all_of
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.generations import physical_schemas
+from lakedex.scan.merge_read import require_mergeable
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import indexes_for, plan_scan, read_columns
 from lakedex.scan.top_rows import TopRows, keep_top_rows
@@ -33,6 +34,7 @@ from lakedex.spark.filters import filter_texts
 from lakedex.spark.frames import planned_frame
 from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark, nullable
+from lakedex.spark.sliced import is_read_in_python
 from lakedex.types import size_text
 
 __all__ = ["FrameScan", "TableScanBuilder", "Target"]
@@ -164,14 +166,15 @@ class ScanRequest:
 def make_scan(side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
     """A scan by Spark's Parquet reader where one reader reads all files, else one of a frame's rows."""
     required = side.schema(request.required)
-    merged = sum(bool(item.log_files) for item in plan.slices)
+    merged = sum(is_read_in_python(item, target.snapshot.schema) for item in plan.slices)
     if not merged and _one_reader(target, plan, required):
         return NativeScan(side, target, plan, request)
+    require_mergeable(target.snapshot, plan.slices)
     names = [column.name for column in required.fields]
     known = {column.name: column for column in target.all_columns.fields}
     # A pruned struct keeps all its fields here, and Spark is told so.
     whole = StructType([known[name] for name in names])
-    how = f"{merged} slices merged with their logs in Python" if merged else "union of scans by schema"
+    how = f"{merged} slices read in Python" if merged else "union of scans by schema"
     describe = _description(target, plan, how)
     spark = side.spark
     return FrameScan(side, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
