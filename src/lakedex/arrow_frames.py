@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, pairwise
+from itertools import accumulate, count, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,18 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import BatchMap, TaskId, in_task
-from lakedex.errors import InvalidInputError
 
 __all__ = [
     "ROWS_PER_PARTITION",
     "ArrowFrame",
-    "as_table",
     "conform",
     "exchange",
     "has_required",
     "left_join",
     "map_partitions",
-    "normal_schema",
     "run_threads",
     "split",
 ]
@@ -81,111 +78,19 @@ def split(table: pa.Table, parts: int) -> tuple[pa.Table, ...]:
     return tuple(table.slice(int(a), int(b - a)) for a, b in pairwise(edges))
 
 
-# ------------------------------------------------------------------------------------------------ a user's data
+# ------------------------------------------------------------------------------------------------------- types
 
 
-def as_table(data: Any) -> pa.Table:
-    """A user's rows with the column types that lakedex works with.
-
-    Args:
-        data: A pandas frame, a ``pyarrow`` table, record batch or reader, or anything else that exports an Arrow
-            stream (polars, duckdb …).
-
-    Raises:
-        InvalidInputError: ``data`` is no frame, or a column has a type that no table can hold.
-    """
-    if isinstance(data, pa.Table):
-        table = data
-    elif isinstance(data, pa.RecordBatch):
-        table = pa.Table.from_batches([data])
-    elif isinstance(data, pa.RecordBatchReader):
-        table = data.read_all()
-    elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-        try:
-            table = pa.Table.from_pandas(data, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
-            raise InvalidInputError(f"the pandas frame cannot be read as columns of one type each: {error}") from error
-    elif hasattr(data, "__arrow_c_stream__"):
-        table = pa.table(data)
-    else:
-        raise InvalidInputError(
-            f"{type(data).__name__} is no frame: pass a Spark or pandas DataFrame, a pyarrow.Table, or an object "
-            "that exports Arrow"
-        )
-    schema = normal_schema(table.schema)
-    # Timestamps finer than microseconds are cut, as Spark does with them.
-    columns = [_cast(table.column(i), field.type, safe=False) for i, field in enumerate(schema)]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def normal_schema(schema: pa.Schema) -> pa.Schema:
-    """``schema`` in the types that lakedex works with: microsecond timestamps, plain strings, no dictionaries.
-
-    Raises:
-        InvalidInputError: A column's type is unsigned, unknown, or cannot be stored; names the column.
-    """
-    seen: set[str] = set()
-    for name in schema.names:
-        if name in seen:
-            raise InvalidInputError(f"column '{name}' is there twice; rename one", column=name)
-        seen.add(name)
-    return pa.schema([f.with_type(_normal_type(f.type, f.name)) for f in schema.remove_metadata()])
-
-
-_SAME = (
-    pa.types.is_boolean,
-    pa.types.is_signed_integer,
-    pa.types.is_float32,
-    pa.types.is_float64,
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_date32,
-    pa.types.is_decimal128,
-)
-_SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
-    (pa.types.is_large_string, pa.string()),
-    (pa.types.is_string_view, pa.string()),
-    (pa.types.is_large_binary, pa.binary()),
-    (pa.types.is_binary_view, pa.binary()),
-    (pa.types.is_fixed_size_binary, pa.binary()),
-    (pa.types.is_date64, pa.date32()),
-    (pa.types.is_float16, pa.float32()),
-)
-
-
-def _normal_type(type_: pa.DataType, column: str) -> pa.DataType:
-    if any(same(type_) for same in _SAME):
-        return type_
-    for matches, plain in _SIMPLE:
-        if matches(type_):
-            return plain
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("us", tz="UTC" if type_.tz is not None else None)
-    if pa.types.is_dictionary(type_):
-        return _normal_type(type_.value_type, column)
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return pa.list_(pa.field("element", _normal_type(type_.value_type, f"{column}.element")))
-    if pa.types.is_map(type_):
-        key = _normal_type(type_.key_type, f"{column}.key")
-        return pa.map_(key, _normal_type(type_.item_type, f"{column}.value"))
-    if pa.types.is_struct(type_):
-        fields = [type_.field(i) for i in range(type_.num_fields)]
-        return pa.struct([f.with_type(_normal_type(f.type, f"{column}.{f.name}")) for f in fields])
-    if pa.types.is_null(type_):
-        raise InvalidInputError(f"column '{column}' has no type (all of it is null); cast it to one", column=column)
-    raise InvalidInputError(f"column '{column}' is {type_}, which a table cannot hold; cast it", column=column)
-
-
-def _cast(array: Any, type_: pa.DataType, safe: bool = True) -> Any:
+def _cast(array: Any, type_: pa.DataType) -> Any:
     if array.type == type_:
         return array
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if not has_required(type_):
-        return array.cast(type_, safe=safe)
+        return array.cast(type_)
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([_cast_nested(chunk, type_, safe) for chunk in array.chunks], type_)
-    return _cast_nested(array, type_, safe)
+        return pa.chunked_array([_cast_nested(chunk, type_) for chunk in array.chunks], type_)
+    return _cast_nested(array, type_)
 
 
 def has_required(type_: pa.DataType) -> bool:
@@ -196,21 +101,21 @@ def has_required(type_: pa.DataType) -> bool:
     return any((pa.types.is_struct(type_) and not part.nullable) or has_required(part.type) for part in parts)
 
 
-def _cast_nested(array: pa.Array, type_: pa.DataType, safe: bool) -> pa.Array:
+def _cast_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """A cast to a type with required fields. Arrow's takes a struct that is null for one whose fields are null."""
     if array.type == type_:
         return array
     compact = pa.concat_arrays([array]) if array.offset else array
     if pa.types.is_struct(type_) and [f.name for f in array.type] == [f.name for f in type_]:
-        parts = [_cast(compact.field(place), part.type, safe) for place, part in enumerate(type_)]
+        parts = [_cast(compact.field(place), part.type) for place, part in enumerate(type_)]
         return pa.StructArray.from_arrays(parts, fields=list(type_), mask=compact.is_null())
     if pa.types.is_list(type_) and pa.types.is_list(array.type):
-        values = _cast(compact.values, type_.value_type, safe)
+        values = _cast(compact.values, type_.value_type)
         return pa.ListArray.from_arrays(compact.offsets, values, type=type_, mask=compact.is_null())
     if pa.types.is_map(type_) and pa.types.is_map(array.type):
-        keys, items = _cast(compact.keys, type_.key_type, safe), _cast(compact.items, type_.item_type, safe)
+        keys, items = _cast(compact.keys, type_.key_type), _cast(compact.items, type_.item_type)
         return pa.MapArray.from_arrays(compact.offsets, keys, items, type=type_, mask=compact.is_null())
-    return array.cast(type_, safe=safe)
+    return array.cast(type_)
 
 
 B = TypeVar("B", pa.Table, pa.RecordBatch)
@@ -230,12 +135,14 @@ def conform(batch: B, schema: pa.Schema) -> B:
 # ------------------------------------------------------------------------------------------------------ stages
 
 
-def run_threads(fn: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """``fn`` of each item, in order; each call is a task of its own."""
+def run_threads(
+    fn: Callable[[T], R], items: Sequence[T], threads: int, first_rows: Sequence[int] | None = None
+) -> list[R]:
+    """``fn`` of each item, in order; each call is a task of its own, whose first row may be known."""
     stage = next(_stages)
 
     def call(index: int) -> R:
-        token = in_task.set(TaskId(index, stage, 0))
+        token = in_task.set(TaskId(index, stage, 0, None if first_rows is None else first_rows[index]))
         try:
             return fn(items[index])
         finally:
@@ -273,7 +180,8 @@ def map_partitions(frame: ArrowFrame, fn: BatchMap, threads: int) -> ArrowFrame:
         batches = [conform(batch, schema) for batch in fn(_batches(part))]
         return pa.Table.from_batches(batches, schema=schema)
 
-    return ArrowFrame(tuple(run_threads(one, frame.partitions, threads)), schema)
+    ends = list(accumulate(part.num_rows for part in frame.partitions))
+    return ArrowFrame(tuple(run_threads(one, frame.partitions, threads, [0, *ends[:-1]])), schema)
 
 
 def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -22,11 +22,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """Which attempt of which task runs: Hudi's write token ``<partition>-<stage>-<attempt>``."""
+    """Which attempt of which task runs: Hudi's write token ``<partition>-<stage>-<attempt>``.
+
+    ``first_row`` is the number of the task's first row in the frame; ``None`` where nobody knows, as in Spark's tasks.
+    """
 
     partition: int = 0
     stage: int = 0
     attempt: int = 0
+    first_row: int | None = None
 
     def __str__(self) -> str:
         return f"{self.partition}-{self.stage}-{self.attempt}"
@@ -74,11 +78,21 @@ class Engine(Protocol):
     def parallelism(self) -> int:
         """How many tasks run at once."""
 
+    @property
+    def case_sensitive(self) -> bool:
+        """Whether column names that differ by letter case are different names (``spark.sql.caseSensitive``)."""
+
+    def read_frame(self, data: Any) -> Any:
+        """A user's frame in a form that can be asked for its schema and staged: a stream is read here, and only once.
+
+        Raises ``InvalidInputError`` for what is no frame.
+        """
+
     def schema_of(self, data: Any) -> pa.Schema:
-        """Arrow schema of a user's frame. Raises ``InvalidInputError`` for what is no frame."""
+        """Arrow schema of a frame, in the types that tables have; a column without a type has Arrow's ``null``."""
 
     def stage(self, data: Any, prepare: BatchMap) -> Frame:
-        """Run ``prepare`` over a user's frame exactly once and keep what comes out.
+        """Run ``prepare`` over a frame exactly once and keep what comes out. Columns come in the frame's own types.
 
         Later stages read the kept rows, so the input may be non-deterministic or read the table that is written.
         """

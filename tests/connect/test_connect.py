@@ -109,7 +109,7 @@ def test_every_action(spark: SparkSession, table: Table) -> None:
     assert table.update({"n": F.lit(5)}, where=F.col("id") == "56").updated == 1
     assert table.delete("n = 5 and id = '56'").deleted == 1
     assert table.delete(F.col("id") == "57").deleted == 1
-    assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id")).deleted == 2
+    assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id"), all_partitions=True).deleted == 2
     assert table.insert(frame(spark, 80).where("id >= 75")).inserted == 5
     assert table.to_df().count() == load(spark, table).count() == table.scan().to_arrow().num_rows == 71
 

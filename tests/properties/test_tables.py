@@ -281,7 +281,7 @@ def apply(table: Table, model: Model, step: tuple[str, Any]) -> None:
         for row in what:
             model.rows.pop(model.place(row), None)
     elif name == "delete anywhere":
-        result = table.delete(frame(what).select(["id"]))
+        result = table.delete(frame(what).select(["id"]), all_partitions=True)
         gone = {row["id"] for row in what}
         left = {place: row for place, row in model.rows.items() if place[1] not in gone}
         assert result.deleted == len(model.rows) - len(left)

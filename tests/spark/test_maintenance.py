@@ -38,7 +38,7 @@ def test_erase_on_spark(spark: SparkSession, table: Table) -> None:
     assert (only_spark.rows, only_spark.proof.rows) == (1, 0)
     by_frame = table.erase(spark.createDataFrame([("1", "c1"), ("2", "c0")], "id string, city string"))
     assert (by_frame.rows, by_frame.is_proved, len(by_frame.held_by)) == (2, True, 4)
-    assert table.erase(keys=["3"]).rows == 1
+    assert table.erase(keys=["3"], all_partitions=True).rows == 1
     assert table.to_df().count() == 25
     assert table.delete(where=F.col("id") == "4").deleted == 1
     with pytest.raises(InvalidInputError, match="SQL text"):

@@ -119,7 +119,7 @@ def test_every_action(spark: SparkSession, table: Table, merged_by: str, monkeyp
     assert table.update({"n": F.lit(5)}, where=F.col("id") == "56").updated == 1
     assert table.delete("n = 5 and id = '56'").deleted == 1
     assert table.delete(F.col("id") == "57").deleted == 1
-    assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id")).deleted == 2
+    assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id"), all_partitions=True).deleted == 2
     assert table.delete(frame(spark, 70).where("id = 60").select("id", "city")).deleted == 1
     assert table.insert(frame(spark, 80).where("id >= 75")).inserted == 5
     assert table.to_df().count() == 60 + 10 - 5 + 5
@@ -227,7 +227,7 @@ def test_large_input_stays_on_the_executors(spark: SparkSession, tmp_path: Path)
     result = table.upsert(change.union(change))
     assert (result.updated, result.inserted) == (50, 5)
     assert result.tagging.keys_probed >= 55
-    assert table.delete(source.where("id < 5").select("id")).deleted == 5
+    assert table.delete(source.where("id < 5").select("id", "city")).deleted == 5
     keys = [row[0] for row in table.to_df().select("id").collect()]
     assert len(keys) == len(set(keys)) == 500
     assert table.to_df().where("n = -1").count() == 54

@@ -12,6 +12,7 @@ from lakedex import arrow_frames
 from lakedex.arrow_frames import ArrowFrame
 from lakedex.engine import BatchMap, Engine, Frame
 from lakedex.errors import InvalidInputError
+from lakedex.frame_input import as_table, normal_schema
 
 __all__ = ["LocalEngine"]
 
@@ -35,16 +36,22 @@ class LocalEngine(Engine):
         """The number of threads."""
         return self._threads
 
+    @property
+    def case_sensitive(self) -> bool:
+        """Never, as by default in Spark."""
+        return False
+
+    def read_frame(self, data: Any) -> pa.Table:
+        """See :meth:`lakedex.engine.Engine.read_frame`."""
+        return as_table(data)
+
     def schema_of(self, data: Any) -> pa.Schema:
         """See :meth:`lakedex.engine.Engine.schema_of`."""
-        schema = getattr(data, "schema", None)
-        return arrow_frames.normal_schema(
-            schema if isinstance(schema, pa.Schema) else arrow_frames.as_table(data).schema
-        )
+        return normal_schema(as_table(data).schema)
 
     def stage(self, data: Any, prepare: BatchMap) -> Frame:
         """See :meth:`lakedex.engine.Engine.stage`."""
-        return self.map(self.from_arrow(arrow_frames.as_table(data)), prepare)
+        return self.map(self.from_arrow(as_table(data)), prepare)
 
     def from_arrow(self, table: pa.Table) -> Frame:
         """See :meth:`lakedex.engine.Engine.from_arrow`."""

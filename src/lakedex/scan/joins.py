@@ -19,14 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.arrow_frames import as_table
 from lakedex.errors import InvalidInputError, LakedexError
 from lakedex.expr.bind import Binder
 from lakedex.expr.casts import cast_array
 from lakedex.expr.keys import literals_of
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.nodes import And, Column, In, IsNull, Literal, Not, Or, Predicate, Scalar
+from lakedex.frame_input import as_table, normal_schema
 from lakedex.index.bitmap.values import normal_values
+from lakedex.layout.store_assignment import StoreAssignment
 
 __all__ = ["MAX_KEYS", "KeyReader", "key_condition"]
 
@@ -137,15 +138,16 @@ def _of_values(keys: Any, name: str) -> pa.Table:
 
 def _plain(keys: Any) -> pa.Table:
     """Keys in the types of tables; those that have no value there are left out."""
-    table = keys
-    if isinstance(keys, pa.Table):
-        for number, column in enumerate(keys.columns):
-            if pa.types.is_null(column.type):
-                return table.slice(0, 0).set_column(number, keys.column_names[number], pa.array([], pa.string()))
-            if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-                whole = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(column.type)
-                table = table.filter(pc.fill_null(pc.equal(whole, table.column(number)), False))
-    return as_table(table)
+    table = as_table(keys)
+    for number, column in enumerate(table.columns):
+        if pa.types.is_null(column.type):
+            return table.slice(0, 0).set_column(number, table.column_names[number], pa.array([], pa.string()))
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            whole = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(column.type)
+            table = table.filter(pc.fill_null(pc.equal(whole, table.column(number)), False))
+    target = normal_schema(table.schema)
+    batches = map(StoreAssignment(target, "of keys"), table.to_batches())
+    return pa.Table.from_batches(batches, schema=target)
 
 
 def _distinct(keys: pa.Table) -> pa.Table:

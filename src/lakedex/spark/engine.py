@@ -19,11 +19,12 @@ from lakedex import arrow_frames
 from lakedex.arrow_frames import ArrowFrame, conform
 from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
 from lakedex.errors import InvalidInputError, LakedexError
+from lakedex.frame_input import as_table, normal_schema
 from lakedex.spark.failures import Seal, is_final, surfacing
 from lakedex.spark.kept_rows import KeptRows, is_local, release
 from lakedex.spark.placement import salts
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
-from lakedex.spark.session import is_connect, set_job_description
+from lakedex.spark.session import case_sensitive, is_connect, set_job_description
 
 __all__ = ["DRIVER_CAP", "LOCAL_CAP", "SparkEngine", "SparkFrame"]
 
@@ -92,14 +93,18 @@ class SparkEngine(Engine):
             return int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
         return int(self.spark.sparkContext.defaultParallelism)
 
+    @property
+    def case_sensitive(self) -> bool:
+        """See :meth:`lakedex.engine.Engine.case_sensitive`."""
+        return case_sensitive(self.spark)
+
+    def read_frame(self, data: Any) -> Any:
+        """See :meth:`lakedex.engine.Engine.read_frame`."""
+        return data if _is_dataframe(data) else as_table(data)
+
     def schema_of(self, data: Any) -> pa.Schema:
         """See :meth:`lakedex.engine.Engine.schema_of`."""
-        if _is_dataframe(data):
-            return spark_to_arrow(_schema(data))
-        schema = getattr(data, "schema", None)
-        return arrow_frames.normal_schema(
-            schema if isinstance(schema, pa.Schema) else arrow_frames.as_table(data).schema
-        )
+        return spark_to_arrow(_schema(data)) if _is_dataframe(data) else normal_schema(as_table(data).schema)
 
     # ------------------------------------------------------------------------------------------------- staging
 
@@ -108,12 +113,13 @@ class SparkEngine(Engine):
 
         A Spark frame that its plan shows to be small is collected and prepared here, without Python workers. Any other
         is kept on executors (:mod:`lakedex.spark.kept_rows`), counted there, and collected if it turned out small.
+        Arrow rows go to the executors as they are, types that Spark lacks too.
         """
         if not _is_dataframe(data):
-            table = arrow_frames.as_table(data)
+            table = as_table(data)
             if table.num_rows <= self._driver_rows and table.nbytes <= self._driver_bytes:
                 return self._driver_map(ArrowFrame.of(table, self._threads), prepare)
-            return self.keep(self._spark_map(SparkFrame(self._to_spark(table), table.schema), prepare))
+            return self.keep(SparkFrame(self._sent(table, prepare), prepare.schema))
         frame = SparkFrame(data, self.schema_of(data))
         if not self._connect and self._is_small(data):
             return self._driver_map(ArrowFrame.of(self.collect(frame), self._threads), prepare)
@@ -218,14 +224,17 @@ class SparkEngine(Engine):
 
     def _to_spark(self, table: pa.Table) -> DataFrame:
         """A DataFrame of ``table``: as Arrow bytes, which keeps nested values and nulls exact on every PySpark."""
-        schema = arrow_frames.normal_schema(table.schema)
-        table = conform(table, schema)
+        schema = normal_schema(table.schema)
+        return self._sent(conform(table, schema), _Same(schema))
+
+    def _sent(self, table: pa.Table, fn: BatchMap) -> DataFrame:
+        """A batch map over rows that go to the executors as Arrow bytes."""
         by_size = -(-table.nbytes // max(min(self._driver_bytes, DRIVER_CAP[1]), _PAYLOAD_BYTES))
         parts = max(1, self.parallelism if table.num_rows > arrow_frames.ROWS_PER_PARTITION else 1, by_size)
         payloads = [(_pack(part),) for part in arrow_frames.split(table, parts)]
         packed = self.spark.createDataFrame(payloads, _PAYLOAD)
-        task = _Task(_Unpack(schema), _PAYLOAD_ARROW, _all_nullable(schema))
-        return packed.mapInArrow(_rows(task), _struct(schema))
+        task = _Task(_Unpack(fn), _PAYLOAD_ARROW, _all_nullable(fn.schema))
+        return packed.mapInArrow(_rows(task), _struct(fn.schema))
 
     def collect(self, frame: Frame) -> pa.Table:
         """See :meth:`lakedex.engine.Engine.collect`."""
@@ -298,14 +307,27 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Unpack:
-    """Batches out of a column of Arrow streams."""
+    """A batch map over the batches in a column of Arrow streams."""
+
+    fn: BatchMap
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.fn.schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        payloads = (payload for batch in batches for payload in batch.column(0))
+        return self.fn(batch for payload in payloads for batch in pa.ipc.open_stream(payload.as_buffer()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """Batches as they are."""
 
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for payload in batch.column(0):
-                yield from pa.ipc.open_stream(payload.as_buffer())
+        return batches
 
 
 @dataclass(frozen=True, slots=True)

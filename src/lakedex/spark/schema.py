@@ -31,8 +31,8 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from lakedex.arrow_frames import normal_schema
 from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.frame_input import normal_schema
 
 __all__ = ["align", "arrow_to_spark", "nullable", "spark_to_arrow"]
 
@@ -51,6 +51,7 @@ _TO_ARROW: dict[type[DataType], pa.DataType] = {
     DateType: pa.date32(),
     TimestampType: pa.timestamp("us", tz="UTC"),
     TimestampNTZType: pa.timestamp("us"),
+    NullType: pa.null(),
 }
 _TO_SPARK: dict[pa.DataType, type[DataType]] = {
     arrow: spark for spark, arrow in _TO_ARROW.items() if spark not in (CharType, VarcharType)
@@ -83,8 +84,6 @@ def _arrow_type(type_: DataType, path: str) -> pa.DataType:
         return mapped
     if isinstance(type_, StructType):
         return pa.struct([_arrow_field(field, f"{path}.{field.name}") for field in type_.fields])
-    if isinstance(type_, NullType):
-        raise InvalidInputError(f"column '{path}' has no type (all of it is null); cast it to one", column=path)
     raise InvalidInputError(
         f"column '{path}' is {type_.simpleString()}, which a table cannot hold; cast it", column=path
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lakedex.arrow_frames import normal_schema
+from lakedex.frame_input import normal_schema
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.layout.conform import conform
 from lakedex.layout.file_slice import FileSlice

@@ -149,12 +149,20 @@ class EraseReport:
 
 
 def delete_rows(
-    handle: TableHandle, session: Session, data_or_where: Any, where: Any, options: WriteOptions
+    handle: TableHandle,
+    session: Session,
+    data_or_where: Any,
+    where: Any,
+    options: WriteOptions,
+    *,
+    all_partitions: bool = False,
 ) -> WriteResult:
     """Delete by keys or by a condition; see :meth:`lakedex.Table.delete`."""
     asked = _one_of("delete", data_or_where, where)
     if where is None and session.is_frame(asked):
-        return delete_keys(handle, asked, options)
+        return delete_keys(handle, asked, options, all_partitions=all_partitions)
+    if all_partitions:
+        raise InvalidInputError("delete: all_partitions goes with a frame of keys; a condition is for all partitions")
     if (done := done_before(handle, options, Operation.DELETE)) is not None:
         return done
     snapshot = handle.snapshot()
@@ -175,6 +183,8 @@ def erase(
     where: str | None,
     options: WriteOptions,
     proof: ProofBy | None = None,
+    *,
+    all_partitions: bool = False,
 ) -> EraseReport:
     """Erase rows by keys or by a condition; see :meth:`lakedex.Table.erase`."""
     started = time.perf_counter()
@@ -190,8 +200,9 @@ def erase(
         rows = session.matching(before, where, (RECORD_KEY, PARTITION_PATH))
         erased = erase_rows(handle, rows, Deletion.of_stored(handle, before.last_change), options)
     else:
-        frame = _key_frame(before, keys)
-        erased = erase_rows(handle, frame, Deletion.of_keys(handle, frame, options), options)
+        frame = handle.engine.read_frame(_key_frame(before, keys))
+        deletion = Deletion.of_keys(handle, frame, options, all_partitions=all_partitions)
+        erased = erase_rows(handle, frame, deletion, options)
     return _report(handle, session, before, plan, where, erased, proof, started)
 
 
@@ -218,7 +229,9 @@ def _key_frame(snapshot: Snapshot, keys: Any) -> Any:
             f"{snapshot.base_path}: erase takes a list of at least one key, or a frame with {', '.join(fields)}"
         )
     if all(isinstance(item, Mapping) for item in items):
-        names = [name for name in schema.names if name in items[0]]
+        names = [str(name) for name in items[0]]
+        if any(item.keys() != items[0].keys() for item in items):
+            raise InvalidInputError(f"{snapshot.base_path}: all keys given as dictionaries have the same columns")
         columns = [[item.get(name) for item in items] for name in names]
     elif len(fields) == 1:
         names, columns = list(fields), [items]
@@ -231,9 +244,12 @@ def _key_frame(snapshot: Snapshot, keys: Any) -> Any:
         names, columns = list(fields), [list(column) for column in zip(*items, strict=True)]
     try:
         return pa.table(
-            {name: pa.array(column, schema.field(name).type) for name, column in zip(names, columns, strict=True)}
+            {
+                name: pa.array(column, schema.field(name).type if name in schema.names else None)
+                for name, column in zip(names, columns, strict=True)
+            }
         )
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{snapshot.base_path}: keys of {', '.join(names)}: {error}") from error
 
 

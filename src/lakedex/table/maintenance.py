@@ -134,6 +134,7 @@ class Maintained:
         keys: Any = None,
         where: str | None = None,
         *,
+        all_partitions: bool = False,
         proof: Literal["full", "index"] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> EraseReport:
@@ -146,6 +147,8 @@ class Maintained:
             keys: a frame with the key columns, as :meth:`delete` takes it, or a list of keys: values, tuples where
                 the key has several columns, or dictionaries.
             where: SQL text, instead of keys.
+            all_partitions: erase the keys in whatever partition they are; without it the keys of a partitioned table
+                come with their partition columns, unless its index is global.
             proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
                 up to 1 GiB. More than 10,000 keys are looked for by the indexes.
             options: ``hoodie.*`` options of this call.
@@ -154,6 +157,7 @@ class Maintained:
             InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
             CommitConflictError: another writer committed after the rows of a condition were read.
         """
-        report = erase(self._handle, self._session, keys, where, self._parsed(options, "erase"), proof)
+        parsed = self._parsed(options, "erase")
+        report = erase(self._handle, self._session, keys, where, parsed, proof, all_partitions=all_partitions)
         self._session.refresh_views(self._handle.base_path)
         return report

@@ -157,7 +157,8 @@ class Merging:
         Their files stay until a cleaner removes them, so older instants can still be read.
 
         Args:
-            partitions: as paths (``city=rome``) or as ``{column: value}``.
+            partitions: as paths (``city=rome``) or as ``{column: value}``. The null and the empty string share Hudi's
+                default partition, so that naming either empties both.
             options: ``hoodie.*`` options of this call.
 
         Raises:

@@ -219,16 +219,25 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         return self._written(overwrite.insert_overwrite(self._handle, data, parsed, scope, partitions))
 
     def delete(
-        self, data_or_where: Any = None, *, where: Any = None, options: Mapping[str, Any] | None = None, txn: Txn = None
+        self,
+        data_or_where: Any = None,
+        *,
+        where: Any = None,
+        all_partitions: bool = False,
+        options: Mapping[str, Any] | None = None,
+        txn: Txn = None,
     ) -> WriteResult:
         """Delete the rows of the keys in a frame, or the rows under a condition (SQL text, or a Column on Spark).
 
-        A frame needs the key columns; without the partition columns a key is looked for in all partitions. The indexes
-        find the files; :meth:`erase` also proves that the rows are gone, and says what holds them still. ``txn`` as in
-        :meth:`upsert`.
+        A frame needs the key and partition columns; the latter not under a global index, nor with ``all_partitions``,
+        which deletes keys wherever they are. :meth:`erase` also proves it. ``txn`` as in :meth:`upsert`.
+
+        Raises:
+            InvalidInputError: a key or partition column that the frame lacks, or a column that the table lacks.
+            SchemaMismatchError: a key that the type of the key column cannot hold.
         """
-        parsed = self._parsed(options, "delete", txn)
-        return self._written(delete_rows(self._handle, self._session, data_or_where, where, parsed))
+        asked = {"where": where, "options": self._parsed(options, "delete", txn), "all_partitions": all_partitions}
+        return self._written(delete_rows(self._handle, self._session, data_or_where, **asked))
 
     def update(
         self, set: Mapping[str, Any], where: Any = None, *, options: Mapping[str, Any] | None = None
@@ -239,7 +248,8 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a key or partition column, or one that the table does not have.
         """
         snapshot, parsed = self._snapshot(), self._parsed(options, "update")
-        rows = self._session.changed(snapshot, where, actions.check_assignments(snapshot, set))
+        checked = actions.check_assignments(snapshot, set, case_sensitive=self._session.case_sensitive)
+        rows = self._session.changed(snapshot, where, checked)
         return self._written(actions.update_stored(self._handle, rows, parsed, snapshot.last_change))
 
     # ------------------------------------------------------------------------------------------------------- schema
@@ -252,7 +262,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             options: ``hoodie.*`` options of this call.
 
         Raises:
-            InvalidInputError: a column that the table has already, or a name that it cannot have.
+            InvalidInputError: a column that the table has already, one that is never null, a name that it cannot have.
             SchemaMismatchError: a name that was dropped and that files still hold; see :meth:`rewrite_files`.
         """
         added, parsed = self._session.schema(schema), self._parsed(options, "add_columns")

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lakedex.engine import BatchMap, Frame
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.layout.key_generator import KeyGenerator, StoredKeys
+from lakedex.layout.key_generator import StoredKeys
+from lakedex.layout.store_assignment import StoreAssignment, match_names
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -25,7 +26,7 @@ from lakedex.write.pipeline import key_generator, run_write
 from lakedex.write.plan import WritePlan
 from lakedex.write.prepare import Prepare, PrepareKeys
 from lakedex.write.result import WriteResult
-from lakedex.write.schema_change import evolve, require_columns
+from lakedex.write.schema_change import evolve, own_columns, pruned, require_columns, require_known, unknown_column
 from lakedex.write.table_settings import has_global_index
 
 __all__ = [
@@ -50,9 +51,10 @@ def upsert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
     started = time.perf_counter()
     if (done := done_before(handle, options, Operation.UPSERT)) is not None:
         return done
-    snapshot, schema, keys = prepared(handle, data, options)
+    data, snapshot, prepare = prepared(handle, data, options)
+    schema, keys = prepare.assignment.target, prepare.keys
     rules = MergeRules(ordering=ordering_fields(snapshot), partition_columns=snapshot.config.partition_fields)
-    with Staged(handle, data, Prepare(schema, keys)) as frame:
+    with Staged(handle, data, prepare) as frame:
         plan = WritePlan(
             operation=Operation.UPSERT,
             frame=frame,
@@ -70,12 +72,13 @@ def insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult
     started = time.perf_counter()
     if (done := done_before(handle, options, Operation.INSERT)) is not None:
         return done
-    snapshot, schema, keys = prepared(handle, data, options)
+    data, snapshot, prepare = prepared(handle, data, options)
+    schema, keys = prepare.assignment.target, prepare.keys
     look_up = options.duplicates != "none"
     rules = MergeRules(
         ordering=ordering_fields(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
     )
-    with Staged(handle, data, Prepare(schema, keys)) as frame:
+    with Staged(handle, data, prepare) as frame:
         plan = WritePlan(
             operation=Operation.INSERT,
             frame=frame,
@@ -102,9 +105,10 @@ def bulk_insert(handle: TableHandle, data: Any, options: WriteOptions) -> WriteR
         )
     if (done := done_before(handle, options, Operation.BULK_INSERT)) is not None:
         return done
-    snapshot, schema, keys = prepared(handle, data, options)
+    data, snapshot, prepare = prepared(handle, data, options)
+    schema, keys = prepare.assignment.target, prepare.keys
     rules = MergeRules(ordering=ordering_fields(snapshot), combine=options.combine_before_insert)
-    with Staged(handle, data, Prepare(schema, keys)) as frame:
+    with Staged(handle, data, prepare) as frame:
         plan = WritePlan(
             operation=Operation.BULK_INSERT,
             frame=frame,
@@ -133,25 +137,47 @@ class Deletion:
         return not self.prepare.with_partitions
 
     @classmethod
-    def of_keys(cls, handle: TableHandle, data: Any, options: WriteOptions) -> Deletion:
-        """By a frame with the key columns, and with all of the partition columns or none.
+    def of_keys(
+        cls, handle: TableHandle, data: Any, options: WriteOptions, *, all_partitions: bool = False
+    ) -> Deletion:
+        """By a frame with the key columns, and with the partition columns unless all partitions are asked for.
 
         Under a global index a key is deleted wherever it lies, whatever the partition columns say.
+
+        Raises:
+            InvalidInputError: a key or partition column that the frame lacks, or a column that the table lacks.
         """
         snapshot = writable(handle)
+        name, case = snapshot.config.name, handle.engine.case_sensitive
         incoming = handle.engine.schema_of(data)
         keys = key_generator(snapshot.config, snapshot)
-        require_columns(incoming, keys.record_key, "record key", snapshot.config.name)
-        present = [name for name in keys.partition_by if name.split(".")[0] in incoming.names]
-        if present and len(present) != len(keys.partition_by):
-            require_columns(incoming, keys.partition_by, "partition", snapshot.config.name)
-        named = len(present) == len(keys.partition_by) and not has_global_keys(snapshot, options)
-        return cls(PrepareKeys(keys, named), snapshot)
+        require_columns(incoming, keys.record_key, "record key", name, case_sensitive=case)
+        named = not all_partitions and not has_global_keys(snapshot, options)
+        if named:
+            require_columns(
+                incoming,
+                keys.partition_by,
+                "partition",
+                name,
+                case_sensitive=case,
+                advice=". A key is one row in each partition: give the partition columns, or all_partitions=True to "
+                "delete the keys wherever they are",
+            )
+        # A table without columns has no rows to delete.
+        schema = snapshot.schema if snapshot.schema.names else own_columns(incoming)
+        require_known(schema, incoming, name, case_sensitive=case)
+        wanted = pruned(schema, (*keys.record_key, *(keys.partition_by if named else ())))
+        given = pa.schema([incoming.field(n) for n in match_names(wanted.names, incoming.names, case_sensitive=case)])
+        evolve(wanted, given, name, fixed=wanted.names, null_for_missing=True, case_sensitive=case)
+        return cls(PrepareKeys(StoreAssignment(wanted, name, case), keys, named), snapshot)
 
     @classmethod
     def of_stored(cls, handle: TableHandle, read_at: str | None) -> Deletion:
         """By rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
-        return cls(PrepareKeys(StoredKeys(), True), writable(handle), read_at)
+        snapshot = writable(handle)
+        return cls(
+            PrepareKeys(StoreAssignment(pa.schema([]), snapshot.config.name), StoredKeys(), True), snapshot, read_at
+        )
 
     def plan(self, frame: Frame) -> WritePlan:
         """The write, once the keys are prepared."""
@@ -168,12 +194,14 @@ class Deletion:
         )
 
 
-def delete_keys(handle: TableHandle, data: Any, options: WriteOptions) -> WriteResult:
-    """Delete the rows of the keys in a frame. Without partition columns a key is looked for in all partitions."""
+def delete_keys(handle: TableHandle, data: Any, options: WriteOptions, *, all_partitions: bool = False) -> WriteResult:
+    """Delete the rows of the keys in a frame: in the partitions that it names, or in all of them."""
     started = time.perf_counter()
     if (done := done_before(handle, options, Operation.DELETE)) is not None:
         return done
-    return _delete(handle, data, Deletion.of_keys(handle, data, options), options, started)
+    data = handle.engine.read_frame(data)
+    deletion = Deletion.of_keys(handle, data, options, all_partitions=all_partitions)
+    return _delete(handle, data, deletion, options, started)
 
 
 def delete_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
@@ -189,21 +217,23 @@ def _delete(handle: TableHandle, data: Any, deletion: Deletion, options: WriteOp
         return run_write(handle, deletion.plan(frame), options, started)
 
 
-def check_assignments(snapshot: Snapshot, assignments: Mapping[str, Any]) -> dict[str, Any]:
+def check_assignments(
+    snapshot: Snapshot, assignments: Mapping[str, Any], *, case_sensitive: bool = False
+) -> dict[str, Any]:
     """The assignments of an update, columns in the table's spelling.
 
     Raises:
         InvalidInputError: no assignment, an unknown column, or one that decides where the row lies.
     """
-    config, known = snapshot.config, {name.lower(): name for name in snapshot.schema.names}
+    config = snapshot.config
     if not assignments:
         raise InvalidInputError(f"table {config.name}: update needs set={{column: expression, …}}")
+    known = match_names(snapshot.schema.names, list(assignments), case_sensitive=case_sensitive)
     checked = {}
     for name, value in assignments.items():
-        column = name if name in snapshot.schema.names else known.get(name.lower())
-        if column is None:
-            require_columns(snapshot.schema, (name,), "update", config.name, where="the table")
-            continue
+        if name not in known:
+            raise unknown_column(snapshot.schema, name, config.name, "update")
+        column = known[name]
         if column in (*config.record_key_fields, *config.partition_fields):
             raise InvalidInputError(
                 f"table {config.name}: column {column!r} is part of the record key or partition path; "
@@ -219,7 +249,8 @@ def update_stored(handle: TableHandle, data: Any, options: WriteOptions, read_at
     started = time.perf_counter()
     snapshot = writable(handle)
     schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)
-    with Staged(handle, data, Prepare(schema, StoredKeys())) as frame:
+    prepare = Prepare(StoreAssignment(schema, snapshot.config.name), StoredKeys())
+    with Staged(handle, data, prepare) as frame:
         plan = WritePlan(
             operation=Operation.UPSERT,
             frame=frame,
@@ -264,16 +295,28 @@ def writable(handle: TableHandle) -> Snapshot:
     return snapshot
 
 
-def prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Snapshot, pa.Schema, KeyGenerator]:
-    """Check a frame's columns before any row is touched."""
+def prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Any, Snapshot, Prepare]:
+    """Read a frame and check its columns before any row is touched: the frame, the table, and what makes its rows."""
     snapshot = writable(handle)
-    config = snapshot.config
+    config, case = snapshot.config, handle.engine.case_sensitive
+    data = handle.engine.read_frame(data)
     incoming = handle.engine.schema_of(data)
-    require_columns(incoming, config.record_key_fields, "record key", config.name)
-    require_columns(incoming, config.partition_fields, "partition", config.name)
-    require_columns(incoming, config.ordering_fields, "ordering", config.name)
-    schema = evolve(snapshot.schema, incoming, config.name, null_for_missing=options.null_for_missing)
-    return snapshot, schema, key_generator(config, snapshot)
+    for what, fields in (
+        ("record key", config.record_key_fields),
+        ("partition", config.partition_fields),
+        ("ordering", config.ordering_fields),
+    ):
+        require_columns(incoming, fields, what, config.name, case_sensitive=case)
+    schema = evolve(
+        snapshot.schema,
+        incoming,
+        config.name,
+        fixed={name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)},
+        null_for_missing=options.null_for_missing,
+        case_sensitive=case,
+    )
+    keys = key_generator(config, snapshot)
+    return data, snapshot, Prepare(StoreAssignment(schema, config.name, case), keys)
 
 
 def has_global_keys(snapshot: Snapshot, options: WriteOptions) -> bool:

@@ -31,7 +31,7 @@ from lakedex.write.generations import added_paths, files_holding, require_unheld
 from lakedex.write.merge import MergeRules
 from lakedex.write.result import WriteResult
 from lakedex.write.route import GroupTarget
-from lakedex.write.schema_change import grown_type, stored_schema
+from lakedex.write.schema_change import stored_schema, wider
 from lakedex.write.stage import RewriteGroup, WriteGroups
 from lakedex.write.transaction import Change, Transaction
 
@@ -59,6 +59,12 @@ def add_columns(handle: TableHandle, options: WriteOptions, added: pa.Schema) ->
         schema = snapshot.schema
         for column in added:
             _require_free(name, column.name)
+            if not column.nullable:
+                raise InvalidInputError(
+                    f"table {name}: column {column.name!r} cannot be added as one that is never null, since the rows "
+                    "that are there have no value for it; add it as nullable",
+                    column=column.name,
+                )
             schema = _with_field(schema, column, name)
         schema = stored_schema(schema, name)
         require_unheld(snapshot, schema)
@@ -107,8 +113,8 @@ def widen_column(handle: TableHandle, options: WriteOptions, column: str, kind: 
         spelled = _checked(snapshot, column, "widen_column")
         before = snapshot.schema.field(spelled)
         target = _type(kind, name, spelled)
-        after = grown_type(before, target, name)
-        if after != target or after == before.type or pa.types.is_nested(after):
+        after = wider(before.type, target)
+        if after is None:
             raise SchemaMismatchError(
                 f"table {name}: column {spelled!r} is {before.type}, which does not grow to {target}; int grows to "
                 "long and double, float to double, a decimal to more digits of the same scale",

@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.engine import Engine, Frame, current_task
-from lakedex.errors import CommitConflictError, InvalidInputError
+from lakedex.engine import Engine, Frame
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from lakedex.layout.conform import conform
 from lakedex.layout.key_generator import KeyGenerator
+from lakedex.layout.store_assignment import StoreAssignment, match_names
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -31,17 +32,32 @@ from lakedex.write.batches import done_before
 from lakedex.write.file_settings import file_schema
 from lakedex.write.key_ranges import find_key_ranges
 from lakedex.write.merge import MergeRules, RowAction
-from lakedex.write.merge_spec import BoundClause, Equalities, Merge, bind_clauses, key_equalities
+from lakedex.write.merge_spec import (
+    ASSIGNED,
+    BoundClause,
+    Equalities,
+    Merge,
+    assigned_columns,
+    bind_clauses,
+    key_equalities,
+)
 from lakedex.write.pipeline import key_generator, run_write
 from lakedex.write.plan import WritePlan
-from lakedex.write.prepare import ACTION, FILE, KEY, LOCATED, PARTITION, POSITION, require_values
+from lakedex.write.prepare import (
+    ACTION,
+    FILE,
+    KEY_COLUMNS,
+    LOCATED,
+    PARTITION,
+    POSITION,
+    assigned,
+    require_values,
+)
 from lakedex.write.result import TaggingReport, WriteResult
 from lakedex.write.table_settings import has_global_index
 from lakedex.write.tagging import tag
 
 __all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
-
-_TASK_BITS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +107,16 @@ def merge_into(
     started = time.perf_counter()
     if (done := done_before(handle, options, Operation.UPSERT)) is not None:
         return done
-    source = handle.engine.schema_of(data)
+    data = handle.engine.read_frame(data)
     snapshot = writable(handle)
-    bind_clauses(merge, snapshot, source, null_for_missing=options.null_for_missing)
+    source = _source_schema(handle, data, snapshot)
+    clauses = _bound(merge, snapshot, source, session, null_for_missing=options.null_for_missing)
     lookup, _ = _lookup(snapshot, merge, source, session)
     keys = None if lookup is None else key_generator(snapshot.config, snapshot)
     notes: list[str] = []
-    with Staged(handle, data, PrepareSource(source, snapshot.schema, keys, lookup)) as staged:
+    assignment = StoreAssignment(source, snapshot.config.name)
+    extra = tuple(assigned_columns(snapshot, clauses).items())
+    with Staged(handle, data, PrepareSource(assignment, extra, keys, lookup)) as staged:
         for number in range(options.conflict_retries + 1):
             try:
                 result = _attempt(handle, session, staged, merge, options, started)
@@ -112,10 +131,10 @@ def merge_into(
 
 def explain_merge(handle: TableHandle, session: MergeSession, data: Any, merge: Merge) -> str:
     """The clauses of a merge, and how it would find its rows."""
-    source = handle.engine.schema_of(data)
     snapshot = writable(handle)
+    source = _source_schema(handle, data, snapshot)
     if merge.clauses:
-        bind_clauses(merge, snapshot, source, null_for_missing=True)
+        _bound(merge, snapshot, source, session, null_for_missing=True)
     lookup, why = _lookup(snapshot, merge, source, session)
     how = "joins the source with the table"
     if lookup is not None:
@@ -124,6 +143,24 @@ def explain_merge(handle: TableHandle, session: MergeSession, data: Any, merge: 
     if merge.has("not matched by source"):
         how += "; reads the whole table for WHEN NOT MATCHED BY SOURCE"
     return f"{merge}\n  {how}{f' ({why})' if why else ''}"
+
+
+def _source_schema(handle: TableHandle, data: Any, snapshot: Snapshot) -> pa.Schema:
+    """The source's columns in the types of tables; one without a type has that of the table's column of its name."""
+    schema = handle.engine.schema_of(data)
+    untyped = [field.name for field in schema if pa.types.is_null(field.type)]
+    known = match_names(snapshot.schema.names, untyped, case_sensitive=handle.engine.case_sensitive)
+    for name in untyped:
+        if name not in known:
+            raise InvalidInputError(f"column {name!r} has no type (all of it is null); cast it to one", column=name)
+    return pa.schema([f.with_type(snapshot.schema.field(known[f.name]).type) if f.name in known else f for f in schema])
+
+
+def _bound(
+    merge: Merge, snapshot: Snapshot, source: pa.Schema, session: MergeSession, *, null_for_missing: bool
+) -> list[BoundClause]:
+    case = session.case_sensitive
+    return bind_clauses(merge, snapshot, source, null_for_missing=null_for_missing, case_sensitive=case)
 
 
 def _lookup(snapshot: Snapshot, merge: Merge, source: pa.Schema, session: MergeSession) -> tuple[_Lookup | None, str]:
@@ -158,27 +195,32 @@ def _same_text(table: pa.Schema, source: pa.Schema, name: str, pairs: Mapping[st
 
 @dataclass(frozen=True, slots=True)
 class PrepareSource:
-    """The source's rows as they are, numbered, with key and partition path where these are looked up."""
+    """The source's rows, numbered, with key and partition path where these are looked up.
 
-    source: pa.Schema
-    table: pa.Schema
+    Conditions and expressions see the source's own columns. What a clause copies into a column of another type comes
+    once more, as ``assigned``, in that type.
+    """
+
+    assignment: StoreAssignment
+    assigned: tuple[tuple[str, pa.Field[Any]], ...]
     keys: KeyGenerator | None
     lookup: _Lookup | None
 
     @property
     def schema(self) -> pa.Schema:
         """Key columns, then the source's."""
-        return pa.schema([(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self.source])
+        more = [field.with_name(name) for name, field in self.assigned]
+        return pa.schema([*KEY_COLUMNS, *self.assignment.target, *more])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Prepare one task's rows."""
-        position = current_task().partition << _TASK_BITS
-        for batch in batches:
-            rows = conform(batch, self.source)
-            numbers = pa.array(np.arange(position, position + rows.num_rows, dtype=np.int64))
-            position += rows.num_rows
+        for _, numbers, rows in assigned(self.assignment, batches):
+            more = [
+                self.assignment.column(rows.column(rows.schema.get_field_index(name.removeprefix(ASSIGNED))), field)
+                for name, field in self.assigned
+            ]
             keys, paths = self._places(rows)
-            yield pa.RecordBatch.from_arrays([keys, paths, numbers, *rows.columns], schema=self.schema)
+            yield pa.RecordBatch.from_arrays([keys, paths, numbers, *rows.columns, *more], schema=self.schema)
 
     def _places(self, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         nothing = pa.nulls(rows.num_rows, pa.string())
@@ -200,9 +242,18 @@ def _attempt(
     handle: TableHandle, session: MergeSession, staged: Frame, merge: Merge, options: WriteOptions, started: float
 ) -> WriteResult:
     """Work the rows out on the table as it is now, and write them."""
-    source = pa.schema(list(staged.schema)[3:])
+    source = pa.schema([field for field in list(staged.schema)[3:] if not field.name.startswith(ASSIGNED)])
     snapshot = writable(handle)
-    clauses = bind_clauses(merge, snapshot, source, null_for_missing=options.null_for_missing)
+    clauses = _bound(merge, snapshot, source, session, null_for_missing=options.null_for_missing)
+    for name, column in assigned_columns(snapshot, clauses).items():
+        if name not in staged.schema.names or staged.schema.field(name).type != column.type:
+            raise SchemaMismatchError(
+                f"table {snapshot.config.name}: another writer changed column {column.name!r} while the source was "
+                "prepared; run the merge again",
+                column=column.name,
+                expected=str(column.type),
+                found=str(source.field(name.removeprefix(ASSIGNED)).type),
+            )
     lookup, _ = _lookup(snapshot, merge, source, session)
     report = TaggingReport()
     whole = merge.has("not matched by source")
@@ -220,7 +271,7 @@ def _attempt(
         keyed=lookup is not None,
     )
     keys = key_generator(snapshot.config, snapshot)
-    with Staged(handle, session.rows(task), PrepareMerged(snapshot.schema, keys)) as frame:
+    with Staged(handle, session.rows(task), PrepareMerged(snapshot.schema, keys, snapshot.config.name)) as frame:
         tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options)
         known = _new_keys_known(snapshot, merge, lookup, source, session)
         if in_table and lookup is not None and lookup.with_partitions:
@@ -323,15 +374,14 @@ class PrepareMerged:
 
     table_schema: pa.Schema
     keys: KeyGenerator
+    table: str
 
     @property
     def schema(self) -> pa.Schema:
         """Key columns, action and base file, then the table's."""
         return pa.schema(
             [
-                (KEY, pa.string()),
-                (PARTITION, pa.string()),
-                (POSITION, pa.int64()),
+                *KEY_COLUMNS,
                 (ACTION, pa.int32()),
                 (LOCATED, pa.string()),
                 *self.table_schema,
@@ -353,7 +403,7 @@ class PrepareMerged:
         )
         none = pa.nulls(batch.num_rows, pa.string())
         if not action.is_delete:
-            require_values(rows, self.keys.record_key)
+            require_values(rows, self.keys.record_key, self.table, self.keys.keys(rows))
         if action is RowAction.INSERT:
             yield self._batch(action, self.keys.keys(rows), self.keys.partition_paths(rows), position, none, rows)
         elif action is not RowAction.REPLACE:

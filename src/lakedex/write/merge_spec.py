@@ -12,17 +12,31 @@ from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.expr import columns_of, parse_predicate, to_sql, unknown_texts
 from lakedex.expr.nodes import And, Cast, Column, Comparison, Predicate, Scalar, all_of
 from lakedex.layout.conform import can_widen
+from lakedex.layout.store_assignment import match_names
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.printing import printed
 from lakedex.write.actions import check_assignments
 from lakedex.write.merge import RowAction
 from lakedex.write.prepare import KEY, PARTITION, POSITION
+from lakedex.write.schema_change import Growth, nearest, unknown_column
 
-__all__ = ["Aliases", "BoundClause", "Merge", "MergeClause", "bind_clauses", "key_equalities", "side_columns"]
+__all__ = [
+    "ASSIGNED",
+    "Aliases",
+    "BoundClause",
+    "Merge",
+    "MergeClause",
+    "assigned_columns",
+    "bind_clauses",
+    "key_equalities",
+    "side_columns",
+]
 
 When = Literal["matched", "not matched", "not matched by source"]
 
 INTERNAL = frozenset({KEY, PARTITION, POSITION})
+ASSIGNED = "__lakedex_as_"
+"""Prefix of staged columns that hold a source column's values in the type of a table's column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +145,9 @@ class BoundClause:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-def bind_clauses(merge: Merge, snapshot: Snapshot, source: pa.Schema, *, null_for_missing: bool) -> list[BoundClause]:
+def bind_clauses(
+    merge: Merge, snapshot: Snapshot, source: pa.Schema, *, null_for_missing: bool, case_sensitive: bool
+) -> list[BoundClause]:
     """The clauses over a table and a source.
 
     Raises:
@@ -143,53 +159,70 @@ def bind_clauses(merge: Merge, snapshot: Snapshot, source: pa.Schema, *, null_fo
         raise InvalidInputError(f"table {name}: the merge has no clause; add when_matched_… or when_not_matched_…")
     if not snapshot.schema.names:
         raise InvalidInputError(f"table {name} has no columns yet; create it with a schema, or upsert its first rows")
-    return [_bound(clause, snapshot, source, null_for_missing) for clause in merge.clauses]
+    rules = Growth(name, null_for_missing, case_sensitive)
+    return [_bound(clause, snapshot, source, rules) for clause in merge.clauses]
 
 
-def _bound(clause: MergeClause, snapshot: Snapshot, source: pa.Schema, null_for_missing: bool) -> BoundClause:
+def _bound(clause: MergeClause, snapshot: Snapshot, source: pa.Schema, rules: Growth) -> BoundClause:
     action, copies, values = clause.action, {}, {}
     if clause.everything:
-        is_new = action is RowAction.INSERT
-        copies = _copies(snapshot, source, may_lack=is_new and null_for_missing)
+        copies = _copies(snapshot, source, rules, may_lack=action is RowAction.INSERT and rules.null_for_missing)
     elif action is RowAction.UPDATE:
-        values = check_assignments(snapshot, clause.values)
+        values = check_assignments(snapshot, clause.values, case_sensitive=rules.case_sensitive)
     elif action is RowAction.INSERT:
-        values = _inserted(snapshot, clause.values)
+        values = _inserted(snapshot, clause.values, rules.case_sensitive)
     return BoundClause(when=clause.when, action=action, condition=clause.condition, copies=copies, values=values)
 
 
-def _copies(snapshot: Snapshot, source: pa.Schema, *, may_lack: bool) -> dict[str, str]:
+def _copies(snapshot: Snapshot, source: pa.Schema, rules: Growth, *, may_lack: bool) -> dict[str, str]:
     name, found = snapshot.config.name, {}
-    by_lower = {column.lower(): column for column in reversed(source.names)}
+    own = [column for column in source.names if column not in INTERNAL]
+    matches = match_names(snapshot.schema.names, own, case_sensitive=rules.case_sensitive)
+    theirs = {ours: column for column, ours in matches.items()}
     for column in snapshot.schema:
-        theirs = column.name if column.name in source.names else by_lower.get(column.name.lower())
-        if theirs is not None:
-            kind = source.field(theirs).type
-            if not can_widen(kind, column.type):
+        if column.name in theirs:
+            kind = source.field(theirs[column.name]).type
+            if rules.field(column, kind, fixed=True).type != column.type:
                 raise SchemaMismatchError(
-                    f"table {name}: column {column.name!r} is {column.type} but the source has {kind}; cast it",
+                    f"table {name}: column {column.name!r} is {column.type} but the source has {kind}: a merge adds no "
+                    "fields; add them with add_columns, or leave them out",
                     column=column.name,
                     expected=str(column.type),
                     found=str(kind),
                 )
-            found[column.name] = theirs
+            found[column.name] = assigned_name(theirs[column.name], kind, column.type)
         elif not may_lack or column.name in _fixed(snapshot):
             raise InvalidInputError(
-                f"table {name}: the source has no column {column.name!r}, which UPDATE SET * and INSERT * need; name "
-                "the columns with when_matched_update(set={…}) or when_not_matched_insert(values={…})",
+                f"table {name}: the source has no column {column.name!r}, which UPDATE SET * and INSERT * need"
+                f"{nearest(column.name, [other for other in own if other not in matches])}; name the columns with "
+                "when_matched_update(set={…}) or when_not_matched_insert(values={…})",
                 column=column.name,
             )
     return found
 
 
-def _inserted(snapshot: Snapshot, values: Mapping[str, Any]) -> dict[str, Any]:
-    config, known = snapshot.config, {name.lower(): name for name in snapshot.schema.names}
+def assigned_name(name: str, kind: pa.DataType, target: pa.DataType) -> str:
+    """The column that holds a source column's values in the type of the table.
+
+    Where every value fits, that is the column itself; else one of its own, whose values the staging has checked.
+    """
+    return name if can_widen(kind, target) else f"{ASSIGNED}{name}"
+
+
+def assigned_columns(snapshot: Snapshot, clauses: Sequence[BoundClause]) -> dict[str, pa.Field[Any]]:
+    """Columns that are staged besides the source's own, and the table's columns whose types they have."""
+    copies = {theirs: ours for clause in clauses for ours, theirs in clause.copies.items()}
+    return {theirs: snapshot.schema.field(ours) for theirs, ours in copies.items() if theirs.startswith(ASSIGNED)}
+
+
+def _inserted(snapshot: Snapshot, values: Mapping[str, Any], case_sensitive: bool) -> dict[str, Any]:
+    config = snapshot.config
+    known = match_names(snapshot.schema.names, list(values), case_sensitive=case_sensitive)
     checked = {}
     for name, value in values.items():
-        column = name if name in snapshot.schema.names else known.get(name.lower())
-        if column is None:
-            raise InvalidInputError(f"table {config.name} has no column {name!r} to insert into", column=name)
-        checked[column] = value
+        if name not in known:
+            raise unknown_column(snapshot.schema, name, config.name, "INSERT's")
+        checked[known[name]] = value
     missing = [name for name in _fixed(snapshot) if name not in checked]
     if missing:
         raise InvalidInputError(
@@ -211,7 +244,7 @@ def _fixed(snapshot: Snapshot) -> list[str]:
 
 def side_columns(aliases: Aliases, target: pa.Schema, source: pa.Schema) -> pa.Schema:
     """What expressions can name: each side as a struct, and columns of one side only by their bare name."""
-    own = [column for column in source if column.name not in INTERNAL]
+    own = [column for column in source if column.name not in INTERNAL and not column.name.startswith(ASSIGNED)]
     sides = [pa.field(aliases.target, pa.struct(list(target))), pa.field(aliases.source, pa.struct(own))]
     lower = [name.lower() for name in (*target.names, *(column.name for column in own))]
     taken = {aliases.target.lower(), aliases.source.lower()}

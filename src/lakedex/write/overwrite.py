@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakedex.codec.table_paths import is_partition_path
 from lakedex.errors import InvalidInputError
 from lakedex.layout.key_generator import KeyGenerator
+from lakedex.layout.store_assignment import StoreAssignment
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
@@ -46,9 +47,10 @@ def insert_overwrite(
     operation = Operation.INSERT_OVERWRITE_TABLE if scope == "table" else Operation.INSERT_OVERWRITE
     if (done := done_before(handle, options, operation)) is not None:
         return done
-    snapshot, schema, keys = prepared(handle, data, options)
-    replace = _replace(snapshot, keys, scope, partitions)
-    with Staged(handle, data, Prepare(schema, keys)) as frame:
+    data, snapshot, prepare = prepared(handle, data, options)
+    schema, keys = prepare.assignment.target, prepare.keys
+    replace = _replace(snapshot, key_generator(snapshot.config, snapshot), scope, partitions)
+    with Staged(handle, data, prepare) as frame:
         plan = WritePlan(
             operation=operation,
             frame=frame,
@@ -77,7 +79,8 @@ def delete_partition(
     schema, none = snapshot.schema, snapshot.schema.empty_table()
     keys = key_generator(snapshot.config, snapshot, with_keys=False)
     replace = Replace(named_partitions(snapshot, keys, partitions))
-    with Staged(handle, none, Prepare(schema, keys)) as frame:
+    prepare = Prepare(StoreAssignment(schema, snapshot.config.name), keys)
+    with Staged(handle, none, prepare) as frame:
         plan = WritePlan(
             operation=Operation.DELETE_PARTITION,
             frame=frame,

@@ -1,4 +1,4 @@
-"""From a user's frame to keyed rows: conform to the table's schema, build key and partition path, number the rows.
+"""From a user's frame to keyed rows: bring it to the table's types, build key and partition path, number the rows.
 
 Runs inside the engine's tasks, over the input exactly once. Rows are numbered (task, row in the task) before any
 shuffle, so that "the last of two equal keys" has a meaning.
@@ -18,20 +18,22 @@ import pyarrow.compute as pc
 from lakedex.codec.table_paths import is_partition_path
 from lakedex.engine import current_task
 from lakedex.errors import InvalidInputError
-from lakedex.layout.conform import conform
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
+from lakedex.layout.store_assignment import StoreAssignment, child_parts
 
 __all__ = [
     "ACTION",
     "FILE",
     "GROUP",
     "KEY",
+    "KEY_COLUMNS",
     "LOCATED",
     "PARTITION",
     "POSITION",
     "Prepare",
     "PrepareKeys",
     "Summarise",
+    "assigned",
     "check_keys",
     "check_paths",
     "require_values",
@@ -46,6 +48,7 @@ ACTION = "__lakedex_action"
 LOCATED = "__lakedex_base_file"
 
 _TASK_BITS = 40
+KEY_COLUMNS = ((KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()))
 SAMPLE_KEYS = 64
 """Keys that each task samples of each partition, to cut a bulk load into files."""
 
@@ -54,70 +57,102 @@ SAMPLE_KEYS = 64
 class Prepare:
     """Keyed rows in the table's schema: key (null if invalid), partition path, position, then the table's columns."""
 
-    table_schema: pa.Schema
+    assignment: StoreAssignment
     keys: KeyGenerator | StoredKeys
 
     @property
     def schema(self) -> pa.Schema:
         """Key columns, then the table's."""
-        return pa.schema([(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *self.table_schema])
+        return pa.schema([*KEY_COLUMNS, *self.assignment.target])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Prepare one task's rows."""
-        position = current_task().partition << _TASK_BITS
-        for batch in batches:
-            # Keys come from the batch as it is: a widened column must not change a key's text.
-            keys, paths = self.keys.keys(batch), self.keys.partition_paths(batch)
-            rows = conform(batch, self.table_schema)
-            require_values(rows, self.keys.record_key)
-            numbers = pa.array(np.arange(position, position + rows.num_rows, dtype=np.int64))
-            position += rows.num_rows
-            columns = [keys, paths, numbers, *rows.columns]
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        for batch, numbers, rows in assigned(self.assignment, batches):
+            # Rows that were read from the table carry their keys along; others get them from the table's own types.
+            named = batch if isinstance(self.keys, StoredKeys) else rows
+            keys, paths = self.keys.keys(named), self.keys.partition_paths(named)
+            require_values(rows, self.keys.record_key, self.assignment.table, keys)
+            yield pa.RecordBatch.from_arrays([keys, paths, numbers, *rows.columns], schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareKeys:
-    """Keys alone, for deletes: the frame needs only the key fields, and the partition fields if it has them.
+    """Keys alone, for deletes: ``assignment`` has the key fields, and the partition fields if they count.
 
     Without partition fields the partition path is null: the key is looked for in all partitions.
     """
 
+    assignment: StoreAssignment
     keys: KeyGenerator | StoredKeys
     with_partitions: bool
 
     @property
     def schema(self) -> pa.Schema:
         """Key columns only."""
-        return pa.schema([(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64())])
+        return pa.schema(KEY_COLUMNS)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Prepare one task's rows."""
-        position = current_task().partition << _TASK_BITS
-        for batch in batches:
-            numbers = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
-            position += batch.num_rows
-            paths = self.keys.partition_paths(batch) if self.with_partitions else pa.nulls(batch.num_rows, pa.string())
-            yield pa.RecordBatch.from_arrays([self.keys.keys(batch), paths, numbers], schema=self.schema)
+        for batch, numbers, rows in assigned(self.assignment, batches):
+            named = batch if isinstance(self.keys, StoredKeys) else rows
+            paths = self.keys.partition_paths(named) if self.with_partitions else pa.nulls(len(numbers), pa.string())
+            yield pa.RecordBatch.from_arrays([self.keys.keys(named), paths, numbers], schema=self.schema)
 
 
-def require_values(rows: pa.RecordBatch, record_key: Sequence[str]) -> None:
-    """Refuse nulls where the table has none; null keys are counted over all tasks and refused afterwards."""
+def assigned(
+    assignment: StoreAssignment, batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, pa.Array, pa.RecordBatch]]:
+    """Each batch of a task as it comes, the positions of its rows, and the rows in the types of the table."""
+    task = current_task()
+    first, where = (0, f" of task {task.partition}") if task.first_row is None else (task.first_row, "")
+    seen = 0
+    for batch in batches:
+        start = (task.partition << _TASK_BITS) + seen
+        numbers = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
+        yield batch, numbers, assignment(batch, first + seen, where)
+        seen += batch.num_rows
+
+
+def require_values(rows: pa.RecordBatch, record_key: Sequence[str], table: str, keys: pa.Array) -> None:
+    """Refuse nulls where the table has none; null keys are counted over all tasks and refused afterwards.
+
+    Raises:
+        InvalidInputError: names table, column and the key of a row.
+    """
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        _require(column, field, field.name, may_lack=field.name in record_key)
+        found = _null_where_required(column, field, field.name, may_lack=field.name in record_key)
+        if found is not None:
+            path, row, count = found
+            raise InvalidInputError(
+                f"table {table}: column {path!r} has {count} nulls in one batch but the table requires values; the "
+                f"first is in the row with key {keys[row].as_py()!r}. Fill the column, or filter such rows out",
+                column=path,
+                count=count,
+            )
 
 
-def _require(column: pa.Array, field: pa.Field[Any], path: str, *, may_lack: bool = False) -> None:
+def _null_where_required(
+    column: pa.Array, field: pa.Field[Any], path: str, *, may_lack: bool = False
+) -> tuple[str, int, int] | None:
+    """A column or field that is null though it is required: its path, the first such row, how many."""
     if not field.nullable and column.null_count and not may_lack:
-        raise InvalidInputError(
-            f"column {path!r} has {column.null_count} nulls in one batch but the table requires values",
-            column=path,
-            count=column.null_count,
-        )
-    if pa.types.is_struct(field.type):
-        for place, child in enumerate(field.type):
-            if not child.nullable or pa.types.is_struct(child.type):
-                _require(column.drop_null().flatten()[place], child, f"{path}.{child.name}")
+        return path, pc.index(column.is_null(), True).as_py(), column.null_count
+    if not _requires_values(field.type):
+        return None
+    for child, values, row_of in child_parts(column):
+        found = _null_where_required(values, child, f"{path}.{child.name}")
+        if found is not None:
+            return found[0], row_of(found[1]), found[2]
+    return None
+
+
+def _requires_values(kind: pa.DataType) -> bool:
+    """Whether a field, element or value inside of a type is never null."""
+    if pa.types.is_struct(kind):
+        return any(not field.nullable or _requires_values(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return not kind.value_field.nullable or _requires_values(kind.value_type)
+    return pa.types.is_map(kind) and (not kind.item_field.nullable or _requires_values(kind.item_type))
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,7 +369,7 @@ def test_a_table_without_metadata_lists_storage(tmp_path: Path) -> None:
     assert (result.updated, result.inserted) == (1, 1)
     assert result.tagging.source == "footers"
     assert own(bare) == [("1", "a", 2, 5), ("2", "b", 3, 7), ("3", "c", 3, 7)]
-    assert bare.delete(pa.table({"id": ["1"]})).deleted == 1
+    assert bare.delete(pa.table({"id": ["1"]}), all_partitions=True).deleted == 1
     assert own(bare, "id") == [("2",), ("3",)]
 
 

@@ -172,19 +172,24 @@ def test_delete_by_keys(tmp_path: Path, partition_by: Any, columns: list[str]) -
         partition_by=partition_by,
         ordering_by="ts",
     )
-    result = table.delete(rows(("1", "a", 1, 0), ("3", "b", 1, 0), ("9", "z", 1, 0)).select(columns))
+    keys = rows(("1", "a", 1, 0), ("3", "b", 1, 0), ("9", "z", 1, 0)).select(columns)
+    result = table.delete(keys, all_partitions="city" not in columns)
     assert (result.inserted, result.updated, result.deleted) == (0, 0, 2)
     assert result.operation == "DELETE"
     assert own(table) == [("2", "b", 5, 2)]  # Whatever the ordering value.
 
 
-def test_delete_without_partition_finds_a_key_everywhere(tmp_path: Path) -> None:
+def test_delete_in_all_partitions_finds_a_key_everywhere(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 1), ("1", "b", 1, 2), ("2", "b", 1, 3)), partition_by="city")
     assert table.delete(pa.table({"id": ["1"], "city": ["b"]})).deleted == 1
     assert own(table, "id", "city") == [("1", "a"), ("2", "b")]
     table.upsert(rows(("1", "b", 1, 2)))
-    assert table.delete(pa.table({"id": ["1", "1"]})).deleted == 2
+    with pytest.raises(InvalidInputError, match=r"partition column 'city' is not in the frame.*all_partitions=True"):
+        table.delete(pa.table({"id": ["1", "1"]}))
+    assert table.delete(pa.table({"id": ["1", "1"]}), all_partitions=True).deleted == 2
     assert own(table, "id") == [("2",)]
+    with pytest.raises(InvalidInputError, match="all_partitions goes with a frame"):
+        table.delete("n = 3", all_partitions=True)
 
 
 def test_delete_with_half_of_the_partition(tmp_path: Path) -> None:

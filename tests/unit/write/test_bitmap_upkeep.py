@@ -66,7 +66,7 @@ WRITES: dict[str, Callable[[Table], Any]] = {
     "bulk_insert": lambda t: t.bulk_insert(batch(100, 20)),
     "upsert": lambda t: t.upsert(batch(50, 20, 2, g="changed")),
     "late rows": lambda t: t.upsert(batch(0, 60, 0, g="late")),
-    "delete keys": lambda t: t.delete(batch(0, 7).select(["id"])),
+    "delete keys": lambda t: t.delete(batch(0, 7).select(["id"]), all_partitions=True),
     "delete where": lambda t: t.delete("g = 'x'"),
     "delete all": lambda t: t.delete("true"),
     "update": lambda t: t.update({"g": "'new'", "n": "n + 100"}, "g is null"),

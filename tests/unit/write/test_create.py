@@ -112,7 +112,11 @@ def test_what_a_dead_create_left_is_cleared(tmp_path: Path) -> None:
         ({"ordering_by": "tss"}, InvalidInputError, "ordering column 'tss'"),
         ({"schema": pa.schema([("id", pa.string()), ("$c", pa.int32())])}, InvalidInputError, r"\$c"),
         ({"schema": pa.schema([("id", pa.string()), ("360p", pa.int32())])}, InvalidInputError, "360p"),
-        ({"schema": pa.schema([("id", pa.string()), ("c", pa.uint64())])}, InvalidInputError, "column 'c' is uint64"),
+        (
+            {"schema": pa.schema([("id", pa.string()), ("c", pa.time64("us"))])},
+            InvalidInputError,
+            "column 'c' is time64",
+        ),
         (
             {"schema": pa.schema([("id", pa.string()), ("__lakedex_key", pa.int32())])},
             InvalidInputError,

@@ -71,7 +71,7 @@ def test_by_a_condition_that_the_bitmaps_answer(table: Table) -> None:
 
 def test_by_keys(table: Table) -> None:
     before = own(table)
-    report = table.erase(keys=["0a1", "1c5", "nobody"])
+    report = table.erase(keys=["0a1", "1c5", "nobody"], all_partitions=True)
     assert own(Table.open(table.path)) == [row for row in before if row[0] not in ("0a1", "1c5")]
     assert (report.rows, report.files_rewritten, report.plan) == (2, 2, None)
     assert report.proof.rows == 0
@@ -96,12 +96,12 @@ def test_every_older_version_is_named(table: Table) -> None:
     """Also those in which the row had other values, and in file groups that an overwrite replaced."""
     table.upsert(rows(("0a1", "a", "m", 100), schema=SCHEMA))
     table.upsert(rows(("0a2", "a", "m", 100), schema=SCHEMA))
-    report = table.erase(["0a1"])
+    report = table.erase([{"id": "0a1", "city": "a"}])
     assert len(report.held_by) == 3
     assert len(report.readable_at) == 4
     table.insert_overwrite(rows(("0a9", "a", "m", 1), schema=SCHEMA), partitions=["city=a"])
     table.insert(rows(("0a3", "a", "m", 1), schema=SCHEMA))
-    again = table.erase(["0a3"])
+    again = table.erase([{"id": "0a3", "city": "a"}])
     assert {base.file_id for base in report.held_by} < {base.file_id for base in again.held_by}
     where_held = {base.relative_path for base in again.held_by}
     assert where_held <= set(base_files(Path(table.path)))
@@ -109,7 +109,7 @@ def test_every_older_version_is_named(table: Table) -> None:
 
 def test_nothing_to_erase(table: Table) -> None:
     files = base_files(Path(table.path))
-    for report in (table.erase(where="g = 'nobody'"), table.erase(keys=["nobody"])):
+    for report in (table.erase(where="g = 'nobody'"), table.erase(keys=["nobody"], all_partitions=True)):
         assert (report.rows, report.instant, report.files_rewritten) == (0, None, 0)
         assert report.is_proved
         assert report.is_physical
@@ -120,7 +120,7 @@ def test_nothing_to_erase(table: Table) -> None:
 def test_a_row_that_is_gone_from_the_table_may_be_held_still(table: Table) -> None:
     """Deleted earlier, not by erase: the report of a later erasure says where the row still is."""
     table.delete(where="id = '0a1'")
-    report = table.erase(keys=["0a1"])
+    report = table.erase(keys=["0a1"], all_partitions=True)
     assert report.rows == 0
     assert len(report.held_by) == 1
     assert report.readable_at
@@ -143,7 +143,7 @@ def test_large_tables_are_proved_by_the_indexes(table: Table, monkeypatch: pytes
 
 def test_many_keys_are_looked_for_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erase_module, "PROOF_KEYS", 3)
-    report = table.erase(keys=[f"0{city}{i}" for city in "abc" for i in range(4)])
+    report = table.erase(keys=[f"0{city}{i}" for city in "abc" for i in range(4)], all_partitions=True)
     assert (report.rows, report.proof.rows, report.proof.by) == (12, 0, "index")
     assert "the keys of the frame" in report.proof.sql
     assert len(report.held_by) == 3
@@ -159,7 +159,7 @@ def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatc
     assert report.proof.rows == 1
     assert "they are NOT erased" in str(report)
     monkeypatch.setattr(erase_module, "PROOF_KEYS", 0)
-    assert table.erase(keys=["0a1"]).proof.rows == 1
+    assert table.erase(keys=["0a1"], all_partitions=True).proof.rows == 1
 
 
 def test_keys_of_several_columns_and_odd_texts(tmp_path: Path) -> None:
@@ -186,15 +186,23 @@ def test_what_is_refused(table: Table) -> None:
         table.erase(keys=[])
     with pytest.raises(InvalidInputError, match="SQL text"):
         table.erase(where=3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="keys of id"):
-        table.erase(keys=[["a"]])
+    for keys, why in (
+        ([["a"]], "keys of id"),
+        ([2**70], "keys of id"),
+        (["0a1"], r"partition column 'city' .*all_partitions=True"),
+        ([{"id": "0a1", "City_": "a"}], "did you mean 'City_'"),
+        ([{"id": "0a1", "city": "a", "gg": "x"}], "the frame's column 'gg' is not in the table; did you mean 'g'"),
+        ([{"id": "0a1", "city": "a"}, {"id": "0a2"}], "the same columns"),
+    ):
+        with pytest.raises(InvalidInputError, match=why):
+            table.erase(keys=keys)
 
 
 def test_delete_takes_its_condition_by_name(table: Table) -> None:
     """Point 9: the same as by position."""
     assert table.delete(where="g = 'x'").deleted == 1
     assert table.delete("n = 5").deleted == 6
-    assert table.delete(pa.table({"id": ["0a0"]})).deleted == 1
+    assert table.delete(pa.table({"id": ["0a0"], "city": ["a"]})).deleted == 1
 
 
 def test_rows_of_one_key_go_together(table: Table) -> None:

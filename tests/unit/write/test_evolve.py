@@ -76,7 +76,7 @@ def commit(table: Table) -> Any:
 # -------------------------------------------------------------------------------------------------------------- add
 def test_add_columns(table: Table) -> None:
     files = base_files(Path(table.path))
-    result = table.add_columns(pa.schema([pa.field("more", pa.int64(), nullable=False), ("note", pa.string())]))
+    result = table.add_columns(pa.schema([("more", pa.int64()), ("note", pa.string())]))
     assert (result.operation, result.files_written) == ("ALTER_SCHEMA", 0)
     assert base_files(Path(table.path)) == files
     assert table.schema.names == [*SCHEMA.names, "more", "note"]
@@ -116,6 +116,8 @@ def test_add_nested(table: Table) -> None:
         (pa.schema([("__lakedex_x", pa.int32())]), "lakedex's own"),
         (pa.schema([("_hoodie_file_name", pa.string())]), "Hudi's own"),
         (pa.schema([]), "at least one column"),
+        (pa.schema([pa.field("more", pa.int64(), nullable=False)]), "'more' cannot be added as one that is never null"),
+        (pa.schema([("more", pa.null())]), "'more' has no type"),
     ],
 )
 def test_columns_that_cannot_be_added(table: Table, added: pa.Schema, message: str) -> None:

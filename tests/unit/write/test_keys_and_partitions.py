@@ -74,7 +74,7 @@ def test_strange_partition_values(tmp_path: Path, hive: bool) -> None:
         assert len(scan.plan().files) <= 2
     table.delete(data.select(["id", "city"]).slice(0, 5))
     assert table.scan().count() == len(NAMES) - 5
-    table.delete(data.select(["id"]).slice(5))
+    table.delete(data.select(["id"]).slice(5), all_partitions=True)
     assert own(table) == []
 
 
