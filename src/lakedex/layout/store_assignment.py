@@ -104,9 +104,13 @@ class StoreAssignment:
 
     def _refused(self, misfit: _MisfitError, first_row: int, where: str) -> SchemaMismatchError:
         row = first_row + misfit.row
+        place = f"in row {row}{where} of the frame"
+        if misfit.found == misfit.expected:
+            what = f"has {misfit.value} {place}, which cannot hold so many digits as {misfit.found}"
+        else:
+            what = f"is {misfit.expected}, which cannot hold {misfit.value} exactly, {misfit.found} {place}"
         return SchemaMismatchError(
-            f"table {self.table}: column {misfit.path!r} is {misfit.expected}, which cannot hold {misfit.value} "
-            f"exactly, a {misfit.found} in row {row}{where} of the frame. Change the value, or cast the column",
+            f"table {self.table}: column {misfit.path!r} {what}; change the value, or cast the column",
             column=misfit.path,
             row=row,
             expected=str(misfit.expected),

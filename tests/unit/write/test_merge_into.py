@@ -197,7 +197,7 @@ def test_columns(table: Table) -> None:
     assert ("2", "a", 5, 5) in own(table)
     wide = rows(("2", "a", 1, 1)).set_column(3, "n", pa.array([2**40]))
     with pytest.raises(
-        SchemaMismatchError, match="column 'n' is int32, which cannot hold 1099511627776 exactly, a int64 in row 0"
+        SchemaMismatchError, match="column 'n' is int32, which cannot hold 1099511627776 exactly, int64 in row 0"
     ):
         table.merge(wide, "t.id = s.id").when_matched_update_all().execute()
     for bad, why in (
