@@ -18,16 +18,32 @@ from functools import reduce
 
 import pyarrow as pa
 
-from lakedex.expr.fold import exact_decimal, float32, fold_cast
+from lakedex.expr.fold import fold_cast
 from lakedex.expr.kinds import INTEGER_DIGITS, Kind, NotJudgeable, common_decimal, kind_of
-from lakedex.expr.literals import date_days, date_text, session_zone, timestamp_micros
+from lakedex.expr.literals import date_days, date_text, session_zone
 from lakedex.expr.nodes import Cast, Literal, Scalar
+from lakedex.expr.numbers import exact_decimal, float32
+from lakedex.expr.signatures import Takes
+from lakedex.expr.text_values import timestamp_micros
 
 __all__ = ["Binder"]
 
 _INTEGER = re.compile(r"[+-]?\d{1,30}")
 _NUMBER = re.compile(r"[+-]?(\d{1,300}(\.\d{0,300})?|\.\d{1,300})([eE][+-]?\d{1,3})?")
 _FLOAT32_EXACT = 2**24
+_NUMBERS = frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL})
+_PLAIN_ARGUMENTS: dict[Takes, tuple[frozenset[Kind], pa.DataType | None]] = {
+    Takes.TEXT: (frozenset({Kind.STRING, Kind.INT, Kind.BOOL, Kind.DATE, Kind.NULL}), pa.string()),
+    Takes.TEXT_OR_BYTES: (frozenset({Kind.STRING, Kind.BINARY}), None),
+    Takes.INT: (frozenset({Kind.INT, Kind.NULL}), pa.int32()),
+    Takes.LONG: (frozenset({Kind.INT, Kind.NULL}), pa.int64()),
+    Takes.DOUBLE: (_NUMBERS, pa.float64()),
+    Takes.NUMBER: (_NUMBERS, None),
+    Takes.BOOLEAN: (frozenset({Kind.BOOL, Kind.NULL}), pa.bool_()),
+    Takes.DATE: (frozenset({Kind.DATE, Kind.NULL}), pa.date32()),
+    Takes.MOMENT: (frozenset({Kind.TIMESTAMP, Kind.LOCAL}), None),
+    Takes.INSTANT: (frozenset({Kind.TIMESTAMP}), None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,11 @@ class Binder:
 
     timezone: str = "UTC"
     refuse_ambiguous: bool = False
+
+    @property
+    def ansi(self) -> bool:
+        """Whether conditions may depend on ANSI mode."""
+        return False
 
     def pair(self, left: Scalar, right: Scalar) -> tuple[Scalar, Scalar]:
         """Both sides in the type in which Spark compares them."""
@@ -51,8 +72,14 @@ class Binder:
             raise NotJudgeable
         return [self.to(s, Literal(None, common)) for s in scalars]
 
-    def in_list(self, operand: Scalar, values: Sequence[Literal]) -> tuple[Scalar, list[Literal]]:
+    def in_list(self, operand: Scalar, values: Sequence[Scalar]) -> tuple[Scalar, list[Scalar]]:
         """Operand and values of an IN: Spark takes one type for all of them, and strings win there."""
+        literals = [value for value in values if isinstance(value, Literal)]
+        if len(literals) != len(values):
+            raise NotJudgeable
+        return self._literals_in(operand, literals)
+
+    def _literals_in(self, operand: Scalar, values: Sequence[Literal]) -> tuple[Scalar, list[Scalar]]:
         if any(isinstance(v.value, str) for v in values):
             # Then Spark compares the texts of all of them, and 1.0D reads "1.0".
             kind = kind_of(operand.type)
@@ -62,8 +89,17 @@ class Binder:
                 raise NotJudgeable
         values = [self._canonical_string(operand, v) for v in values]
         common: Scalar = reduce(lambda a, b: Literal(None, self.common_type(a, b).type), values, operand)
-        typed = [self.to(v, common) for v in values]
-        return self.to(operand, common), [v for v in typed if isinstance(v, Literal)]
+        return self.to(operand, common), [self.to(v, common) for v in values]
+
+    def argument(self, scalar: Scalar, takes: Takes) -> Scalar:
+        """An argument in the type that the function takes, where both of Spark's modes cast it alike."""
+        kinds, target = _PLAIN_ARGUMENTS[takes]
+        if kind_of(scalar.type) not in kinds:
+            raise NotJudgeable
+        if target is None:
+            return scalar
+        literal = Literal(None, target)
+        return self.to(scalar, literal)
 
     def common_type(self, left: Scalar, right: Scalar) -> Scalar:
         """A scalar whose type is the common one."""

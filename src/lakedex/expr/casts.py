@@ -1,32 +1,50 @@
-"""Casts of whole columns with Spark's meaning.
+"""Casts of whole columns with the meaning that Spark gives them in ANSI mode, its default from version 4 on.
 
-Where Spark's two modes part (null or wrap-around against an error) for a value that is really there, this raises:
-a wrong row is worse than no answer.
+A cast of one kind of type to another is a function in a table; it makes null of what does not fit, and
+:func:`cast_array` makes an error of that null, or leaves it for ``TRY_CAST``. Spark's other mode has null or a number
+that wrapped around in such places.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr.fold import fold_cast
+from lakedex.expr.distinct import per_distinct
 from lakedex.expr.keys import literal_array, to_micros
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
-from lakedex.expr.literals import session_zone
 from lakedex.expr.nodes import Literal
+from lakedex.expr.numbers import rescale
+from lakedex.expr.text_forms import by_clock, texts_of
+from lakedex.expr.text_values import value_of_text
+from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock
 
-__all__ = ["MICROS_PER_DAY", "cast_array", "days_of_micros"]
+__all__ = ["MICROS_PER_DAY", "can_cast", "cast_array", "days_of_micros"]
 
-MICROS_PER_DAY = 86_400_000_000
-_MICRO = timedelta(microseconds=1)
+_MICROS = 1_000_000
+_MILLION, _MILLIONTH = Decimal(1_000_000), Decimal("0.000001")
+_PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
+_PLAIN_DOUBLE = r"^-?[0-9]{1,200}(\.[0-9]{1,100})?([eE][+-]?[0-9]{1,2})?$"
+_PLAIN_DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$"
+_SHOWN = 60
+
+_CastOne = Callable[[Any, Any, str], Any]
 
 
-def cast_array(values: Any, target: Any, timezone: str = "UTC") -> Any:
-    """``CAST(values AS target)``.
+def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether there is a cast from one type to another."""
+    pair = (kind_of(source), kind_of(target))
+    return pair[0] is Kind.NULL or source == target or pair in _CASTS
+
+
+def cast_array(values: Any, target: Any, timezone: str = "UTC", *, attempt: bool = False) -> Any:
+    """``CAST(values AS target)``, or ``TRY_CAST`` if ``attempt``.
 
     Raises:
         InvalidInputError: A value that does not fit the target or does not read as one.
@@ -39,69 +57,193 @@ def cast_array(values: Any, target: Any, timezone: str = "UTC") -> Any:
     source, kind = kind_of(values.type), kind_of(target)
     if source is Kind.NULL:
         return pa.nulls(len(values), target)
+    function = _CASTS.get((source, kind))
+    if function is None:
+        raise UnsupportedFeatureError(
+            f"cannot cast {values.type} to {target}", feature=f"CAST({values.type} AS {target})"
+        )
     try:
-        return _cast(values, source, kind, target, timezone)
+        found = function(values, target, timezone)
+    except NotJudgeable as error:
+        raise UnsupportedFeatureError(
+            f"cannot cast {values.type} to {target} outside Spark: {error}", feature=f"CAST({values.type} AS {target})"
+        ) from error
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"a value cannot be cast from {values.type} to {target}: {error}") from error
+    lost = pc.and_(found.is_null(), values.is_valid())
+    if source.is_float and kind is Kind.DECIMAL:
+        lost = pc.and_(lost, pc.fill_null(pc.is_finite(values), False))  # of NaN and infinity Spark makes null
+    if not attempt and lost.true_count:
+        row = pc.index(lost, True).as_py()
+        shown = repr(values[row].as_py())[:_SHOWN]
+        raise InvalidInputError(
+            f"the value {shown} ({values.type}) cannot be cast to {target}; try_cast makes null of it"
+        )
+    return found
 
 
-def _cast(values: Any, source: Kind, kind: Kind, target: pa.DataType, timezone: str) -> Any:
-    if source is Kind.STRING and kind is not Kind.STRING:
-        return values.cast(target) if kind is Kind.BINARY else _each_distinct(values, target, timezone)
-    if kind is Kind.DECIMAL and source in (Kind.INT, Kind.DECIMAL):
-        return _to_decimal(values, source, target)
-    if kind.is_float and source.is_number:
-        # By way of text: Arrow's own decimal to double may be one step off, its parser is exact as Java's is.
-        return values.cast(pa.string()).cast(target) if source is Kind.DECIMAL else values.cast(target, safe=False)
-    if kind is Kind.INT and source.is_number and source is not Kind.INT:
-        return pc.trunc(values).cast(target)
-    if kind in (Kind.TIMESTAMP, Kind.LOCAL, Kind.DATE) and source in (Kind.TIMESTAMP, Kind.LOCAL, Kind.DATE):
-        return _temporal(values, source, kind, target, timezone)
-    printable = kind is Kind.STRING and source in (Kind.BOOL, Kind.INT, Kind.DATE)
-    if source is kind or printable or (source is Kind.BOOL and kind is Kind.INT):
-        return values.cast(target)
-    raise UnsupportedFeatureError(f"cannot cast {values.type} to {target}", feature=f"CAST({values.type} AS {target})")
+def _same(values: Any, target: Any, _: str) -> Any:
+    return values.cast(target)
 
 
-def _to_decimal(values: Any, source: Kind, target: Any) -> Any:
+def _where(test: Any, values: Any) -> Any:
+    """The values for which a test holds, null for the others."""
+    return pc.if_else(test, values, pa.scalar(None, values.type))
+
+
+def _within_integer(values: Any, target: Any) -> Any:
+    limit = 2 ** (target.bit_width - 1)
+    kind = values.type
+    low, high = (pa.scalar(Decimal(edge) if pa.types.is_decimal(kind) else edge, kind) for edge in (-limit, limit - 1))
+    return _where(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)), values).cast(target)
+
+
+def _integer_to_integer(values: Any, target: Any, _: str) -> Any:
+    wide = values.cast(pa.int64())
+    return wide.cast(target) if target.bit_width >= values.type.bit_width else _within_integer(wide, target)
+
+
+def _decimal_to_integer(values: Any, target: Any, _: str) -> Any:
+    return _within_integer(pc.trunc(values.cast(pa.decimal256(76, values.type.scale))), target)
+
+
+def _float_to_integer(values: Any, target: Any, _: str) -> Any:
+    limit = 2.0 ** (target.bit_width - 1)
+    numbers = pc.trunc(values.cast(pa.float64()))
+    if target.bit_width < 64:
+        return _where(pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit)), numbers).cast(target)
+    # As Java compares: 2**63 is within its longs, and saturates.
+    fits = pc.and_(pc.greater_equal(numbers, -limit), pc.less_equal(numbers, limit))
+    most = pc.equal(numbers, limit)
+    whole = _where(pc.and_not(fits, most), numbers).cast(target)
+    return pc.if_else(pc.fill_null(most, False), pa.scalar(2**63 - 1, target), whole)
+
+
+def _to_float(values: Any, target: Any, _: str) -> Any:
+    return values.cast(target, safe=False)
+
+
+def _decimal_to_float(values: Any, target: Any, _: str) -> Any:
+    # By way of text: Arrow's own decimal to double may be one step off, its parser is exact as Java's is.
+    return values.cast(pa.string()).cast(target)
+
+
+def _to_decimal(values: Any, target: Any, _: str) -> Any:
     # Through 256 bits: Arrow's own rescaling of 128 bits wraps around silently (99999999999999999999 to scale 28).
-    scale = 0 if source is Kind.INT else values.type.scale
+    scale = 0 if kind_of(values.type) is Kind.INT else values.type.scale
     wide = values.cast(pa.decimal256(76, scale))
     if scale > target.scale:
         wide = pc.round(wide, ndigits=target.scale, round_mode="half_towards_infinity")
-    return wide.cast(pa.decimal256(76, target.scale)).cast(target)
+    limit = pa.scalar(Decimal(10) ** (target.precision - target.scale), pa.decimal256(76, scale))
+    fits = pc.less(pc.abs(wide), limit)
+    return _where(fits, wide).cast(pa.decimal256(76, target.scale)).cast(target)
 
 
-def _each_distinct(values: Any, target: pa.DataType, timezone: str) -> Any:
-    """Text to values: each distinct text once, by the parser's own rules for literals."""
-    encoded = pc.dictionary_encode(values)
-    mapped = []
-    for text in encoded.dictionary.to_pylist():
-        try:
-            literal = fold_cast(Literal(text.strip(" \t\n\r"), pa.string()), target, timezone)
-        except NotJudgeable:
-            raise InvalidInputError(f"the text {text!r} cannot be cast to {target}") from None
-        mapped.append(literal_array(literal))
-    dictionary = pa.concat_arrays(mapped).cast(target) if mapped else pa.array([], target)
-    return dictionary.take(encoded.indices)
+def _float_to_decimal(values: Any, target: Any, timezone: str) -> Any:
+    return per_distinct(lambda text: _decimal_of(text, target), target, texts_of(values, timezone))
 
 
-def _temporal(values: Any, source: Kind, kind: Kind, target: pa.DataType, timezone: str) -> Any:
-    if source is kind:
+def _decimal_of(text: str, target: Any) -> Decimal | None:
+    number = Decimal(text)
+    try:
+        return rescale(number, target) if number.is_finite() else None
+    except NotJudgeable:
+        return None
+
+
+def _to_boolean(values: Any, _: Any, __: str) -> Any:
+    zero = Decimal(0) if pa.types.is_decimal(values.type) else 0
+    return pc.not_equal(values, pa.scalar(zero, values.type))
+
+
+def _boolean_to_number(values: Any, target: Any, timezone: str) -> Any:
+    return _CASTS[Kind.INT, kind_of(target)](values.cast(pa.int8()), target, timezone)
+
+
+def _to_text(values: Any, target: Any, timezone: str) -> Any:
+    return texts_of(values, timezone).cast(target)
+
+
+def _text_to_binary(values: Any, target: Any, _: str) -> Any:
+    return values.cast(pa.large_binary()).cast(target)
+
+
+def _from_text(values: Any, target: Any, timezone: str) -> Any:
+    """Each distinct text once, and those in Arrow's own form by Arrow."""
+    kind = kind_of(target)
+    plain = {Kind.INT: _PLAIN_INTEGER, Kind.DOUBLE: _PLAIN_DOUBLE, Kind.DATE: _PLAIN_DATE}.get(kind)
+    if plain is not None and pc.all(pc.match_substring_regex(values, plain)).as_py():
+        if kind is Kind.INT:
+            return _integer_to_integer(values.cast(pa.int64()), target, timezone)
         return values.cast(target)
-    if kind is Kind.DATE:
-        micros = to_micros(values)
-        if source is Kind.TIMESTAMP:
-            micros = _local(micros, timezone)
-        return days_of_micros(micros).cast(pa.int32()).cast(pa.date32())
-    days = values.cast(pa.int32())
-    if kind is Kind.LOCAL and source is Kind.DATE:
-        micros = pc.multiply_checked(days.cast(pa.int64()), MICROS_PER_DAY)
-        return micros.cast(pa.timestamp("us")).cast(target)
-    if source is Kind.DATE:
-        micros = _instant(pc.multiply_checked(days.cast(pa.int64()), MICROS_PER_DAY), timezone)
-        return micros.cast(pa.timestamp("us", "UTC")).cast(target)
-    raise UnsupportedFeatureError(f"cannot cast {values.type} to {target}", feature=f"CAST({values.type} AS {target})")
+    moment = kind in (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)
+    stored = (pa.int32() if kind is Kind.DATE else pa.int64()) if moment else target
+    found = per_distinct(lambda text: value_of_text(text, target, timezone), stored, values)
+    if moment:
+        found = found.cast(literal_array(Literal(None, target)).type)
+    return found.cast(target)
+
+
+def _number_to_instant(values: Any, target: Any, _: str) -> Any:
+    kind = kind_of(values.type)
+    if kind is Kind.INT:
+        seconds = values.cast(pa.int64())
+        limit = 2**63 // _MICROS
+        micros = pc.multiply(pc.max_element_wise(pc.min_element_wise(seconds, limit), -limit - 1), _MICROS)
+        micros = pc.if_else(pc.greater(seconds, limit), pa.scalar(2**63 - 1), micros)
+        micros = pc.if_else(pc.less(seconds, -limit), pa.scalar(-(2**63)), micros)
+    elif kind is Kind.DECIMAL:
+        wide = pc.multiply(values.cast(pa.decimal256(68, values.type.scale)), pa.scalar(_MILLION, pa.decimal256(7, 0)))
+        micros = _decimal_to_integer(wide, pa.int64(), "")
+        if micros.null_count > values.null_count:
+            raise NotJudgeable("Spark lets such a number of seconds wrap around")
+    else:
+        micros = _float_to_integer(pc.multiply(values.cast(pa.float64()), float(_MICROS)), pa.int64(), "")
+    return (
+        pc.if_else(values.is_valid(), micros, pa.scalar(None, pa.int64())).cast(pa.timestamp("us", "UTC")).cast(target)
+    )
+
+
+def _instant_to_number(values: Any, target: Any, timezone: str) -> Any:
+    micros = to_micros(values)
+    if kind_of(target) is Kind.INT:
+        below = pc.less(micros, pc.multiply(pc.divide(micros, _MICROS), _MICROS))
+        seconds = pc.if_else(below, pc.subtract(pc.divide(micros, _MICROS), 1), pc.divide(micros, _MICROS))
+        return _integer_to_integer(seconds, target, timezone)
+    if kind_of(target) is Kind.DECIMAL:
+        exact = pc.multiply(micros.cast(pa.decimal128(19, 0)), pa.scalar(_MILLIONTH, pa.decimal128(6, 6)))
+        return _to_decimal(exact, target, timezone)
+    return pc.divide(micros.cast(pa.float64(), safe=False), float(_MICROS)).cast(target, safe=False)
+
+
+def _moment_to_date(values: Any, target: Any, timezone: str) -> Any:
+    micros = to_micros(values)
+    if kind_of(values.type) is Kind.TIMESTAMP:
+        micros = by_clock(micros, timezone)
+    return days_of_micros(micros).cast(pa.int32()).cast(target)
+
+
+def _date_to_moment(values: Any, target: Any, timezone: str) -> Any:
+    days = values.cast(pa.int32()).cast(pa.int64())
+    if kind_of(target) is Kind.LOCAL:
+        return pc.multiply_checked(days, MICROS_PER_DAY).cast(pa.timestamp("us")).cast(target)
+    starts = day_starts(pc.fill_null(days, 0).to_numpy(zero_copy_only=False), timezone)
+    return _moments(starts, days, pa.timestamp("us", "UTC")).cast(target)
+
+
+def _local_to_instant(values: Any, target: Any, timezone: str) -> Any:
+    micros = to_micros(values)
+    instants = instants_of_clock(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), timezone)
+    return _moments(instants, micros, pa.timestamp("us", "UTC")).cast(target)
+
+
+def _instant_to_local(values: Any, target: Any, timezone: str) -> Any:
+    return by_clock(to_micros(values), timezone).cast(pa.timestamp("us")).cast(target)
+
+
+def _moments(micros: Any, like: Any, data_type: pa.DataType) -> Any:
+    found = pa.array(np.asarray(micros, np.int64), mask=like.is_null().to_numpy(zero_copy_only=False))
+    return found.cast(data_type)
 
 
 def days_of_micros(micros: Any) -> Any:
@@ -111,19 +253,26 @@ def days_of_micros(micros: Any) -> Any:
     return pc.if_else(below, pc.subtract(days, 1), days)
 
 
-def _local(micros: Any, timezone: str) -> Any:
-    """Clock time of instants, both as int64 microseconds."""
-    offset = session_zone(timezone).utcoffset(None)
-    if offset is not None:
-        return pc.add_checked(micros, offset // _MICRO)
-    zoned = micros.cast(pa.timestamp("us", timezone))
-    return pc.local_timestamp(zoned).cast(pa.int64())
-
-
-def _instant(midnights: Any, timezone: str) -> Any:
-    """Instants of local midnights: as java.time's ``atStartOfDay``, the end of a gap and the first of two."""
-    offset = session_zone(timezone).utcoffset(None)
-    if offset is not None:
-        return pc.subtract_checked(midnights, offset // _MICRO)
-    local = midnights.cast(pa.timestamp("us"))
-    return pc.assume_timezone(local, timezone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
+_NUMBERS = (Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL)
+_FLOATS = (Kind.FLOAT, Kind.DOUBLE)
+_CASTS: dict[tuple[Kind, Kind], _CastOne] = {
+    **{(kind, kind): _same for kind in Kind if kind not in _NUMBERS},
+    (Kind.INT, Kind.INT): _integer_to_integer,
+    (Kind.DECIMAL, Kind.INT): _decimal_to_integer,
+    **{(kind, Kind.INT): _float_to_integer for kind in _FLOATS},
+    **{(kind, other): _to_float for kind in (Kind.INT, *_FLOATS) for other in _FLOATS},
+    **{(Kind.DECIMAL, kind): _decimal_to_float for kind in _FLOATS},
+    **{(kind, Kind.DECIMAL): _to_decimal for kind in (Kind.INT, Kind.DECIMAL)},
+    **{(kind, Kind.DECIMAL): _float_to_decimal for kind in _FLOATS},
+    **{(kind, Kind.BOOL): _to_boolean for kind in _NUMBERS},
+    **{(Kind.BOOL, kind): _boolean_to_number for kind in _NUMBERS},
+    **{(kind, Kind.STRING): _to_text for kind in Kind if kind not in (Kind.NULL, Kind.STRING)},
+    **{(Kind.STRING, kind): _from_text for kind in Kind if kind not in (Kind.NULL, Kind.STRING, Kind.BINARY)},
+    (Kind.STRING, Kind.BINARY): _text_to_binary,
+    **{(kind, Kind.TIMESTAMP): _number_to_instant for kind in _NUMBERS},
+    **{(Kind.TIMESTAMP, kind): _instant_to_number for kind in _NUMBERS},
+    **{(kind, Kind.DATE): _moment_to_date for kind in (Kind.TIMESTAMP, Kind.LOCAL)},
+    **{(Kind.DATE, kind): _date_to_moment for kind in (Kind.TIMESTAMP, Kind.LOCAL)},
+    (Kind.LOCAL, Kind.TIMESTAMP): _local_to_instant,
+    (Kind.TIMESTAMP, Kind.LOCAL): _instant_to_local,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr.arithmetic import calculate
 from lakedex.expr.casts import cast_array
+from lakedex.expr.functions import FUNCTIONS
 from lakedex.expr.keys import in_keys, literal_array, ordering_keys
-from lakedex.expr.kinds import Kind, kind_of
+from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.nodes import (
     And,
     Arithmetic,
@@ -28,12 +31,14 @@ from lakedex.expr.nodes import (
     Or,
     Predicate,
     Scalar,
+    Truth,
+    Unknown,
     is_predicate,
 )
 from lakedex.expr.patterns import like_regex
-from lakedex.expr.terms import children_of
+from lakedex.expr.terms import children_of, to_text
 
-__all__ = ["column_values", "evaluate", "evaluate_constant", "truth"]
+__all__ = ["cannot_evaluate", "column_values", "evaluate", "evaluate_constant", "truth"]
 
 _COMPARE = {
     "=": pc.equal,
@@ -43,7 +48,6 @@ _COMPARE = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide}
 _ONE_ROW = pa.record_batch({"": pa.array([0])})
 
 
@@ -70,43 +74,97 @@ def evaluate(scalar: Scalar, batch: pa.RecordBatch) -> Any:
     """The values of a scalar: an array of the batch's length."""
     if isinstance(scalar, Column):
         values = column_values(scalar, batch)
+        if pa.types.is_nested(scalar.type):
+            return values
         same = kind_of(values.type) is kind_of(scalar.type) and kind_of(scalar.type) not in (Kind.DECIMAL, Kind.INT)
         return values if same or values.type == scalar.type else cast_array(values, scalar.type)
     if isinstance(scalar, Literal):
         return pa.repeat(literal_array(scalar)[0], batch.num_rows)
-    if isinstance(scalar, Cast):
-        return cast_array(evaluate(scalar.operand, batch), scalar.type, scalar.timezone)
-    if isinstance(scalar, Arithmetic):
-        return _arithmetic(scalar, batch)
+    if isinstance(scalar, Truth):
+        return truth(scalar.operand, batch)
     if isinstance(scalar, Case):
         return _case(scalar, batch)
-    return _function(scalar, [evaluate(a, batch) for a in scalar.arguments])
-
-
-def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> Any:
-    left, right = evaluate(node.left, batch), evaluate(node.right, batch)
-    kind = kind_of(node.type)
     try:
-        if node.op in "/%":
-            zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), left.is_valid())
-            if pc.any(zero).as_py():
-                raise InvalidInputError("division by zero (null in Spark, an error in ANSI Spark): guard it with CASE")
-        if node.op == "%":
-            return _remainder(left, right, node.type)
-        if kind.is_float or kind is Kind.DECIMAL:
-            plain = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}[node.op](left, right)
-            return plain if plain.type == node.type else plain.cast(node.type)
-        return _CHECKED[node.op](left, right)
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"{node.op} does not fit {node.type}: {error}") from error
+        if isinstance(scalar, Cast):
+            values = evaluate(scalar.operand, batch)
+            return cast_array(values, scalar.type, scalar.timezone, attempt=scalar.attempt)
+        if isinstance(scalar, Arithmetic):
+            left, right = _arguments((scalar.left, scalar.right), batch, strict=True)
+            right = pa.repeat(right, batch.num_rows) if isinstance(right, pa.Scalar) else right
+            return calculate(scalar.op, left, right, scalar.type)
+        return _coalesce(scalar, batch) if scalar.name == "coalesce" else _function(scalar, batch)
+    except (NotJudgeable, UnsupportedFeatureError) as error:
+        text = to_text(scalar)
+        raise UnsupportedFeatureError(f"cannot evaluate {text} outside Spark: {error}", feature=text) from error
+    except (InvalidInputError, pa.ArrowException, OverflowError) as error:
+        raise _named(scalar, error) from error
 
 
-def _remainder(left: Any, right: Any, data_type: pa.DataType) -> Any:
-    null = pc.or_(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
-    one = pa.scalar(1, right.type)
-    top, bottom = (pc.fill_null(side, one).to_numpy(zero_copy_only=False) for side in (left, right))
-    with np.errstate(all="ignore"):
-        return pa.array(np.fmod(top, bottom), data_type, mask=null)
+def _named(scalar: Scalar, error: Exception) -> InvalidInputError:
+    """The error with the innermost expression in which it happened."""
+    if isinstance(error, _RowError):
+        return error
+    return _RowError(f"{to_text(scalar)}: {error}")
+
+
+class _RowError(InvalidInputError):
+    """A value for which an expression fails. Names the expression."""
+
+
+def _arguments(scalars: Sequence[Scalar], batch: pa.RecordBatch, *, strict: bool) -> list[Any]:
+    """Values of arguments: the first an array, literals among the others scalars.
+
+    Where null makes the result null, Spark does not look at the arguments after it: they are worked out for the other
+    rows only, where they might fail.
+    """
+    found: list[Any] = []
+    known: Any = None
+    for scalar in scalars:
+        if found and isinstance(scalar, Literal):
+            found.append(literal_array(scalar)[0])
+            continue
+        if known is not None and strict and may_fail(scalar):
+            values = _spread(evaluate(scalar, batch.filter(known)), known)
+        else:
+            values = evaluate(scalar, batch)
+        found.append(values)
+        if strict and values.null_count:
+            known = values.is_valid() if known is None else pc.and_(known, values.is_valid())
+    return found
+
+
+def _spread(values: Any, rows: Any) -> Any:
+    """Values of some rows at their places; null in the others."""
+    chosen = rows.to_numpy(zero_copy_only=False)
+    places = np.cumsum(chosen) - 1
+    return values.take(pa.array(np.where(chosen, places, 0), mask=~chosen))
+
+
+def _function(node: Function, batch: pa.RecordBatch) -> Any:
+    spec = FUNCTIONS[node.name]
+    arguments = _arguments(node.arguments, batch, strict=spec.strict)
+    if spec.strict and any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
+        return pa.nulls(batch.num_rows).cast(node.type)
+    settings = {"timezone": node.timezone} if spec.zoned else {}
+    return spec.compute(*arguments, **settings, **({"result": node.type} if spec.typed else {}))
+
+
+def _coalesce(node: Function, batch: pa.RecordBatch) -> Any:
+    """Each argument only for the rows that have no value yet."""
+    result = evaluate(node.arguments[0], batch)
+    for argument in node.arguments[1:]:
+        open_rows = result.is_null()
+        if not pc.any(open_rows).as_py():
+            break
+        result = _replaced(result, open_rows, evaluate(argument, batch.filter(open_rows)))
+    return result
+
+
+def _replaced(values: Any, rows: Any, others: Any) -> Any:
+    """The values with others at some rows; of one kind of type, in the first's."""
+    if others.type != values.type:
+        others = others.cast(values.type)
+    return pc.replace_with_mask(values, rows, others)
 
 
 def _case(node: Case, batch: pa.RecordBatch) -> Any:
@@ -131,28 +189,6 @@ def _on_rows(condition: Predicate, batch: pa.RecordBatch, rows: Any) -> Any:
     return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), rows, truth(condition, batch.filter(rows)))
 
 
-def _function(node: Function, arguments: list[Any]) -> Any:
-    first = arguments[0]
-    if node.name == "negate":
-        try:
-            return pc.negate(first) if pa.types.is_decimal(first.type) else pc.negate_checked(first)
-        except pa.ArrowInvalid as error:
-            raise InvalidInputError(f"- does not fit {node.type}: {error}") from error
-    if node.name == "coalesce":
-        return pc.coalesce(*(a if a.type == node.type else a.cast(node.type) for a in arguments))
-    if node.name == "concat":
-        return pc.binary_join_element_wise(*(a.cast(pa.string()) for a in arguments), "")
-    if node.name == "isnan":
-        return pc.fill_null(pc.is_nan(first), False)
-    text = first.cast(pa.string())
-    if pc.all(pc.string_is_ascii(text)).as_py() is not False:
-        return pc.ascii_upper(text) if node.name == "upper" else pc.ascii_lower(text)
-    # Java maps one character to several where Unicode says so (ß to SS); Arrow does not, Python does.
-    encoded = pc.dictionary_encode(text)
-    changed = [t.upper() if node.name == "upper" else t.lower() for t in encoded.dictionary.to_pylist()]
-    return pa.array(changed, pa.string()).take(encoded.indices)
-
-
 def truth(node: Predicate, batch: pa.RecordBatch) -> Any:
     """True, false or null per row: a BooleanArray of the batch's length.
 
@@ -174,8 +210,16 @@ def truth(node: Predicate, batch: pa.RecordBatch) -> Any:
     if isinstance(node, Like):
         text = evaluate(node.operand, batch).cast(pa.large_string())
         return pc.match_substring_regex(text, like_regex(node.pattern, node.escape))
-    raise UnsupportedFeatureError(
-        f"cannot evaluate {node.text!r} outside Spark: filter with a Spark DataFrame instead", feature=node.text
+    raise cannot_evaluate(node)
+
+
+def cannot_evaluate(node: Unknown) -> UnsupportedFeatureError:
+    """The error of a condition that only Spark can evaluate."""
+    reason = f": {node.reason}" if node.reason else ""
+    return UnsupportedFeatureError(
+        f"cannot evaluate {node.text!r} outside Spark{reason}; evaluate it in Spark: scan(where).to_spark() or a filter"
+        " on a Spark DataFrame",
+        feature=node.text,
     )
 
 
@@ -183,7 +227,7 @@ def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
     combine = pc.and_kleene if isinstance(node, And) else pc.or_kleene
     result = truth(node.operands[0], batch)
     for operand in node.operands[1:]:
-        if _may_fail(operand):
+        if may_fail(operand):
             # Guards such as x <> 0 AND 1 / x > 2: the right side is for rows that the left leaves open.
             open_rows = pc.fill_null(result if isinstance(node, And) else pc.invert(result), True)
             found = _on_rows(operand, batch, open_rows)
@@ -193,10 +237,11 @@ def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
     return result
 
 
-def _may_fail(node: Predicate | Scalar) -> bool:
+def may_fail(node: Predicate | Scalar) -> bool:
+    """Whether there may be rows for which a node is an error."""
     if isinstance(node, In):
-        return _may_fail(node.operand)
-    return isinstance(node, Arithmetic | Cast | Function) or any(_may_fail(child) for child in children_of(node))
+        return may_fail(node.operand)
+    return isinstance(node, Arithmetic | Cast | Function) or any(may_fail(child) for child in children_of(node))
 
 
 def _is_null(operand: Scalar | Predicate, batch: pa.RecordBatch) -> Any:
@@ -208,17 +253,16 @@ def _is_null(operand: Scalar | Predicate, batch: pa.RecordBatch) -> Any:
 
 
 def _comparison(node: Comparison, batch: pa.RecordBatch) -> Any:
-    left, right = (_keys(side, batch) for side in (node.left, node.right))
+    sides = _arguments((node.left, node.right), batch, strict=node.op != "<=>")
+    left = ordering_keys(sides[0])
+    one_value = isinstance(node.right, Literal)
+    right = ordering_keys(literal_array(node.right))[0] if isinstance(node.right, Literal) else ordering_keys(sides[1])
     if node.op != "<=>":
         return _COMPARE[node.op](left, right)
     equal = pc.fill_null(pc.equal(left, right), False)
-    return pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
-
-
-def _keys(side: Scalar, batch: pa.RecordBatch) -> Any:
-    if isinstance(side, Literal):
-        return ordering_keys(literal_array(side))[0]
-    return ordering_keys(evaluate(side, batch))
+    if one_value:
+        return equal if right.is_valid else left.is_null()
+    return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
 
 
 def _in(node: In, batch: pa.RecordBatch) -> Any:

@@ -1,7 +1,6 @@
-"""Text of literals to values: Spark's string escapes, dates, timestamps and time zones.
+"""Text to values as Spark's casts read it: string escapes, dates, timestamps, numbers and time zones.
 
-House rule: text that Spark reads leniently (``'2024-1'``, ``'2024-01-01 10'``, region ids after a time) is not
-guessed here; these functions return None and the predicate stays unjudged.
+What Spark does not read is None.
 """
 
 from __future__ import annotations
@@ -11,28 +10,29 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+import numpy as np
+
 from lakedex.errors import InvalidInputError
 
 __all__ = [
+    "OFFSET",
     "date_days",
     "date_text",
-    "day_start_micros",
-    "local_day",
+    "day_number",
     "local_micros",
     "session_zone",
-    "timestamp_micros",
     "timestamp_text",
+    "trimmed",
     "unescape",
 ]
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}:\d{2})?)?"
-)
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_BLANKS = "".join(map(chr, (*range(33), 127)))
+"""What Spark's casts take off both ends of a text."""
+_DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
+OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _SIMPLE_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
 
@@ -62,7 +62,7 @@ def session_zone(name: str) -> tzinfo:
     """The zone of a Spark session by its name: a region, ``UTC``, ``Z`` or an offset such as ``+09:00``."""
     if name.upper() in ("UTC", "Z", "GMT", "UT"):
         return UTC
-    offset = _OFFSET.fullmatch(name)
+    offset = OFFSET.fullmatch(name)
     if offset:
         sign, hours, minutes = offset.groups()
         delta = timedelta(hours=int(hours), minutes=int(minutes or 0))
@@ -73,15 +73,27 @@ def session_zone(name: str) -> tzinfo:
         raise InvalidInputError(f"unknown time zone {name!r}: use a name such as 'Asia/Seoul' or '+09:00'") from error
 
 
+def trimmed(text: str) -> str:
+    """The text without the blanks and control characters that Spark's casts pass over."""
+    return text.strip(_BLANKS)
+
+
+def day_number(year: int, month: int, day: int) -> int | None:
+    """Days since 1970 of a date of any year, None where the calendar has no such day."""
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    first = np.datetime64((year - 1970) * 12 + month - 1, "M")
+    start, end = (int(month_.astype("M8[D]").astype(np.int64)) for month_ in (first, first + 1))
+    return start + day - 1 if day <= end - start else None
+
+
 def date_days(text: str) -> int | None:
-    """Days since 1970 of ``yyyy-[m]m-[d]d``, else None."""
-    match = _DATE.fullmatch(text.strip(" "))
+    """Days since 1970 of ``[+-]yyyy[-[m]m[-[d]d]]``, anything after a blank or ``T`` left aside; else None."""
+    match = _DATE.fullmatch(trimmed(text))
     if match is None:
         return None
-    try:
-        return date(*(int(part) for part in match.groups())).toordinal() - _EPOCH_DAY
-    except ValueError:
-        return None
+    sign, year, month, day = match.groups()
+    return day_number(int(sign + year), int(month or 1), int(day or 1))
 
 
 def date_text(days: int) -> str | None:
@@ -95,80 +107,6 @@ def date_text(days: int) -> str | None:
 def local_micros(moment: datetime) -> int:
     """Microseconds since 1970 of a local time, as if its clock were UTC."""
     return (moment.replace(tzinfo=UTC, fold=0) - _EPOCH) // _MICRO
-
-
-def _in_zone(moment: datetime, zone: tzinfo, *, refuse_ambiguous: bool) -> int | None:
-    # fold=0 is java.time's rule for both oddities: the earlier offset in an overlap, and in a gap the offset
-    # before it (which moves the time later by the length of the gap).
-    try:
-        first = (moment.replace(tzinfo=zone, fold=0).astimezone(UTC) - _EPOCH) // _MICRO
-        if refuse_ambiguous and first != (moment.replace(tzinfo=zone, fold=1).astimezone(UTC) - _EPOCH) // _MICRO:
-            return None
-    except (ValueError, OverflowError):
-        return None
-    return first
-
-
-def timestamp_micros(text: str, zone: tzinfo | None, *, refuse_ambiguous: bool = False) -> int | None:
-    """UTC microseconds of a timestamp's text, read in ``zone`` unless it ends in an offset; None when not clean.
-
-    Args:
-        text: ``yyyy-[m]m-[d]d[( |T)[h]h:[m]m[:[s]s[.ffffff]][Z|±hh:mm]]``.
-        zone: The session's zone; None for a timestamp without zone, where an offset is not clean.
-        refuse_ambiguous: Also None for a local time that a clock change makes twofold: Spark prints both alike.
-    """
-    match = _TIMESTAMP.fullmatch(text.strip(" "))
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, fraction, offset = match.groups()
-    try:
-        moment = datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour or 0),
-            int(minute or 0),
-            int(second or 0),
-            int((fraction or "0").ljust(6, "0")),
-        )
-    except ValueError:
-        return None
-    if zone is None:
-        return None if offset else local_micros(moment)
-    if offset:
-        return _in_zone(moment, session_zone(offset), refuse_ambiguous=False)
-    return _in_zone(moment, zone, refuse_ambiguous=refuse_ambiguous)
-
-
-def day_start_micros(days: int, zone: tzinfo) -> int | None:
-    """UTC microseconds of a day's midnight in ``zone``: Spark's cast of a date to a timestamp.
-
-    Java's ``atStartOfDay`` takes the end of a gap that swallows midnight, not midnight moved by the gap; the
-    two differ only when the gap does not begin at midnight: None then.
-    """
-    try:
-        midnight = datetime.fromordinal(days + _EPOCH_DAY)
-    except (ValueError, OverflowError):
-        return None
-    micros = _in_zone(midnight, zone, refuse_ambiguous=False)
-    if micros is None:
-        return None
-    in_a_gap = _shown(micros, zone) != midnight
-    if in_a_gap and _shown(micros - 1, zone).date() >= midnight.date():
-        return None
-    return micros
-
-
-def _shown(micros: int, zone: tzinfo) -> datetime:
-    return (_EPOCH + micros * _MICRO).astimezone(zone).replace(tzinfo=None)
-
-
-def local_day(micros: int, zone: tzinfo) -> int | None:
-    """The date that a clock in ``zone`` shows at an instant: Spark's cast of a timestamp to a date."""
-    try:
-        return _shown(micros, zone).toordinal() - _EPOCH_DAY
-    except (ValueError, OverflowError):
-        return None
 
 
 def timestamp_text(micros: int, *, utc: bool) -> str | None:

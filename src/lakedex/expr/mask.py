@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.errors import InvalidInputError
-from lakedex.expr.fold import exact_decimal, float32
 from lakedex.expr.literals import unescape
 from lakedex.expr.nodes import Literal
+from lakedex.expr.numbers import exact_decimal, float32
 
 __all__ = ["MaskedSql", "mask", "number_literal"]
 

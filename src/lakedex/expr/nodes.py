@@ -34,6 +34,7 @@ __all__ = [
     "Or",
     "Predicate",
     "Scalar",
+    "Truth",
     "Unknown",
     "all_of",
     "is_predicate",
@@ -67,14 +68,15 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``CAST(operand AS type)``, written by the user or put in by Spark's coercion rules.
+    """``CAST(operand AS type)``, written by the user or put in by Spark's coercion rules; ``TRY_CAST`` if ``attempt``.
 
-    ``timezone`` is the session's, for casts between dates and timestamps.
+    ``timezone`` is the session's, for casts between dates, timestamps and text.
     """
 
     operand: Scalar
     type: pa.DataType
     timezone: str = "UTC"
+    attempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,15 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``name(arguments)`` with name one of negate, coalesce, concat, upper, lower, isnan."""
+    """``name(arguments)``, the name a key of :data:`lakedex.expr.functions.FUNCTIONS`.
+
+    ``timezone`` is the session's, for functions that read a clock.
+    """
 
     name: str
     arguments: tuple[Scalar, ...]
     type: pa.DataType
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,14 @@ class Case:
     branches: tuple[tuple[Predicate, Scalar], ...]
     otherwise: Scalar
     type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A condition as a value: true, false or null."""
+
+    operand: Predicate
+    type: pa.DataType = field(default_factory=pa.bool_, init=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +183,16 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A condition that we cannot judge: may be true, false or null. Keeps its SQL text."""
+    """A condition that we cannot judge: may be true, false or null. Keeps its SQL text, and why where that is known."""
 
     text: str
     columns: tuple[Column, ...] = ()
+    reason: str = field(default="", compare=False)
 
 
 Predicate = Comparison | In | IsNull | Like | Not | And | Or | Literal | Unknown
 Condition = Comparison | In | IsNull | Like | Not | And | Or | Unknown
-Scalar = Column | Literal | Cast | Arithmetic | Function | Case
+Scalar = Column | Literal | Cast | Arithmetic | Function | Case | Truth
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate | None:

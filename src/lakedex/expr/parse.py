@@ -7,24 +7,41 @@ and its neighbours under AND keep their power.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar, cast
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr.ansi import AnsiBinder
 from lakedex.expr.bind import Binder
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.literals import session_zone
 from lakedex.expr.mask import mask
-from lakedex.expr.nodes import And, Column, Comparison, In, IsNull, Like, Literal, Not, Or, Predicate, Scalar, Unknown
+from lakedex.expr.nodes import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    Scalar,
+    Truth,
+    Unknown,
+)
 from lakedex.expr.patterns import compile_like, escaped, like_readings
-from lakedex.expr.scalars import ScalarTranslator
+from lakedex.expr.scalars import TRUE, ScalarTranslator
+from lakedex.expr.signatures import Takes
+from lakedex.expr.syntax import parse_trees
 from lakedex.expr.terms import columns_of
 
 __all__ = ["parse_filter_or_unknown", "parse_predicate", "parse_scalar"]
@@ -41,13 +58,15 @@ _COMPARISONS: dict[type[exp.Expression], str] = {
     exp.NullSafeEQ: "<=>",
     exp.NullSafeNEQ: "<=>",
 }
-# By name: sqlglot got these classes over time; where one is missing the call stays unjudged.
-_AFFIXES = {"StartsWith": ("", "%"), "EndsWith": ("%", ""), "Contains": ("%", "%")}
+_AFFIXES = {"startswith": ("", "%"), "endswith": ("%", ""), "contains": ("%", "%")}
+_OF_NOW = re.compile(r"(?i)\b(current_|now\b|curdate\b)")
 _RANGES = (exp.Between, exp.In, exp.Is, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)
 _BARE_CONDITIONS = (*_COMPARISONS, *_RANGES, exp.Not)
 
 
-def parse_predicate(sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC") -> Predicate:
+def parse_predicate(
+    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC", ansi: bool = True
+) -> Predicate:
     """Read a condition in Spark SQL.
 
     Args:
@@ -55,6 +74,8 @@ def parse_predicate(sql: str, schema: pa.Schema, *, case_sensitive: bool = False
         schema: The table's schema; columns of the result carry its spelling and its types.
         case_sensitive: ``spark.sql.caseSensitive``.
         timezone: ``spark.sql.session.timeZone``, in which timestamps without offset are read.
+        ansi: Read it as Spark 4 does by default. If False, as for a session that will look at the rows itself, in
+            whichever mode: what the modes answer differently cannot be judged.
 
     Returns:
         The predicate; conditions that cannot be judged are :class:`Unknown` nodes in it.
@@ -63,14 +84,18 @@ def parse_predicate(sql: str, schema: pa.Schema, *, case_sensitive: bool = False
         InvalidInputError: Text that is no condition, or a column that does not exist.
     """
     session_zone(timezone)
-    return _parsed(sql, schema, case_sensitive, timezone)
+    parse = _read if _OF_NOW.search(sql) else _parsed
+    return parse(sql, schema, case_sensitive, timezone, ansi)
 
 
-@lru_cache(maxsize=64)
-def _parsed(sql: str, schema: pa.Schema, case_sensitive: bool, timezone: str) -> Predicate:
-    # Kept: a query that comes again and again takes longer to parse than its index to answer.
-    translator = _Translator(mask(sql), schema, case_sensitive, Binder(timezone))
+def _read(sql: str, schema: pa.Schema, case_sensitive: bool, timezone: str, ansi: bool) -> Predicate:
+    binder = AnsiBinder(timezone) if ansi else Binder(timezone)
+    translator = _Translator(binder, mask(sql), schema, case_sensitive)
     return translator.guarded(sql, translator.predicate)
+
+
+# Kept: a query that comes again and again takes longer to parse than its index to answer.
+_parsed = lru_cache(maxsize=64)(_read)
 
 
 def parse_filter_or_unknown(
@@ -84,7 +109,7 @@ def parse_filter_or_unknown(
     try:
         session_zone(timezone)
         binder = Binder(timezone, refuse_ambiguous=True)
-        translator = _Translator(mask(sql), schema, case_sensitive, binder, lenient=True)
+        translator = _Translator(binder, mask(sql), schema, case_sensitive, lenient=True)
         return translator.guarded(sql, translator.predicate)
     except (InvalidInputError, NotJudgeable):
         return Unknown(sql)
@@ -98,18 +123,20 @@ def parse_scalar(sql: str, schema: pa.Schema, *, case_sensitive: bool = False, t
         UnsupportedFeatureError: An expression that lakedex does not evaluate.
     """
     session_zone(timezone)
-    translator = _Translator(mask(sql), schema, case_sensitive, Binder(timezone))
+    translator = _Translator(AnsiBinder(timezone), mask(sql), schema, case_sensitive)
 
     def scalar(tree: exp.Expression) -> Scalar:
         translator.check_columns(tree)
-        return translator.scalar(tree)
+        found = translator.scalar(tree)
+        kind_of(found.type)
+        return found
 
     try:
         return translator.guarded(sql, scalar)
     except NotJudgeable as error:
         raise UnsupportedFeatureError(
-            f"cannot evaluate {sql!r}: use columns, literals, + - * / %, CASE, COALESCE, CONCAT, UPPER, LOWER, CAST"
-            " between basic types; or do it with Spark and upsert the rows",
+            f"cannot evaluate {sql!r} outside Spark{f': {error}' if str(error) else ''};"
+            " compute it in Spark and upsert the rows (docs/queries.md lists what is known here)",
             feature=sql,
         ) from error
 
@@ -121,7 +148,7 @@ class _Translator(ScalarTranslator):
     def guarded(self, sql: str, translate: Callable[[exp.Expression], _T]) -> _T:
         """Parse, translate, and turn sqlglot's errors into ours."""
         try:
-            trees = sqlglot.parse(self.masked.text, read="spark")
+            trees = parse_trees(self.masked.text)
             if len(trees) != 1 or not isinstance(trees[0], exp.Condition):
                 raise InvalidInputError(f"not one SQL expression: {sql!r}")
             return translate(cast("exp.Expression", trees[0]))
@@ -144,14 +171,14 @@ class _Translator(ScalarTranslator):
         try:
             self.check_columns(tree)
             return self._condition(tree)
-        except NotJudgeable:
-            return self._unknown(tree)
+        except NotJudgeable as error:
+            return self._unknown(tree, str(error))
         except InvalidInputError:
             if not self.lenient:
                 raise
             return self._unknown(tree)
 
-    def _unknown(self, tree: exp.Expression) -> Unknown:
+    def _unknown(self, tree: exp.Expression, reason: str = "") -> Unknown:
         columns: list[Column] = []
         for node in tree.find_all(exp.Column):
             try:
@@ -160,7 +187,7 @@ class _Translator(ScalarTranslator):
                 continue
             if column not in columns:
                 columns.append(column)
-        return Unknown(self.text(tree), tuple(columns))
+        return Unknown(self.text(tree), tuple(columns), reason)
 
     def _condition(self, tree: exp.Expression) -> Predicate:
         negated = type(tree) is exp.Not
@@ -172,40 +199,65 @@ class _Translator(ScalarTranslator):
             return self._between(tree)
         if type(tree) is exp.In:
             return self._in(tree)
-        if type(tree) in (exp.Like, exp.Escape):
+        if type(tree) in (exp.Like, exp.ILike, exp.Escape):
             return self._like(tree)
-        if type(tree).__name__ in _AFFIXES:
-            return self._affix(tree)
-        if isinstance(tree, exp.Anonymous) and str(tree.this).lower() in ("isnull", "isnotnull"):
-            if len(tree.expressions) != 1:
-                raise NotJudgeable
-            null = IsNull(self._operand(tree.expressions[0]))
-            return null if str(tree.this).lower() == "isnull" else Not(null)
+        if type(tree) is exp.RegexpLike:
+            _only(tree, "this", "expression", "negate")
+            found = self._boolean(self.call("rlike", [tree.this, tree.expression]))
+            return Not(found) if tree.args.get("negate") else found
+        if isinstance(tree, exp.Anonymous):
+            condition = _CONDITION_CALLS.get(str(tree.this).lower())
+            if condition is not None:
+                return condition(self, str(tree.this).lower(), tree.expressions)
         return self._boolean_scalar(tree)
+
+    def value_of_call(self, tree: exp.Expression) -> Scalar:
+        """A call, a condition's truth among them."""
+        name = str(tree.this)
+        if name.lower() not in _CONDITION_CALLS:
+            return self.call(name, tree.expressions)
+        return self.truth_of(tree)
+
+    def _null_test(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        if len(trees) != 1:
+            raise NotJudgeable
+        null = IsNull(self._operand(trees[0]))
+        return null if name == "isnull" else Not(null)
+
+    def _equal_null(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        if len(trees) != 2:
+            raise NotJudgeable
+        return Comparison("<=>", *self.binder.pair(*(self.scalar(tree) for tree in trees)))
+
+    def _like_call(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        kind = exp.Like if name == "like" else exp.ILike
+        if len(trees) not in (2, 3):
+            raise NotJudgeable
+        tree: exp.Expression = kind(this=trees[0].copy(), expression=trees[1].copy())
+        return self._like(exp.Escape(this=tree, expression=trees[2].copy()) if len(trees) == 3 else tree)
 
     def _boolean_scalar(self, tree: exp.Expression) -> Predicate:
         scalar = self.scalar(tree)
         kind = kind_of(scalar.type)
-        if isinstance(scalar, Literal) and kind in (Kind.BOOL, Kind.NULL):
-            return Literal(scalar.value, pa.bool_())
-        if kind is not Kind.BOOL:
+        if kind not in (Kind.BOOL, Kind.NULL):
             if kind is Kind.STRING and isinstance(scalar, Literal):
                 raise NotJudgeable
             raise InvalidInputError(f"{self.text(tree)!r} is {scalar.type}, not a condition: compare it with something")
-        return Comparison("=", scalar, Literal(True, pa.bool_()))
+        return self._boolean(scalar)
+
+    def _boolean(self, scalar: Scalar) -> Predicate:
+        """A boolean value as a condition."""
+        if isinstance(scalar, Literal):
+            return Literal(scalar.value, pa.bool_())
+        return scalar.operand if isinstance(scalar, Truth) else Comparison("=", scalar, TRUE)
 
     def _operand(self, tree: exp.Expression) -> Scalar | Predicate:
         """An operand of IS NULL: a column of any type, else a scalar or a condition."""
         bare = tree.unnest()
         if isinstance(bare, exp.Column | exp.Dot):
             return self.column(bare)
-        try:
-            return self.scalar(tree)
-        except NotJudgeable:
-            found = self.predicate(tree)
-            if isinstance(found, Unknown):
-                raise
-            return found
+        found = self.scalar(tree)
+        return found.operand if isinstance(found, Truth) else found
 
     def _is(self, tree: exp.Expression, *, negated: bool) -> Predicate:
         _only(tree, "this", "expression")
@@ -232,15 +284,16 @@ class _Translator(ScalarTranslator):
                 raise InvalidInputError(f"put parentheses around {self.text(side)!r} in {self.text(tree)!r}")
         op = _COMPARISONS[type(tree)]
         sides = [cast("exp.Expression", side.unnest()) for side in written]
+        result: Predicate | None = None
         if any(isinstance(s, (*_BARE_CONDITIONS, exp.And, exp.Or)) for s in sides):
             result = self._compare_truth(op, sides)
-        else:
+        if result is None:
             left, right = self.scalar(tree.this), self.scalar(tree.expression)
             result = Comparison(op, *self.binder.pair(left, right))
         return Not(result) if type(tree) is exp.NullSafeNEQ else result
 
-    def _compare_truth(self, op: str, sides: Sequence[exp.Expression]) -> Predicate:
-        """``(condition) = TRUE`` and the like."""
+    def _compare_truth(self, op: str, sides: Sequence[exp.Expression]) -> Predicate | None:
+        """``(condition) = TRUE`` and the like; None where no side is a constant."""
         for one, other in (sides, tuple(reversed(sides))):
             if isinstance(other, exp.Boolean) and op in ("=", "<=>", "<>"):
                 value = bool(other.this) != (op == "<>")
@@ -250,7 +303,7 @@ class _Translator(ScalarTranslator):
                 if op == "<=>":
                     return self._is_value(operand, value)
                 return operand if value else Not(operand)
-        raise NotJudgeable
+        return None
 
     def _between(self, tree: exp.Expression) -> Predicate:
         _only(tree, "this", "low", "high")
@@ -262,12 +315,14 @@ class _Translator(ScalarTranslator):
     def _in(self, tree: exp.Expression) -> Predicate:
         _only(tree, "this", "expressions")
         operand = self.scalar(tree.this)
-        values = [self.scalar(t) for t in tree.expressions]
-        literals = [v for v in values if isinstance(v, Literal)]
-        if len(literals) != len(values) or not values:
+        if not tree.expressions:
             raise NotJudgeable
-        operand, literals = self.binder.in_list(operand, literals)
-        return In(operand, tuple(dict.fromkeys(literals)))
+        operand, values = self.binder.in_list(operand, [self.scalar(t) for t in tree.expressions])
+        kind_of(operand.type)
+        literals = tuple(dict.fromkeys(v for v in values if isinstance(v, Literal)))
+        if len(literals) == len(set(values)):
+            return In(operand, literals)
+        return Or(tuple(Comparison("=", operand, value) for value in values))
 
     def _like(self, tree: exp.Expression) -> Predicate:
         escape: str | None = None
@@ -278,23 +333,55 @@ class _Translator(ScalarTranslator):
             if not isinstance(given, Literal) or not isinstance(given.value, str) or len(given.value) != 1:
                 raise NotJudgeable
             escape = given.value
-        if type(tree) is not exp.Like:
+        if type(tree) not in (exp.Like, exp.ILike):
             raise NotJudgeable
         _only(tree, "this", "expression", "negate")
-        operand, pattern = self.scalar(tree.this), self.scalar(tree.expression)
-        if kind_of(operand.type) is not Kind.STRING or not isinstance(pattern, Literal):
+        any_case, negate = type(tree) is exp.ILike, bool(tree.args.get("negate"))
+        if isinstance(tree.expression, exp.Any | exp.All):
+            found = self._like_several(tree, escape, negate=negate)
+        else:
+            found = self._like_one(tree, escape, any_case=any_case)
+            found = Not(found) if negate else found
+        return found
+
+    def _like_several(self, tree: exp.Expression, escape: str | None, *, negate: bool) -> Predicate:
+        """``LIKE ANY (…)`` and ``LIKE ALL (…)``."""
+        patterns = tree.expression.this.unnest()
+        if not isinstance(patterns, exp.Tuple | exp.Literal) or self.lenient:
             raise NotJudgeable
+        trees = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns]
+        likes: list[Predicate] = []
+        for pattern in trees:
+            one = self._like_one(
+                type(tree)(this=tree.this.copy(), expression=pattern.copy()), escape, any_case=type(tree) is exp.ILike
+            )
+            likes.append(Not(one) if negate else one)
+        return (Or if isinstance(tree.expression, exp.Any) else And)(tuple(likes))
+
+    def _like_one(self, tree: exp.Expression, escape: str | None, *, any_case: bool) -> Predicate:
+        operand, pattern = self._text(self.scalar(tree.this)), self._text(self.scalar(tree.expression))
+        if any_case:
+            operand = self.function("lower", [operand])
+        if not isinstance(pattern, Literal):
+            if escape is not None or self.lenient:
+                raise NotJudgeable("a LIKE pattern that is no literal, with ESCAPE")
+            pattern = self.function("lower", [pattern]) if any_case else pattern
+            return self._boolean(self.function("like", [operand, pattern]))
         if pattern.value is None:
             return Literal(None, pa.bool_())
         if not isinstance(pattern.value, str):
             raise NotJudgeable
+        text = pattern.value.lower() if any_case else pattern.value
         if escape is None and self.lenient:
-            like = self._printed_like(tree, operand, pattern.value)
-            return Not(like) if tree.args.get("negate") else like
+            if any_case:
+                raise NotJudgeable
+            return self._printed_like(tree, operand, text)
         escape = escape or "\\"
-        compile_like(pattern.value, escape)  # a bad pattern is an error of the whole predicate, as in Spark
-        like = Like(operand, pattern.value, escape)
-        return Not(like) if tree.args.get("negate") else like
+        compile_like(text, escape)  # a bad pattern is an error of the whole predicate, as in Spark
+        return Like(operand, text, escape)
+
+    def _text(self, scalar: Scalar) -> Scalar:
+        return self.binder.argument(scalar, Takes.TEXT)
 
     def _printed_like(self, tree: exp.Expression, operand: Scalar, pattern: str) -> Predicate:
         """A LIKE that Catalyst printed: Spark 3.5's ``Like.sql`` leaves ESCAPE out, so it may be any of several.
@@ -306,17 +393,31 @@ class _Translator(ScalarTranslator):
             return likes[0]
         return And((Or(likes), Unknown(self.text(tree), tuple(columns_of(operand)))))
 
-    def _affix(self, tree: exp.Expression) -> Predicate:
-        _only(tree, "this", "expression")
-        operand, part = self.scalar(tree.this), self.scalar(tree.expression)
-        if kind_of(operand.type) is not Kind.STRING or not isinstance(part, Literal):
+    def _affix(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        if len(trees) != 2:
             raise NotJudgeable
+        operand, part = (self.scalar(tree) for tree in trees)
+        if kind_of(operand.type) is Kind.BINARY or kind_of(part.type) is Kind.BINARY:
+            raise NotJudgeable
+        operand, part = self._text(operand), self._text(part)
+        if not isinstance(part, Literal):
+            return self._boolean(self.function(name, [operand, part]))
         if part.value is None:
             return Literal(None, pa.bool_())
         if not isinstance(part.value, str):
             raise NotJudgeable
-        before, after = _AFFIXES[type(tree).__name__]
+        before, after = _AFFIXES[name]
         return Like(operand, before + escaped(part.value) + after)
+
+
+_CONDITION_CALLS: dict[str, Callable[[_Translator, str, Sequence[exp.Expression]], Predicate]] = {
+    "isnull": _Translator._null_test,
+    "isnotnull": _Translator._null_test,
+    "equal_null": _Translator._equal_null,
+    "like": _Translator._like_call,
+    "ilike": _Translator._like_call,
+    **dict.fromkeys(_AFFIXES, _Translator._affix),
+}
 
 
 def _only(tree: exp.Expression, *known: str) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.expr.fold import float32, rescale
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.literals import local_micros
 from lakedex.expr.names import quote_name
 from lakedex.expr.nodes import Column, Comparison, In, IsNull, Like, Literal, LiteralValue, Not, Predicate, Unknown
+from lakedex.expr.numbers import float32, rescale
 from lakedex.expr.patterns import escaped
 
 __all__ = ["PushedFilter", "column_at", "pushed_predicate"]

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.casts import cast_array
-from lakedex.expr.compute import evaluate, truth
+from lakedex.expr.compute import cannot_evaluate, evaluate, truth
 from lakedex.expr.kinds import Kind, kind_of
 from lakedex.expr.nodes import Predicate, Scalar
-from lakedex.expr.terms import unknown_texts
+from lakedex.expr.terms import unknown_conditions
 
 __all__ = ["evaluate_scalar", "filter_rows", "truth_of_rows"]
 
@@ -38,12 +38,10 @@ def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
     Raises:
         UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
     """
-    unknown = unknown_texts(predicate)
+    unknown = unknown_conditions(predicate)
     if unknown:
-        raise UnsupportedFeatureError(
-            f"cannot evaluate {unknown[0]!r} outside Spark: filter with a Spark DataFrame instead", feature=unknown[0]
-        )
-    return _per_batch(data, lambda batch: _column(truth(predicate, batch), batch), pa.bool_())
+        raise cannot_evaluate(unknown[0])
+    return _per_batch(data, lambda batch: truth(predicate, batch), pa.bool_())
 
 
 def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
@@ -56,11 +54,6 @@ def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
         UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
     """
     return pc.fill_null(truth_of_rows(predicate, data), False)
-
-
-def _column(value: Any, batch: pa.RecordBatch) -> Any:
-    """A comparison of constants is one value for all rows."""
-    return value if isinstance(value, pa.Array) else pa.repeat(value, batch.num_rows)
 
 
 def evaluate_scalar(

@@ -1,8 +1,9 @@
-"""The value half of the parser: columns, literals, casts, arithmetic and the few functions we evaluate."""
+"""The value half of the parser: columns, literals, casts, arithmetic, CASE and what looks into nested values."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,26 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakedex.errors import InvalidInputError
-from lakedex.expr.bind import Binder
+from lakedex.expr.arithmetic import decimal_result
+from lakedex.expr.calls import CallTranslator
+from lakedex.expr.casts import can_cast
 from lakedex.expr.fold import fold_cast
-from lakedex.expr.kinds import Kind, NotJudgeable, common_decimal, kind_of
+from lakedex.expr.intervals import Interval, interval_of
+from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.mask import MaskedSql, number_literal
 from lakedex.expr.names import NotAStructError, resolve_column
-from lakedex.expr.nodes import Arithmetic, Case, Cast, Column, Function, Literal, Predicate, Scalar, Unknown
+from lakedex.expr.nodes import Arithmetic, Cast, Column, Comparison, Literal, Scalar, Truth, Unknown
 
 __all__ = ["ScalarTranslator"]
 
-_ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_ARITHMETIC: dict[type[exp.Expression], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "DIV",
+}
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -35,31 +46,20 @@ _TYPES: dict[str, pa.DataType] = {
     "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
 }
-_CASTS: dict[Kind, set[Kind]] = {
-    Kind.BOOL: {Kind.STRING, Kind.INT},
-    Kind.INT: {Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING},
-    Kind.FLOAT: {Kind.INT, Kind.DOUBLE},
-    Kind.DOUBLE: {Kind.INT, Kind.FLOAT},
-    Kind.DECIMAL: {Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL},
-    Kind.STRING: {Kind.BOOL, Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.BINARY},
-    Kind.DATE: {Kind.STRING, Kind.TIMESTAMP, Kind.LOCAL},
-    Kind.TIMESTAMP: {Kind.DATE},
-    Kind.LOCAL: {Kind.DATE},
+_BITS: dict[type[exp.Expression], str] = {
+    exp.BitwiseAnd: "bit_and",
+    exp.BitwiseOr: "bit_or",
+    exp.BitwiseXor: "bit_xor",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarTranslator(ABC):
+class ScalarTranslator(CallTranslator):
     """Turns sqlglot's trees of values into :data:`~lakedex.expr.nodes.Scalar`."""
 
     masked: MaskedSql
     schema: pa.Schema
-    case_sensitive: bool
-    binder: Binder
-
-    @abstractmethod
-    def predicate(self, tree: exp.Expression) -> Predicate:
-        """Translate a condition (CASE needs it)."""
+    case_sensitive: bool = False
 
     def text(self, tree: exp.Expression) -> str:
         """The SQL text of a tree, with the user's own literals."""
@@ -83,31 +83,59 @@ class ScalarTranslator(ABC):
             raise NotJudgeable from error
 
     def scalar(self, tree: exp.Expression) -> Scalar:
-        """A value.
+        """A value, nested ones too.
 
         Raises:
             NotJudgeable: Not one of the expressions that we know.
         """
-        kind = type(tree)
-        if kind is exp.Paren:
-            return self.scalar(tree.this)
-        if kind in (exp.Column, exp.Dot):
-            column = self.column(tree)
-            kind_of(column.type)
-            return column
-        if kind in (exp.Literal, exp.Null, exp.Boolean):
-            return self._literal(tree)
-        if kind is exp.Neg:
-            return self._negative(tree)
-        if kind in (exp.Cast, exp.TryCast):
-            return self._cast(tree)
-        if kind in _ARITHMETIC:
-            return self._arithmetic(tree)
-        if kind is exp.Case:
-            return self._case(tree)
-        if kind is exp.If:
-            return self._branches([(tree.this, tree.args["true"])], tree.args.get("false"))
-        return self._function(tree)
+        made = _NODES.get(type(tree))
+        if made is not None:
+            return made(self, tree)
+        if isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Escape):
+            return self.truth_of(tree)
+        raise NotJudgeable(f"{type(tree).__name__.lower()} is not known outside Spark")
+
+    @abstractmethod
+    def value_of_call(self, tree: exp.Expression) -> Scalar:
+        """A call, a condition's truth among them."""
+
+    def truth_of(self, tree: exp.Expression) -> Scalar:
+        """A condition as a value."""
+        found = self.predicate(tree)
+        if isinstance(found, Unknown):
+            raise NotJudgeable(found.reason)
+        if isinstance(found, Literal):
+            return found
+        # A value that stood as a condition comes back as it was.
+        if isinstance(found, Comparison) and found.right is TRUE:
+            return found.left
+        return Truth(found)
+
+    def _nested_or_scalar(self, tree: exp.Expression) -> Scalar:
+        if isinstance(tree, exp.Dot) and not isinstance(tree.this, exp.Column | exp.Dot):
+            return self._field(tree)
+        return self.column(tree)
+
+    def _field(self, tree: exp.Expression) -> Scalar:
+        """A field of a struct that is not a column's: ``a[0].x``."""
+        source = self.scalar(tree.this)
+        if not pa.types.is_struct(source.type):
+            raise NotJudgeable(f"{source.type} has no fields")
+        wanted = tree.expression.name
+        names = [f.name for f in source.type if f.name == wanted or (
+            not self.case_sensitive and f.name.lower() == wanted.lower())]  # fmt: skip
+        if len(names) != 1:
+            raise NotJudgeable(f"{source.type} has no field {wanted}")
+        return self.function("field", [source, Literal(names[0], pa.string())])
+
+    def _bracket(self, tree: exp.Expression) -> Scalar:
+        keys = tree.expressions
+        if len(keys) != 1 or any(v for k, v in tree.args.items() if k not in ("this", "expressions", "offset")):
+            raise NotJudgeable
+        source = self.scalar(tree.this)
+        if pa.types.is_struct(source.type):
+            raise NotJudgeable("a field of a struct by [ ]: write a dot")
+        return self.function("item", [source, self.scalar(keys[0])])
 
     def _literal(self, tree: exp.Expression) -> Literal:
         if isinstance(tree, exp.Null):
@@ -133,58 +161,90 @@ class ScalarTranslator(ABC):
             if literal is None or not kind_of(literal.type).is_number or literal.value is None:
                 raise NotJudgeable
             return Literal(-literal.value, literal.type)  # type: ignore[operator]
-        operand = self.scalar(inner)
-        if not kind_of(operand.type).is_number:
-            raise NotJudgeable
-        return Function("negate", (operand,), operand.type)
+        if isinstance(inner, exp.Interval):
+            raise NotJudgeable("an interval alone")
+        return self.function("negate", [self.scalar(inner)])
 
     def _cast(self, tree: exp.Expression) -> Scalar:
         target = _arrow_type(tree.args["to"])
         if any(v for k, v in tree.args.items() if k not in ("this", "to", "safe", "_type")):
             raise NotJudgeable
-        operand = self.scalar(tree.this)
+        return self.cast_to(self.scalar(tree.this), target, attempt=bool(tree.args.get("safe")))
+
+    def cast_to(self, operand: Scalar, target: pa.DataType, *, attempt: bool = False) -> Scalar:
+        """A cast that a user wrote: of a literal its value, where it has one."""
         if isinstance(operand, Literal):
-            if isinstance(operand.value, str) and kind_of(target) is Kind.TIMESTAMP:
+            if isinstance(operand.value, str) and kind_of(target) is Kind.TIMESTAMP and not self.binder.ansi:
                 return self.binder.timestamp(operand.value)
-            return fold_cast(operand, target, self.binder.timezone)
+            try:
+                return fold_cast(operand, target, self.binder.timezone)
+            except NotJudgeable:
+                if not self.binder.ansi:
+                    raise
         source, kind = kind_of(operand.type), kind_of(target)
         if source is kind and source not in (Kind.INT, Kind.DECIMAL):
             return operand
-        if kind not in _CASTS.get(source, ()):
-            raise NotJudgeable
-        return operand if operand.type == target else Cast(operand, target, self.binder.timezone)
+        if operand.type == target:
+            return operand
+        if not can_cast(operand.type, target) or (attempt and not self.binder.ansi):
+            raise NotJudgeable(f"there is no cast from {operand.type} to {target} outside Spark")
+        return Cast(operand, target, self.binder.timezone, attempt)
 
-    def _arithmetic(self, tree: exp.Expression) -> Scalar:
+    def _calculated(self, tree: exp.Expression) -> Scalar:
         op = _ARITHMETIC[type(tree)]
-        left, right = self.scalar(tree.this), self.scalar(tree.expression)
-        kinds = {kind_of(left.type), kind_of(right.type)} - {Kind.NULL}
-        if not kinds or not all(k.is_number for k in kinds):
-            raise NotJudgeable
-        if op == "/" and Kind.DECIMAL not in kinds:
-            double = Literal(None, pa.float64())
-            left, right = self.binder.to(left, double), self.binder.to(right, double)
-            return Arithmetic(op, left, right, pa.float64())
-        common = self.binder.common_type(left, right).type
-        if kind_of(common) is Kind.DECIMAL:
-            if op not in "+-*":
-                raise NotJudgeable
-            return self._decimal_arithmetic(op, left, right)
-        if kinds == {Kind.FLOAT, Kind.INT}:
-            raise NotJudgeable  # float in Spark, double in ANSI Spark
-        typed = Literal(None, common)
-        return Arithmetic(op, self.binder.to(left, typed), self.binder.to(right, typed), common)
+        interval = interval_of(tree.expression, self.masked) if op in "+-" else None
+        if interval is not None:
+            return self._shifted(self.scalar(tree.this), interval.times(-1 if op == "-" else 1))
+        if op == "+" and (interval := interval_of(tree.this, self.masked)) is not None:
+            return self._shifted(self.scalar(tree.expression), interval)
+        return self.arithmetic(op, self.scalar(tree.this), self.scalar(tree.expression))
 
-    def _decimal_arithmetic(self, op: str, left: Scalar, right: Scalar) -> Scalar:
-        types: list[Any] = [self.binder.decimal_type(s) for s in (left, right)]
-        if op == "*":
-            precision, scale = types[0].precision + types[1].precision + 1, types[0].scale + types[1].scale
-        else:
-            wide: Any = common_decimal(*types)
-            precision, scale = wide.precision + 1, wide.scale
-        if precision > 38:
-            raise NotJudgeable  # Spark rounds there
-        sides = [self.binder.to(s, Literal(None, t)) for s, t in zip((left, right), types, strict=True)]
-        return Arithmetic(op, sides[0], sides[1], pa.decimal128(precision, scale))
+    def _shifted(self, moment: Scalar, interval: Interval) -> Scalar:
+        """A date or timestamp and an interval."""
+        kind = kind_of(moment.type)
+        if kind not in (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL):
+            raise NotJudgeable(f"an interval and {moment.type}")
+        if interval.months is not None:
+            return self.function("plus_months", [moment, Literal(interval.months, pa.int32())])
+        if kind is Kind.DATE and interval.days is not None:
+            return self.function("date_add", [moment, Literal(interval.days, pa.int32())])
+        return self.function("plus_micros", [moment, Literal(interval.micros, pa.int64())])
+
+    def arithmetic(self, op: str, left: Scalar, right: Scalar) -> Scalar:
+        """An arithmetic operation; with a date on the left, days."""
+        if kind_of(left.type) is Kind.DATE and op in "+-" and kind_of(right.type) is Kind.INT:
+            return self.call_date(op, left, right)
+        one, other, result = self.calculation(op, left, right)
+        return Arithmetic(op, one, other, result)
+
+    def call_date(self, op: str, left: Scalar, right: Scalar) -> Scalar:
+        """``date + days`` and ``date - days``."""
+        if right.type == pa.int64():
+            raise NotJudgeable("a date and a bigint")
+        return self.function("date_add" if op == "+" else "date_sub", [left, right])
+
+    def calculation(self, op: str, left: Scalar, right: Scalar) -> tuple[Scalar, Scalar, pa.DataType]:
+        """Both sides of an arithmetic operation in Spark's types, and its result's."""
+        kinds = {kind_of(left.type), kind_of(right.type)} - {Kind.NULL}
+        if not any(k.is_number for k in kinds):
+            raise NotJudgeable(f"{left.type} {op} {right.type}")
+        common = self.binder.common_type(left, right).type
+        if not kind_of(common).is_number:
+            raise NotJudgeable(f"{left.type} {op} {right.type}")
+        if kind_of(common) is Kind.DECIMAL:
+            left, right = (Literal(None, common) if kind_of(s.type) is Kind.NULL else s for s in (left, right))
+            types: list[Any] = [self.binder.decimal_type(side) for side in (left, right)]
+            one, other = (self.binder.to(s, Literal(None, t)) for s, t in zip((left, right), types, strict=True))
+            return one, other, decimal_result(op, *types)
+        result = common
+        if op == "/":
+            common = result = pa.float64()
+        elif op == "DIV":
+            if kind_of(common) is not Kind.INT:
+                raise NotJudgeable(f"{left.type} DIV {right.type}")
+            common = result = pa.int64()
+        typed = Literal(None, common)
+        return self.binder.to(left, typed), self.binder.to(right, typed), result
 
     def _case(self, tree: exp.Expression) -> Scalar:
         branches = []
@@ -195,40 +255,81 @@ class ScalarTranslator(ABC):
             branches.append((condition, branch.args["true"]))
         return self._branches(branches, tree.args.get("default"))
 
+    def _if(self, tree: exp.Expression) -> Scalar:
+        return self._branches([(tree.this, tree.args["true"])], tree.args.get("false"))
+
     def _branches(
         self, branches: list[tuple[exp.Expression, exp.Expression]], otherwise: exp.Expression | None
     ) -> Scalar:
         conditions = [self.predicate(condition) for condition, _ in branches]
-        if any(isinstance(c, Unknown) for c in conditions):
-            raise NotJudgeable
+        for condition in conditions:
+            if isinstance(condition, Unknown):
+                raise NotJudgeable(condition.reason)
         last: Scalar = Literal(None, pa.null()) if otherwise is None else self.scalar(otherwise)
-        values = self.binder.many([*(self.scalar(value) for _, value in branches), last])
-        return Case(tuple(zip(conditions, values[:-1], strict=True)), values[-1], values[-1].type)
+        return self.branches(conditions, [*(self.scalar(value) for _, value in branches), last])
 
-    def _function(self, tree: exp.Expression) -> Scalar:
-        kind = type(tree)
-        if kind is exp.Coalesce:
-            arguments = self.binder.many([self.scalar(t) for t in (tree.this, *tree.expressions)])
-            return Function("coalesce", tuple(arguments), arguments[0].type)
-        if kind in (exp.DPipe, exp.Concat):
-            trees = [tree.this, tree.expression] if kind is exp.DPipe else tree.expressions
-            return Function("concat", tuple(self._as_string(self.scalar(t)) for t in trees), pa.string())
-        if kind in (exp.Upper, exp.Lower):
-            return Function(kind.__name__.lower(), (self._as_string(self.scalar(tree.this)),), pa.string())
-        if kind is exp.IsNan:
-            operand = self.scalar(tree.this)
-            if kind_of(operand.type).is_float:
-                return Function("isnan", (operand,), pa.bool_())
-        raise NotJudgeable
+    def _piped(self, tree: exp.Expression) -> Scalar:
+        return self.call("concat", [tree.this, tree.expression])
 
-    def _as_string(self, scalar: Scalar) -> Scalar:
-        if isinstance(scalar, Literal):
-            return fold_cast(scalar, pa.string(), self.binder.timezone)
-        if kind_of(scalar.type) is Kind.STRING:
-            return scalar
-        if Kind.STRING not in _CASTS.get(kind_of(scalar.type), ()):
+    def _bitwise(self, tree: exp.Expression) -> Scalar:
+        sides = [self.scalar(tree.this), self.scalar(tree.expression)]
+        if any(kind_of(side.type) is not Kind.INT for side in sides):
+            raise NotJudgeable("bits of what is no integer")
+        return self.function(_BITS[type(tree)], sides)
+
+    def _inverted(self, tree: exp.Expression) -> Scalar:
+        operand = self.scalar(tree.this)
+        if kind_of(operand.type) is not Kind.INT:
+            raise NotJudgeable("bits of what is no integer")
+        return self.function("bit_not", [operand])
+
+    def _trimmed(self, tree: exp.Expression) -> Scalar:
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(tree.args.get("position") or "").upper(), "btrim")
+        text, chars = self.scalar(tree.this), tree.expression
+        if any(v for k, v in tree.args.items() if k not in ("this", "expression", "position")):
             raise NotJudgeable
-        return Cast(scalar, pa.string(), self.binder.timezone)
+        if not chars:
+            return self.function(name, [text])
+        pair = [text, self.scalar(chars)]
+        return self.function(name, pair if name == "btrim" else pair[::-1])
+
+    def _substring(self, tree: exp.Expression) -> Scalar:
+        parts = [tree.this, tree.args.get("start"), tree.args.get("length")]
+        return self.call("substring", [part for part in parts if part is not None])
+
+    def _position(self, tree: exp.Expression) -> Scalar:
+        parts = [tree.args["substr"], tree.this, tree.args.get("position")]
+        return self.call("locate", [part for part in parts if part is not None])
+
+
+TRUE = Literal(True, pa.bool_())
+"""The other side of a comparison that a boolean value alone becomes."""
+
+_NODES: dict[type[exp.Expression], Callable[[Any, Any], Scalar]] = {
+    exp.Paren: lambda to, tree: to.scalar(tree.this),
+    exp.Column: ScalarTranslator._nested_or_scalar,
+    exp.Dot: ScalarTranslator._nested_or_scalar,
+    exp.Literal: ScalarTranslator._literal,
+    exp.Null: ScalarTranslator._literal,
+    exp.Boolean: ScalarTranslator._literal,
+    exp.Anonymous: lambda to, tree: to.value_of_call(tree),
+    exp.Neg: ScalarTranslator._negative,
+    exp.Cast: ScalarTranslator._cast,
+    exp.TryCast: ScalarTranslator._cast,
+    exp.Case: ScalarTranslator._case,
+    exp.If: ScalarTranslator._if,
+    exp.Bracket: ScalarTranslator._bracket,
+    exp.DPipe: ScalarTranslator._piped,
+    exp.BitwiseNot: ScalarTranslator._inverted,
+    exp.Trim: ScalarTranslator._trimmed,
+    exp.Substring: ScalarTranslator._substring,
+    exp.StrPosition: ScalarTranslator._position,
+    exp.Extract: lambda to, tree: to.extract(str(tree.this.name), to.scalar(tree.expression)),
+    exp.CurrentDate: lambda to, _: to.call("current_date", []),
+    exp.CurrentTimestamp: lambda to, _: to.call("current_timestamp", []),
+    **dict.fromkeys(_ARITHMETIC, ScalarTranslator._calculated),
+    **dict.fromkeys(_BITS, ScalarTranslator._bitwise),
+}
 
 
 def _arrow_type(tree: exp.Expression) -> pa.DataType:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.expr.fold import fold_cast
+from lakedex.expr.functions import FUNCTIONS
 from lakedex.expr.kinds import Kind, NotJudgeable, is_harmless_cast, kind_of
 from lakedex.expr.literals import date_text, timestamp_text
 from lakedex.expr.names import quote_name
@@ -30,6 +31,7 @@ from lakedex.expr.nodes import (
     Or,
     Predicate,
     Scalar,
+    Truth,
     Unknown,
     is_predicate,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "terms_used",
     "to_sql",
     "to_text",
+    "unknown_conditions",
     "unknown_texts",
 ]
 
@@ -68,7 +71,7 @@ def children_of(node: Predicate | Scalar) -> tuple[Predicate | Scalar, ...]:
     """The nodes directly below a node."""
     if isinstance(node, And | Or):
         return node.operands
-    if isinstance(node, Not | IsNull | Like | Cast):
+    if isinstance(node, Not | IsNull | Like | Cast | Truth):
         return (node.operand,)
     if isinstance(node, Comparison | Arithmetic):
         return (node.left, node.right)
@@ -95,21 +98,30 @@ def columns_of(node: Predicate | Scalar) -> list[Column]:
 
 def unknown_texts(node: Predicate | Scalar) -> list[str]:
     """The SQL texts of the conditions that cannot be judged."""
+    return [unknown.text for unknown in unknown_conditions(node)]
+
+
+def unknown_conditions(node: Predicate | Scalar) -> list[Unknown]:
+    """The conditions that cannot be judged."""
     if isinstance(node, Unknown):
-        return [node.text]
+        return [node]
     if isinstance(node, In):
-        return unknown_texts(node.operand)
-    return [text for child in children_of(node) for text in unknown_texts(child)]
+        return unknown_conditions(node.operand)
+    return [found for child in children_of(node) for found in unknown_conditions(child)]
 
 
 def depends_on_zone(node: Predicate | Scalar) -> bool:
-    """Whether a cast in it is another in another session zone: between a timestamp and a date, local time or text.
+    """Whether the session's zone decides: a cast between a timestamp and a date, local time or text; a clock.
 
     A filter that Spark prints does not tell the zone of its casts.
     """
     if isinstance(node, Cast):
         kinds = {kind_of(node.operand.type), kind_of(node.type)}
         if Kind.TIMESTAMP in kinds and kinds & {Kind.DATE, Kind.LOCAL, Kind.STRING}:
+            return True
+    if isinstance(node, Function) and FUNCTIONS[node.name].zoned:
+        types = (node.type, *(argument.type for argument in node.arguments))
+        if any(pa.types.is_timestamp(t) and t.tz is not None for t in types) or node.name.endswith("to_date"):
             return True
     return any(depends_on_zone(child) for child in children_of(node))
 
@@ -257,12 +269,12 @@ def to_sql(node: Predicate | Scalar) -> str:
     return _scalar_sql(node)
 
 
-def to_text(node: Predicate) -> str:
+def to_text(node: Predicate | Scalar) -> str:
     """SQL as plans show it: long lists of values are cut short, so it is not to be read back."""
     return to_sql(_shortened(node))
 
 
-def _shortened(node: Predicate) -> Predicate:
+def _shortened(node: Any) -> Any:
     if isinstance(node, And | Or):
         return type(node)(tuple(_shortened(operand) for operand in node.operands))
     if isinstance(node, Not):
@@ -279,14 +291,26 @@ def _scalar_sql(node: Scalar) -> str:
     if isinstance(node, Literal):
         return _literal_sql(node)
     if isinstance(node, Cast):
-        return f"CAST({to_sql(node.operand)} AS {_sql_type(node.type)})"
+        word = "TRY_CAST" if node.attempt else "CAST"
+        return f"{word}({to_sql(node.operand)} AS {_sql_type(node.type)})"
     if isinstance(node, Arithmetic):
-        return f"{_inner(node.left)} {node.op} {_inner(node.right)}"
+        sides = _inner(node.left), _inner(node.right)
+        return f"pmod({', '.join(sides)})" if node.op == "pmod" else f"{sides[0]} {node.op} {sides[1]}"
     if isinstance(node, Function):
-        arguments = ", ".join(to_sql(a) for a in node.arguments)
-        return f"-({arguments})" if node.name == "negate" else f"{node.name}({arguments})"
+        return _function_sql(node)
+    if isinstance(node, Truth):
+        return f"({to_sql(node.operand)})"
     branches = " ".join(f"WHEN {to_sql(condition)} THEN {to_sql(value)}" for condition, value in node.branches)
     return f"CASE {branches} ELSE {to_sql(node.otherwise)} END"
+
+
+def _function_sql(node: Function) -> str:
+    written = FUNCTIONS[node.name].written or node.name
+    if "{" not in written:
+        return f"{written}({', '.join(to_sql(a) for a in node.arguments)})"
+    values = [a.value if isinstance(a, Literal) else None for a in node.arguments]
+    names = [quote_name((value,)) if isinstance(value, str) else value for value in values]
+    return written.format(*(_inner(a) for a in node.arguments), **{f"v{n}": name for n, name in enumerate(names)})
 
 
 def _negated(operand: Predicate) -> str:
@@ -302,7 +326,11 @@ def _negated(operand: Predicate) -> str:
 
 def _inner(node: Predicate | Scalar) -> str:
     text = to_sql(node)
-    return text if isinstance(node, Column | Literal | Cast | Function | Case) else f"({text})"
+    return text if isinstance(node, Column | Literal | Cast | Case | Truth) or _is_call(node) else f"({text})"
+
+
+def _is_call(node: Predicate | Scalar) -> bool:
+    return isinstance(node, Function) and "{" not in FUNCTIONS[node.name].written
 
 
 def _sql_type(data_type: Any) -> str:

@@ -146,11 +146,14 @@ class Scan:
 
     # ----------------------------------------------------------------------------------------------------- planning
 
-    def _predicate(self) -> Predicate | None:
+    def _predicate(self, *, by_spark: bool = False) -> Predicate | None:
         if self.where is None:
             return self.condition
         schema = read_columns(self.snapshot.schema)
-        parsed = parse_predicate(self.where, schema, case_sensitive=self.case_sensitive, timezone=self.timezone)
+        # A Spark session may have ANSI mode off: then only what both modes answer alike may remove files.
+        parsed = parse_predicate(
+            self.where, schema, case_sensitive=self.case_sensitive, timezone=self.timezone, ansi=not by_spark
+        )
         return parsed if self.condition is None else And((parsed, self.condition))
 
     @property
@@ -317,7 +320,9 @@ class Scan:
                 "the table was opened without Spark; open it with Table.for_path(spark, path)", feature="to_spark"
             )
         names = None if self.columns is None else tuple(self.schema.names)
-        frame = self.to_frame(self.snapshot, self._verified(self._predicate(), by_spark=True), self._sql, names)
+        frame = self.to_frame(
+            self.snapshot, self._verified(self._predicate(by_spark=True), by_spark=True), self._sql, names
+        )
         return frame if self.max_rows is None else frame.limit(self.max_rows)
 
     def _ask(self, kind: AnswerKind, names: Sequence[str] = ()) -> Answer:

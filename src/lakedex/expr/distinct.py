@@ -1,0 +1,56 @@
+"""A Python function over columns, called once for each distinct combination of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["per_distinct", "physical"]
+
+
+def physical(values: Any) -> Any:
+    """Dates and timestamps as their integers; other values as they are."""
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def per_distinct(function: Callable[..., Any], result: pa.DataType, first: Any, *others: Any) -> Any:
+    """``function(first, *others)`` per row.
+
+    Args:
+        function: Of plain values, never null; may answer None for null.
+        result: Type of the answers.
+        first: An array.
+        others: Arrays of its length, or Arrow scalars that hold for all rows.
+
+    Returns:
+        An array; null where an argument is.
+    """
+    columns = [first, *(other for other in others if not isinstance(other, pa.Scalar))]
+    coded = [pc.dictionary_encode(physical(column)) for column in columns]
+    known = np.ones(len(first), np.bool_)
+    key = np.zeros(len(first), np.int64)
+    for column in coded:
+        known &= column.indices.is_valid().to_numpy(zero_copy_only=False)
+        codes = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        # Renumbered after every column: the product of all dictionaries may not fit.
+        key = np.unique(key * max(1, len(column.dictionary)) + codes, return_inverse=True)[1].astype(np.int64)
+    rows = np.flatnonzero(known)
+    _, firsts, where = np.unique(key[rows], return_index=True, return_inverse=True)
+    places = pa.array(rows[firsts])
+    picked = [column.dictionary.take(column.indices.take(places)).to_pylist() for column in coded]
+    arguments = iter(picked[1:])
+    constant = [other.as_py() if isinstance(other, pa.Scalar) else None for other in others]
+    lists = [
+        [value] * len(places) if isinstance(other, pa.Scalar) else next(arguments)
+        for other, value in zip(others, constant, strict=True)
+    ]
+    answers = pa.array([function(*row) for row in zip(picked[0], *lists, strict=True)], result)
+    indices = np.zeros(len(first), np.int64)
+    indices[rows] = where
+    return answers.take(pa.array(indices, mask=~known))

@@ -1,0 +1,346 @@
+"""Functions of dates and timestamps: their parts, truncation and arithmetic, in the proleptic Gregorian calendar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.errors import InvalidInputError
+from lakedex.expr.datetime_patterns import formatted, moments_of_text
+from lakedex.expr.keys import to_micros
+from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
+from lakedex.expr.text_forms import by_clock
+from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock, shown_by_clock
+
+__all__ = ["DATE_PARTS", "TIME_FUNCTIONS", "TIME_PARTS", "is_unit"]
+
+Numbers = npt.NDArray[np.int64]
+
+_LAST_MICRO = 9.2e18
+_SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
+_INT_LIMITS = (-(2**31), 2**31 - 1)
+_MILLIONTH = pa.scalar(Decimal("0.000001"), pa.decimal128(6, 6))
+_INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+
+
+def _numbers(values: Any) -> Numbers:
+    return np.array(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _like(found: Numbers, values: Any, data_type: pa.DataType) -> Any:
+    """An array of physical values, null where ``values`` is."""
+    nulls = values.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_timestamp(data_type):
+        return pa.array(found, pa.int64(), mask=nulls).cast(data_type)
+    small = pa.array(np.asarray(found, np.int64), mask=nulls)
+    return small.cast(pa.int32()).cast(data_type) if pa.types.is_date32(data_type) else small.cast(data_type)
+
+
+def _days(dates: Any) -> Numbers:
+    return _numbers(dates.cast(pa.int32()))
+
+
+def _months_since_1970(days: Numbers) -> Numbers:
+    return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+
+
+def _first_of_month(months: Numbers) -> Numbers:
+    return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
+
+
+def _monday(days: Numbers) -> Numbers:
+    """0 on Monday."""
+    return (days + 3) % 7
+
+
+def _day_of_month(days: Numbers) -> Numbers:
+    return days - _first_of_month(_months_since_1970(days)) + 1
+
+
+def _year(days: Numbers) -> Numbers:
+    return _months_since_1970(days) // 12 + 1970
+
+
+def _iso_week_and_year(days: Numbers) -> tuple[Numbers, Numbers]:
+    thursday = days - _monday(days) + 3
+    year = _year(thursday)
+    return (thursday - _first_of_month((year - 1970) * 12)) // 7 + 1, year
+
+
+DATE_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
+    "year": _year,
+    "quarter": lambda days: _months_since_1970(days) % 12 // 3 + 1,
+    "month": lambda days: _months_since_1970(days) % 12 + 1,
+    "day": _day_of_month,
+    "dayofweek": lambda days: (days + 4) % 7 + 1,
+    "weekday": _monday,
+    "dayofyear": lambda days: days - _first_of_month(_months_since_1970(days) // 12 * 12) + 1,
+    "weekofyear": lambda days: _iso_week_and_year(days)[0],
+    "yearofweek": lambda days: _iso_week_and_year(days)[1],
+    "dayofweek_iso": lambda days: _monday(days) + 1,
+}
+TIME_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
+    "hour": lambda micros: micros % MICROS_PER_DAY // _HOUR,
+    "minute": lambda micros: micros % _HOUR // _MINUTE,
+    "second": lambda micros: micros % _MINUTE // _SECOND,
+}
+
+
+_BY_EXTRACT = ("yearofweek", "dayofweek_iso")
+
+
+def _date_part(name: str, part: Callable[[Numbers], Numbers]) -> FunctionSpec:
+    written = f"extract({name.upper()} FROM {{0}})" if name in _BY_EXTRACT else ""
+    return FunctionSpec(
+        (Takes.DATE,), pa.int32(), lambda dates: _like(part(_days(dates)), dates, pa.int32()), written=written
+    )
+
+
+def _clock(moments: Any, timezone: str) -> Numbers:
+    """What a clock shows, in microseconds."""
+    micros = to_micros(moments)
+    return _numbers(micros if moments.type.tz is None else by_clock(micros, timezone))
+
+
+def _time_part(part: Callable[[Numbers], Numbers]) -> FunctionSpec:
+    def compute(moments: Any, timezone: str) -> Any:
+        return _like(part(_clock(moments, timezone)), moments, pa.int32())
+
+    return FunctionSpec((Takes.MOMENT,), pa.int32(), compute, zoned=True)
+
+
+def _seconds_with_fraction(moments: Any, timezone: str) -> Any:
+    micros = _like(_clock(moments, timezone) % _MINUTE, moments, pa.int64())
+    return pc.multiply(micros.cast(pa.decimal128(19, 0)), _MILLIONTH).cast(pa.decimal128(8, 6))
+
+
+# ------------------------------------------------------------------------------------------------------- truncation
+
+
+def _start_of_units(unit: str) -> Callable[[Numbers], Numbers] | None:
+    """The first day of the week, month, quarter or year of days."""
+    unit = unit.upper()
+    if unit == "WEEK":
+        return lambda days: days - _monday(days)
+    months = {"MONTH": 1, "MM": 1, "MON": 1, "QUARTER": 3, "YEAR": 12, "YYYY": 12, "YY": 12}.get(unit)
+    return None if months is None else lambda days: _first_of_month(_months_since_1970(days) // months * months)
+
+
+def is_unit(unit: str, *, dates: bool) -> bool:
+    """Whether ``trunc`` (of dates) or ``date_trunc`` knows the unit; of others the result is null."""
+    short = unit.upper() in (*_SHORT_UNITS, *_CLOCK_UNITS)
+    return _start_of_units(unit) is not None or (short and not dates)
+
+
+def _trunc(dates: Any, unit: Any) -> Any:
+    start = _start_of_units(unit.as_py())
+    if start is None:
+        raise InvalidInputError(f"there is no unit {unit.as_py()!r}")
+    return _like(start(_days(dates)), dates, pa.date32())
+
+
+_SHORT_UNITS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": _SECOND}
+_CLOCK_UNITS = {"MINUTE": _MINUTE, "HOUR": _HOUR, "DAY": MICROS_PER_DAY, "DD": MICROS_PER_DAY}
+
+
+def _date_trunc(moments: Any, unit: Any, result: pa.DataType, timezone: str) -> Any:
+    unit = unit.as_py().upper()
+    micros, zone = _numbers(to_micros(moments)), timezone
+    start = _start_of_units(unit)
+    if unit in _SHORT_UNITS:
+        found = micros - micros % _SHORT_UNITS[unit]
+    elif unit in _CLOCK_UNITS:
+        clock = shown_by_clock(micros, zone)
+        found = _moved(micros, clock - clock % _CLOCK_UNITS[unit], zone)
+    elif start is not None:
+        found = day_starts(start(shown_by_clock(micros, zone) // MICROS_PER_DAY), zone)
+    else:
+        raise InvalidInputError(f"there is no unit {unit!r}")
+    return _like(found, moments, result)
+
+
+def _moved(instants: Numbers, clock: Numbers, timezone: str) -> Numbers:
+    """The instants of clock times; of two the one with the offset that there was before."""
+    same_offset = clock - (shown_by_clock(instants, timezone) - instants)
+    kept = shown_by_clock(same_offset, timezone) == clock
+    return np.where(kept, same_offset, instants_of_clock(clock, timezone))
+
+
+# -------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def _broadcast(values: Any, rows: int) -> Any:
+    return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+
+
+def _both(first: Any, second: Any) -> tuple[Any, Any, Any]:
+    """Two arrays, and a third that is null where either is."""
+    second = _broadcast(second, len(first))
+    return first, second, pc.if_else(second.is_valid(), first, pa.scalar(None, first.type))
+
+
+def _checked_days(days: Numbers, known: Any, data_type: pa.DataType) -> Any:
+    lost = (days < _INT_LIMITS[0]) | (days > _INT_LIMITS[1])
+    if lost[known.is_valid().to_numpy(zero_copy_only=False)].any():
+        raise InvalidInputError("the date is further from 1970 than a date can be")
+    return _like(np.where(lost, 0, days), known, data_type)
+
+
+def _date_add(sign: int) -> Callable[..., Any]:
+    def add(dates: Any, number: Any) -> Any:
+        dates, number, known = _both(dates, number)
+        return _checked_days(_days(dates) + sign * _numbers(number), known, pa.date32())
+
+    return add
+
+
+def _datediff(end: Any, start: Any) -> Any:
+    end, start, known = _both(end, start)
+    return _checked_days(_days(end) - _days(start), known, pa.int32())
+
+
+def _plus_months(days: Numbers, number: Numbers) -> Numbers:
+    """The same day so many months on, or the last of a month that has no such day."""
+    months = _months_since_1970(days) + number
+    last = _first_of_month(months + 1) - 1
+    found: Numbers = np.minimum(_first_of_month(months) + _day_of_month(days) - 1, last)
+    return found
+
+
+def _add_months(dates: Any, number: Any) -> Any:
+    dates, number, known = _both(dates, number)
+    return _checked_days(_plus_months(_days(dates), _numbers(number)), known, pa.date32())
+
+
+def _last_day(dates: Any) -> Any:
+    return _like(_first_of_month(_months_since_1970(_days(dates)) + 1) - 1, dates, pa.date32())
+
+
+def _plus_interval_months(moments: Any, number: Any, result: pa.DataType, timezone: str) -> Any:
+    if pa.types.is_date32(moments.type):
+        return _add_months(moments, number)
+    moments, number, known = _both(moments, number)
+    micros = _numbers(to_micros(moments))
+    zone = "UTC" if moments.type.tz is None else timezone
+    clock = shown_by_clock(micros, zone)
+    days = _plus_months(clock // MICROS_PER_DAY, _numbers(number))
+    return _like(_moved(micros, days * MICROS_PER_DAY + clock % MICROS_PER_DAY, zone), known, result)
+
+
+def _plus_interval_micros(moments: Any, number: Any, result: pa.DataType, timezone: str) -> Any:
+    """Whole days are days of the calendar, the rest is time."""
+    moments, number, known = _both(moments, number)
+    micros, change = _numbers(to_micros(moments)), _numbers(number)
+    zone = "UTC" if moments.type.tz is None else timezone
+    days = (change - np.fmod(change, MICROS_PER_DAY)) // MICROS_PER_DAY
+    if np.any(np.abs(micros.astype(np.float64) + change) > _LAST_MICRO):
+        raise InvalidInputError("the timestamp is further from 1970 than a timestamp can be")
+    clock = shown_by_clock(micros, zone) + days * MICROS_PER_DAY
+    found = np.where(days == 0, micros, _moved(micros, clock, zone)) + np.fmod(change, MICROS_PER_DAY)
+    return _like(found, known, result)
+
+
+def _next_day(dates: Any, name: Any) -> Any:
+    wanted = _WEEKDAYS.get(name.as_py().strip().upper())
+    if wanted is None:
+        raise InvalidInputError(f"{name.as_py()!r} is no day of the week")
+    days = _days(dates)
+    return _like(days + 1 + (wanted - _monday(days + 1)) % 7, dates, pa.date32())
+
+
+_WEEKDAYS = {
+    name: number
+    for number, names in enumerate(
+        ("MO MON MONDAY", "TU TUE TUESDAY", "WE WED WEDNESDAY", "TH THU THURSDAY", "FR FRI FRIDAY", "SA SAT SATURDAY",
+         "SU SUN SUNDAY")
+    )
+    for name in names.split()
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------ parsing
+
+
+def _parsed(*, attempt: bool) -> Callable[..., Any]:
+    def parse(text: Any, pattern: Any, result: pa.DataType, timezone: str) -> Any:
+        clock = moments_of_text(text, pattern.as_py(), attempt=attempt)
+        micros = _numbers(clock)
+        if pa.types.is_date32(result):
+            return _like(micros // MICROS_PER_DAY, clock, result)
+        return _like(instants_of_clock(micros, timezone), clock, result)
+
+    return parse
+
+
+def _date_format(moments: Any, pattern: Any, timezone: str) -> Any:
+    known = to_micros(moments)
+    found = formatted(_clock(moments, timezone), pattern.as_py())
+    return pc.if_else(known.is_valid(), found, pa.scalar(None, pa.string()))
+
+
+def _unix_micros(divisor: int) -> Callable[[Any], Any]:
+    return lambda moments: _like(_numbers(to_micros(moments)) // divisor, moments, pa.int64())
+
+
+def _unix_timestamp(moments: Any) -> Any:
+    """Towards zero, and of a clock time as if it were UTC."""
+    micros = _numbers(to_micros(moments))
+    return _like((micros - np.fmod(micros, _SECOND)) // _SECOND, moments, pa.int64())
+
+
+def _from_unix(factor: int) -> Callable[[Any], Any]:
+    def convert(numbers: Any) -> Any:
+        try:
+            return pc.multiply_checked(numbers.cast(pa.int64()), factor).cast(_INSTANT)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError("the number is out of the range of timestamps") from error
+
+    return convert
+
+
+def _own_moment(arguments: Any) -> pa.DataType:
+    return _LOCAL if pa.types.is_timestamp(arguments[0].type) and arguments[0].type.tz is None else _INSTANT
+
+
+_DATE, _MOMENT, _INT, _WORD = Takes.DATE, Takes.MOMENT, Takes.INT, Takes.WORD
+_CLOCKED: dict[str, Any] = {"zoned": True, "typed": True}
+
+TIME_FUNCTIONS: dict[str, FunctionSpec] = {
+    **{name: _date_part(name, part) for name, part in DATE_PARTS.items()},
+    **{name: _time_part(part) for name, part in TIME_PARTS.items()},
+    "seconds": FunctionSpec((_MOMENT,), pa.decimal128(8, 6), _seconds_with_fraction, zoned=True,
+                            written="extract(SECOND FROM {0})"),
+    "trunc": FunctionSpec((_DATE, _WORD), pa.date32(), _trunc),
+    "date_trunc": FunctionSpec((Takes.INSTANT, _WORD), _INSTANT, _date_trunc, **_CLOCKED,
+                               written="date_trunc({1}, {0})"),
+    "date_add": FunctionSpec((_DATE, _INT), pa.date32(), _date_add(1)),
+    "date_sub": FunctionSpec((_DATE, _INT), pa.date32(), _date_add(-1)),
+    "datediff": FunctionSpec((_DATE, _DATE), pa.int32(), _datediff),
+    "add_months": FunctionSpec((_DATE, _INT), pa.date32(), _add_months),
+    "last_day": FunctionSpec((_DATE,), pa.date32(), _last_day),
+    "next_day": FunctionSpec((_DATE, _WORD), pa.date32(), _next_day),
+    "plus_months": FunctionSpec((Takes.ANY, _INT), same_as_first, _plus_interval_months, **_CLOCKED,
+                                written="{0} + INTERVAL '{v1}' MONTH"),
+    "plus_micros": FunctionSpec((_MOMENT, Takes.LONG), _own_moment, _plus_interval_micros, **_CLOCKED,
+                                written="{0} + INTERVAL '{v1}' MICROSECOND"),
+    "to_date": FunctionSpec((Takes.TEXT, _WORD), pa.date32(), _parsed(attempt=False), **_CLOCKED),
+    "try_to_date": FunctionSpec((Takes.TEXT, _WORD), pa.date32(), _parsed(attempt=True), **_CLOCKED),
+    "to_timestamp": FunctionSpec((Takes.TEXT, _WORD), _INSTANT, _parsed(attempt=False), **_CLOCKED),
+    "try_to_timestamp": FunctionSpec((Takes.TEXT, _WORD), _INSTANT, _parsed(attempt=True), **_CLOCKED),
+    "date_format": FunctionSpec((_MOMENT, _WORD), pa.string(), _date_format, zoned=True),
+    "unix_date": FunctionSpec((_DATE,), pa.int32(), lambda dates: dates.cast(pa.int32())),
+    "date_from_unix_date": FunctionSpec((_INT,), pa.date32(), lambda days: days.cast(pa.int32()).cast(pa.date32())),
+    "unix_micros": FunctionSpec((Takes.INSTANT,), pa.int64(), _unix_micros(1)),
+    "unix_millis": FunctionSpec((Takes.INSTANT,), pa.int64(), _unix_micros(1000)),
+    "unix_seconds": FunctionSpec((Takes.INSTANT,), pa.int64(), _unix_micros(_SECOND)),
+    "unix_timestamp": FunctionSpec((_MOMENT,), pa.int64(), _unix_timestamp),
+    "timestamp_micros": FunctionSpec((Takes.LONG,), _INSTANT, _from_unix(1)),
+    "timestamp_millis": FunctionSpec((Takes.LONG,), _INSTANT, _from_unix(1000)),
+    "timestamp_seconds": FunctionSpec((Takes.LONG,), _INSTANT, _from_unix(_SECOND)),
+}  # fmt: skip
