@@ -245,15 +245,7 @@ def _attempt(
     source = pa.schema([field for field in list(staged.schema)[3:] if not field.name.startswith(ASSIGNED)])
     snapshot = writable(handle)
     clauses = _bound(merge, snapshot, source, session, null_for_missing=options.null_for_missing)
-    for name, column in assigned_columns(snapshot, clauses).items():
-        if name not in staged.schema.names or staged.schema.field(name).type != column.type:
-            raise SchemaMismatchError(
-                f"table {snapshot.config.name}: another writer changed column {column.name!r} while the source was "
-                "prepared; run the merge again",
-                column=column.name,
-                expected=str(column.type),
-                found=str(source.field(name.removeprefix(ASSIGNED)).type),
-            )
+    _require_same_columns(snapshot, clauses, staged.schema)
     lookup, _ = _lookup(snapshot, merge, source, session)
     report = TaggingReport()
     whole = merge.has("not matched by source")
@@ -301,6 +293,20 @@ def _attempt(
             notes=(*result.notes, *([f"{moved} rows moved to another partition"] if moved else [])),
         )
     return replace(result, tagging=report) if report.source != "none" else result
+
+
+def _require_same_columns(snapshot: Snapshot, clauses: Sequence[BoundClause], staged: pa.Schema) -> None:
+    """Refuse a source whose assigned columns were cast to types that another writer has changed since."""
+    for name, column in assigned_columns(snapshot, clauses).items():
+        if name not in staged.names or staged.field(name).type != column.type:
+            found = name.removeprefix(ASSIGNED)
+            raise SchemaMismatchError(
+                f"table {snapshot.config.name}: another writer changed column {column.name!r} while the source was "
+                "prepared; run the merge again",
+                column=column.name,
+                expected=str(column.type),
+                found=str(staged.field(found).type) if found in staged.names else "nothing",
+            )
 
 
 def _new_keys_known(

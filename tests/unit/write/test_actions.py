@@ -348,14 +348,14 @@ def test_partition_metafiles(tmp_path: Path) -> None:
 
 def test_results_show_themselves(tmp_path: Path) -> None:
     table = make(tmp_path, TWO)
-    result = table.upsert(rows(("1", "a", 2, 9)), options={"hoodie.metrics.on": "<true>"})
+    result = table.upsert(rows(("1", "a", 2, 9)), options={"hoodie.metrics.<on>": "true"})
     text = str(result)
     assert text.startswith(f"upsert {result.instant}: 0 inserted, 1 updated, 0 deleted; 1 files")
-    assert "note: option hoodie.metrics.on" in text
+    assert "note: option hoodie.metrics.<on> changes" in text
     assert "files 1 → 1 after ranges" in text
     html = result._repr_html_()
-    assert "&lt;true&gt;" in html
-    assert "<true>" not in html
+    assert "&lt;on&gt;" in html
+    assert "<on>" not in html
     plain = json.loads(json.dumps(result.to_dict()))
     assert plain["updated"] == 1
     assert plain["tagging"]["false_positives"] == 0
