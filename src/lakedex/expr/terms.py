@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 from lakedex.expr.fold import fold_cast
 from lakedex.expr.functions import FUNCTIONS
 from lakedex.expr.kinds import Kind, NotJudgeable, is_harmless_cast, kind_of
-from lakedex.expr.literals import date_text, timestamp_text
+from lakedex.expr.literals import date_text, timestamp_text, unescape
 from lakedex.expr.names import quote_name
 from lakedex.expr.nodes import (
     And,
@@ -44,12 +45,14 @@ __all__ = [
     "is_judged",
     "terms_of",
     "terms_used",
+    "to_spark_sql",
     "to_sql",
     "to_text",
     "unknown_conditions",
     "unknown_texts",
 ]
 
+_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?P<body>(?:\\.|[^'\\])*)'", re.DOTALL)
 _EXACT_DOUBLE = 2**53
 _SHOWN = 100
 """So many values of a list are shown."""
@@ -267,6 +270,22 @@ def to_sql(node: Predicate | Scalar) -> str:
         escape = "" if node.escape == "\\" else f" ESCAPE {_quoted(node.escape)}"
         return f"{_inner(node.operand)} LIKE {_quoted(node.pattern)}{escape}"
     return _scalar_sql(node)
+
+
+def to_spark_sql(node: Predicate) -> str:
+    """SQL that means the same under all settings of Spark's parser.
+
+    Settings give backslashes another meaning in a string, and put other text in the place of ``${name}``: strings with
+    such characters are hex.
+    """
+    return _QUOTED.sub(_hexed, to_sql(node))
+
+
+def _hexed(quoted: re.Match[str]) -> str:
+    body = quoted["body"]
+    if body is None or not set(body) & {"\\", "$"}:
+        return quoted[0]
+    return f"CAST(X'{unescape(body).encode().hex()}' AS STRING)"
 
 
 def to_text(node: Predicate | Scalar) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
-from lakedex.expr import parse_predicate, to_sql
+from lakedex.expr import parse_predicate, to_spark_sql
 from lakedex.expr.nodes import And, Column, Predicate, all_of
 from lakedex.layout.file_slice import FileSlice
 from lakedex.metadata.snapshot import Snapshot
@@ -158,10 +158,10 @@ class Scan:
 
     @property
     def _sql(self) -> str | None:
-        """All of the condition as SQL."""
+        """All of the condition as SQL for Spark."""
         if self.condition is None:
             return self.where
-        made = to_sql(self.condition)
+        made = to_spark_sql(self.condition)
         return made if self.where is None else f"({self.where}\n) AND ({made})"
 
     def plan(self) -> ScanPlan:

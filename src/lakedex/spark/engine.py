@@ -23,7 +23,7 @@ from lakedex.frame_input import as_table, normal_schema
 from lakedex.spark.failures import Seal, is_final, surfacing
 from lakedex.spark.kept_rows import KeptRows, is_local, release
 from lakedex.spark.placement import salts
-from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
 from lakedex.spark.session import case_sensitive, is_connect, set_job_description
 
 __all__ = ["DRIVER_CAP", "LOCAL_CAP", "SparkEngine", "SparkFrame"]
@@ -194,12 +194,12 @@ class SparkEngine(Engine):
         del texts
         if not isinstance(frame, SparkFrame):
             return arrow_frames.exchange(_held(frame), by, tasks, order, self._threads)
-        key = F.col(f"`{by}`")
+        key = F.col(quoted(by))
         if frame.schema.field(by).type in (pa.int32(), pa.int64()):
             # Hash partitioning alone puts several of few values into one task and leaves others idle.
             table = F.array(*[F.lit(salt) for salt in salts(tasks)])
             key = F.element_at(table, (F.pmod(key, F.lit(tasks)) + F.lit(1)).cast("int"))
-        df = frame.df.repartition(tasks, key).sortWithinPartitions(*[F.col(f"`{name}`") for name in (by, *order)])
+        df = frame.df.repartition(tasks, key).sortWithinPartitions(*[F.col(quoted(name)) for name in (by, *order)])
         return SparkFrame(df, frame.schema)
 
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
@@ -209,7 +209,7 @@ class SparkEngine(Engine):
         a, b = self._as_spark(left), self._as_spark(right)
         other = F.broadcast(b.df) if isinstance(right, ArrowFrame) else b.df
         fields = list(a.schema) + [f.with_nullable(True) for f in b.schema if f.name not in on]
-        joined = a.df.join(other, list(on), "left").select(*[f"`{field.name}`" for field in fields])
+        joined = a.df.join(other, list(on), "left").select(*[quoted(field.name) for field in fields])
         return SparkFrame(joined, pa.schema(fields))
 
     def to_dataframe(self, frame: Frame) -> DataFrame:

@@ -34,6 +34,8 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASC
 _MANY_TIMES = 64
 _MANY_NODES = 400
 _LIKE_LOSES_ESCAPE = pyspark.__version__.startswith("3.")
+_REPLACED = "\ufffd"
+"""What ``sql()`` writes for bytes of a string that are not UTF-8."""
 _IN_QUOTES = {"'": "\\'"}
 
 
@@ -73,6 +75,8 @@ def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
     pairs = mapping.apply(jvm.org.apache.spark.api.python.PythonUtils.toSeq(renamed))
     renamed_expression = getattr(rename, "MODULE$").replaceAlias(expression, pairs)
     text = str(renamed_expression.sql())
+    if _REPLACED in text:
+        raise _UntoldError
     escapes = _escapes(renamed_expression) if _LIKE_LOSES_ESCAPE and " LIKE " in text else []
     remaining = iter(escapes)
 

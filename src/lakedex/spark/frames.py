@@ -27,7 +27,7 @@ from lakedex.spark.file_index import Generation, PartitionColumns, file_index_fr
 from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.partitions import FolderValues, folder_values
 from lakedex.spark.reader import read_files
-from lakedex.spark.schema import arrow_to_spark
+from lakedex.spark.schema import arrow_to_spark, quoted
 from lakedex.spark.sliced import is_read_in_python, sliced_frame
 from lakedex.timeline.instant import instant_to_epoch_ms
 
@@ -185,13 +185,13 @@ def planned_frame(
         frames.append(read_files(spark, files, arrow_to_spark(whole)))
     if sliced:
         needed = whole if columns is None else _needed(whole, where, columns)
-        names = [f"`{name}`" for name in needed.names]
+        names = [quoted(name) for name in needed.names]
         frames = [frame.select(*names) for frame in frames]
         frames.append(sliced_frame(spark, snapshot, sliced, needed, plan.selections))
     frame = reduce(DataFrame.unionAll, frames)
     if where is not None:
         frame = frame.where(where)
-    return frame if columns is None else frame.select(*(f"`{name}`" for name in columns))
+    return frame if columns is None else frame.select(*(quoted(name) for name in columns))
 
 
 def _few_rows(selection: RowSelection | None) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from lakedex.errors import InvalidInputError
-from lakedex.spark.schema import arrow_to_spark, nullable
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted
 from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.merge import RowAction
 from lakedex.write.merge_into import MergeTask
@@ -44,7 +44,7 @@ def merged_rows(task: MergeTask, source: DataFrame, target: DataFrame) -> DataFr
 
 
 def _of(alias: str, column: str) -> Column:
-    return F.col(f"`{alias}`.`{column}`")
+    return F.col(f"{quoted(alias)}.{quoted(column)}")
 
 
 def _expression(value: Any, what: str) -> Column:

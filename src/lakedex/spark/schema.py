@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.frame_input import normal_schema
 
-__all__ = ["align", "arrow_to_spark", "nullable", "spark_to_arrow"]
+__all__ = ["align", "arrow_to_spark", "nullable", "quoted", "spark_to_arrow"]
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -144,12 +144,13 @@ def align(frame: DataFrame, found: StructType, wanted: StructType) -> DataFrame:
         if old is None:
             column = F.lit(None).cast(field.dataType)
         else:
-            column = _convert(frame[_quoted(old.name)], old.dataType, field.dataType, field.name)
+            column = _convert(frame[quoted(old.name)], old.dataType, field.dataType, field.name)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it back, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "check_session",
     "configure_spark",
     "is_connect",
+    "other_reading",
     "session_timezone",
     "set_job_description",
     "with_each_session",
@@ -205,6 +206,21 @@ def session_timezone(spark: SparkSession) -> str:
 def case_sensitive(spark: SparkSession) -> bool:
     """Whether the session tells column names that differ in case apart."""
     return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+
+
+def other_reading(spark: SparkSession, text: str) -> str | None:
+    """The setting by which the session's parser may read SQL text otherwise than lakedex does; None for none."""
+
+    def is_set(name: str) -> bool:
+        return str(spark.conf.get(name)).lower() == "true"
+
+    if "${" in text and is_set("spark.sql.variable.substitute"):
+        return "spark.sql.variable.substitute"
+    if "\\" in text and is_set("spark.sql.parser.escapedStringLiterals"):
+        return "spark.sql.parser.escapedStringLiterals"
+    if '"' in text and is_set("spark.sql.ansi.enabled") and is_set("spark.sql.ansi.doubleQuotedIdentifiers"):
+        return "spark.sql.ansi.doubleQuotedIdentifiers"
+    return None
 
 
 @contextmanager

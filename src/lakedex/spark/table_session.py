@@ -21,8 +21,8 @@ from lakedex.spark import views
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.merging import merged_rows
-from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
-from lakedex.spark.session import case_sensitive, check_session, is_connect, session_timezone
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
+from lakedex.spark.session import case_sensitive, check_session, is_connect, other_reading, session_timezone
 from lakedex.write.merge_into import MergeTask
 
 __all__ = ["SparkTableSession"]
@@ -57,6 +57,9 @@ class SparkTableSession:
     def _planned(
         self, snapshot: Snapshot, plan: ScanPlan, where: str | None, columns: Sequence[str] | None
     ) -> DataFrame:
+        if where is not None and other_reading(self.spark, where):
+            # Spark's reading of the text decides, so that files are not left out by lakedex's.
+            plan = plan_scan(snapshot, None)
         return planned_frame(self.spark, snapshot, plan, where, columns)
 
     def keys(self, frame: Any, names: Sequence[str], limit: int) -> pa.Table | None:
@@ -68,7 +71,7 @@ class SparkTableSession:
             raise InvalidInputError(
                 f"the keys have no column {missing[0]!r}: {', '.join(frame.columns)}", column=missing[0]
             )
-        chosen = frame.select(*(f"`{name}`" for name in names)).distinct().limit(limit)
+        chosen = frame.select(*(quoted(name) for name in names)).distinct().limit(limit)
         return self.engine.collect(SparkFrame(chosen, self.engine.schema_of(chosen)))
 
     def schema(self, declared: Any) -> pa.Schema | None:
@@ -85,6 +88,15 @@ class SparkTableSession:
 
     def _parse_ddl(self, text: str) -> StructType:
         return self.spark.createDataFrame([], text).schema
+
+    def require_same_reading(self, text: str) -> None:
+        """Refuse a condition that the session's settings may give another meaning than lakedex plans by."""
+        setting = other_reading(self.spark, text)
+        if setting is not None:
+            raise InvalidInputError(
+                f"the condition {text!r} has characters to which the session's {setting} gives a meaning of its own; "
+                "unset it, or write the values in hex: CAST(X'…' AS STRING)"
+            )
 
     def is_frame(self, data: Any) -> bool:
         """Whether ``data`` is rows rather than a condition (text or a Column)."""
@@ -135,9 +147,11 @@ class SparkTableSession:
 
         Not of the frame of :meth:`frame` where files are left out: Spark takes two frames of one instant for one.
         """
+        if isinstance(task.merge.on, str):
+            self.require_same_reading(task.merge.on)
         scan = Scan(
             snapshot=task.snapshot,
-            where=task.where,
+            condition=task.where,
             case_sensitive=self.case_sensitive,
             timezone=self.timezone,
             engine=self.engine,

@@ -46,6 +46,9 @@ class Session(Protocol):
     def schema(self, declared: Any) -> pa.Schema | None:
         """A schema that the user gave, as Arrow."""
 
+    def require_same_reading(self, text: str) -> None:
+        """Refuse a condition that the engine's own parser may read otherwise than lakedex's."""
+
     def is_frame(self, data: Any) -> bool:
         """Whether ``data`` is rows rather than a condition."""
 
@@ -112,6 +115,9 @@ class LocalSession:
         """See :class:`Session`."""
         return None if declared is None else self.engine.schema_of(_empty(declared))
 
+    def require_same_reading(self, text: str) -> None:
+        """There is one parser here."""
+
     def is_frame(self, data: Any) -> bool:
         """See :class:`Session`."""
         return not isinstance(data, str)
@@ -149,7 +155,7 @@ class LocalSession:
 
     def _target(self, task: MergeTask, source: pa.Table) -> pa.Table:
         """The stored rows that a merge may look at, file by file where only rows of the source's keys matter."""
-        scan = Scan(snapshot=task.snapshot, where=task.where)
+        scan = Scan(snapshot=task.snapshot, condition=task.where)
         if not task.equal:
             return scan.to_arrow()
         if not task.keyed:

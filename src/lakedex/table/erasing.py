@@ -196,6 +196,7 @@ def erase(
     if where is not None:
         if not isinstance(where, str):
             raise InvalidInputError("erase takes its condition as SQL text, which the report quotes as its proof")
+        session.require_same_reading(where)
         plan = _scan(handle, session, before, where).plan()
         rows = session.matching(before, where, (RECORD_KEY, PARTITION_PATH))
         erased = erase_rows(handle, rows, Deletion.of_stored(handle, before.last_change), options)

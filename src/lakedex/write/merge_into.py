@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.expr.nodes import Predicate
 from lakedex.layout.conform import conform
 from lakedex.layout.key_generator import KeyGenerator
 from lakedex.layout.store_assignment import StoreAssignment, match_names
@@ -75,7 +76,7 @@ class MergeTask:
     """
 
     snapshot: Snapshot
-    where: str | None
+    where: Predicate | None
     equal: Mapping[str, str]
     source: Frame
     merge: Merge

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.expr import columns_of, parse_predicate, to_sql, unknown_texts
+from lakedex.expr import columns_of, parse_predicate, unknown_texts
 from lakedex.expr.nodes import And, Cast, Column, Comparison, Predicate, Scalar, all_of
 from lakedex.layout.conform import can_widen
 from lakedex.layout.store_assignment import match_names
@@ -276,7 +276,7 @@ class Equalities:
 
     pairs: Mapping[str, str] = field(default_factory=dict)
     rest: bool = True
-    where: str | None = None
+    where: Predicate | None = None
 
 
 def key_equalities(
@@ -300,8 +300,7 @@ def key_equalities(
                 own.append(_bare(node, merge.aliases))
         else:
             pairs[pair[0]] = pair[1]
-    where = all_of(own)
-    return Equalities(pairs, rest, None if where is None else to_sql(where))
+    return Equalities(pairs, rest, all_of(own))
 
 
 def _of_target(column: Column, aliases: Aliases, target: pa.Schema) -> bool:

@@ -23,9 +23,10 @@ from lakedex.expr import (
     parse_scalar,
     prune,
     terms_used,
+    to_spark_sql,
     to_sql,
 )
-from lakedex.expr.nodes import Column, Comparison, Unknown
+from lakedex.expr.nodes import Column, Comparison, In, Literal, Unknown
 
 SCHEMA = pa.schema(
     [
@@ -363,3 +364,21 @@ def test_the_package_is_pure() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {n.split(".")[0] for n in names} & {"os", "pyspark", "fsspec", "pathlib"}
             assert all(n.startswith(("lakedex.expr", "lakedex.errors")) for n in names if n.startswith("lakedex"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("plain", "'plain'"),
+        ('say "hi"\n', "'say \"hi\"\n'"),
+        ("${none}", "CAST(X'247b6e6f6e657d' AS STRING)"),
+        ("it's", "CAST(X'69742773' AS STRING)"),
+        ("a\\%b", "CAST(X'615c2562' AS STRING)"),
+        ("\\", "CAST(X'5c' AS STRING)"),
+    ],
+)
+def test_text_for_spark_has_no_characters_that_settings_give_a_meaning(value: str, text: str) -> None:
+    column = Column(("a`${b}'",), pa.string())
+    inner = In(column, (Literal(value, pa.string()), Literal(None, pa.string())))
+    assert to_spark_sql(inner) == f"`a``${{b}}'` IN ({text}, CAST(NULL AS STRING))"
+    assert to_spark_sql(Comparison("=", column, Literal(b"$\\", pa.binary()))) == "`a``${b}'` = X'245C'"

@@ -30,6 +30,14 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.connector.expressions.GeneralScalarExpression;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Statistics;
@@ -103,9 +111,7 @@ public final class LakedexBridge {
     long most = FilePartition.maxSplitBytes(session, directories);
     PartitionedFile[] split = split(parts, most);
     Arrays.sort(split, new LongestFirst());
-    scala.collection.immutable.List list = scala.collection.immutable.List$.MODULE$.empty();
-    for (int i = split.length - 1; i >= 0; i--) list = list.$colon$colon(split[i]);
-    scala.collection.Seq packed = FilePartition.getFilePartitions(session, list, most);
+    scala.collection.Seq packed = FilePartition.getFilePartitions(session, list(split, 0), most);
     InputPartition[] partitions = new InputPartition[packed.size()];
     for (int i = 0; i < partitions.length; i++) partitions[i] = (InputPartition) packed.apply(i);
     return partitions;
@@ -143,6 +149,60 @@ public final class LakedexBridge {
 
   public Object statistics(Statistics whole, double share) {
     return new Share(whole, share);
+  }
+
+  // A condition of DataSource V2 as Catalyst has it: its values come over as they are, and no parser reads them. Null
+  // where it has a part that is not listed here.
+  public Expression catalyst(org.apache.spark.sql.connector.expressions.Expression given) throws Exception {
+    if (given instanceof NamedReference) {
+      return new UnresolvedAttribute(list(((NamedReference) given).fieldNames(), 0));
+    }
+    if (given instanceof org.apache.spark.sql.connector.expressions.Literal) {
+      org.apache.spark.sql.connector.expressions.Literal literal =
+          (org.apache.spark.sql.connector.expressions.Literal) given;
+      return new Literal(literal.value(), literal.dataType());
+    }
+    if (given instanceof org.apache.spark.sql.connector.expressions.Cast) {
+      org.apache.spark.sql.connector.expressions.Cast cast = (org.apache.spark.sql.connector.expressions.Cast) given;
+      Expression inner = catalyst(cast.expression());
+      return inner == null ? null : new Cast(inner, cast.dataType(), scala.Option.empty());
+    }
+    if (!(given instanceof GeneralScalarExpression)) return null;
+    Object[] parts = new Object[given.children().length];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = catalyst(given.children()[i]);
+      if (parts[i] == null) return null;
+    }
+    String name = ((GeneralScalarExpression) given).name();
+    if (name.equals("BOOLEAN_EXPRESSION")) return (Expression) parts[0];
+    if (name.equals("COALESCE")) return new Coalesce(list(parts, 0));
+    if (name.equals("IN")) return new In((Expression) parts[0], list(parts, 1));
+    if (name.equals("<>")) return made("Not", new Object[] {made("EqualTo", parts)});
+    String kind = (String) KINDS.get(name + "/" + parts.length);
+    return kind == null ? null : made(kind, parts);
+  }
+
+  private static final Map KINDS = new HashMap();
+
+  static {
+    String[] pairs = ("=/2 EqualTo <=>/2 EqualNullSafe </2 LessThan <=/2 LessThanOrEqual >/2 GreaterThan "
+        + ">=/2 GreaterThanOrEqual AND/2 And OR/2 Or NOT/1 Not IS_NULL/1 IsNull IS_NOT_NULL/1 IsNotNull "
+        + "+/2 Add -/2 Subtract */2 Multiply //2 Divide %/2 Remainder -/1 UnaryMinus ABS/1 Abs UPPER/1 Upper "
+        + "LOWER/1 Lower STARTS_WITH/2 StartsWith ENDS_WITH/2 EndsWith CONTAINS/2 Contains").split(" ");
+    for (int i = 0; i < pairs.length; i += 2) KINDS.put(pairs[i], pairs[i + 1]);
+  }
+
+  private static Expression made(String name, Object[] parts) throws Exception {
+    Class[] types = new Class[parts.length];
+    Arrays.fill(types, Expression.class);
+    Class kind = Class.forName("org.apache.spark.sql.catalyst.expressions." + name);
+    return (Expression) kind.getConstructor(types).newInstance(parts);
+  }
+
+  private static scala.collection.immutable.List list(Object[] items, int first) {
+    scala.collection.immutable.List list = scala.collection.immutable.List$.MODULE$.empty();
+    for (int i = items.length - 1; i >= first; i--) list = list.$colon$colon(items[i]);
+    return list;
   }
 
   private static Class[] classes(String names) throws Exception {

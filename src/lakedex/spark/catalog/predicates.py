@@ -1,115 +1,84 @@
-"""Spark's V2 predicates as Spark SQL text with the same meaning, or not at all.
+"""Spark's V2 predicates as Spark's own expressions, or not at all; their values are never text that a parser reads.
 
-``DELETE`` runs on this text, so there is no nearly: an expression that is not listed is refused.
+``DELETE`` runs on these expressions, so there is no nearly: a part that is not listed (``LakedexBridge.catalyst``) is
+refused.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["UntoldPredicateError", "literal_text", "predicate_text"]
+from pyspark.sql import Column
 
-_BINARY = {"=", "<=>", "<", "<=", ">", ">=", "<>", "AND", "OR", "+", "-", "*", "/", "%"}
-_FUNCTIONS = {
-    "STARTS_WITH": "startswith",
-    "ENDS_WITH": "endswith",
-    "CONTAINS": "contains",
-    "COALESCE": "coalesce",
-    "ABS": "abs",
-    "UPPER": "upper",
-    "LOWER": "lower",
-}
-_INTEGERS = {"tinyint", "smallint", "int", "bigint"}
+from lakedex.spark.catalog.java import JavaSide
+
+__all__ = ["UntoldPredicateError", "bound_condition", "condition_of", "value_of"]
+
 _EPOCH = datetime.datetime(1970, 1, 1)
+_PLAIN = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double"})
 
 
 class UntoldPredicateError(Exception):
     """An expression that is not translated; its text."""
 
 
-def predicate_text(expression: Any) -> str:
-    """The text, columns quoted and timestamps in UTC.
+def condition_of(side: JavaSide, predicates: Iterable[Any]) -> Column | None:
+    """All predicates together, for a DataFrame with their columns; None for no predicate.
 
     Raises:
-        UntoldPredicateError: names the part that has no exact text.
+        UntoldPredicateError: names the predicate that has no exact translation.
     """
-    kind = expression.getClass().getSimpleName()
-    if kind == "FieldReference":
-        return ".".join("`" + str(part).replace("`", "``") + "`" for part in expression.fieldNames())
-    if kind == "LiteralValue":
-        return literal_text(expression)
-    if kind == "AlwaysTrue":
-        return "TRUE"
-    if kind == "AlwaysFalse":
-        return "FALSE"
-    if kind == "Cast":
-        inner = predicate_text(expression.expression())
-        return f"CAST({inner} AS {expression.dataType().sql()})"
-    if kind not in ("Predicate", "GeneralScalarExpression", "And", "Or", "Not"):
-        raise UntoldPredicateError(str(expression.toString()))
-    name = str(expression.name())
-    parts = [predicate_text(child) for child in expression.children()]
-    text = _combined(name, parts)
-    if text is None:
-        raise UntoldPredicateError(str(expression.toString()))
-    return text
+    found = None
+    for predicate in predicates:
+        expression = side.bridge.catalyst(predicate)
+        if expression is None:
+            raise UntoldPredicateError(str(predicate.toString()))
+        column = Column(_java_column(side, expression))
+        found = column if found is None else found & column
+    return found
 
 
-def _combined(name: str, parts: list[str]) -> str | None:
-    if name in _BINARY and len(parts) == 2:
-        return f"({parts[0]} {name} {parts[1]})"
-    if name == "-" and len(parts) == 1:
-        return f"(- {parts[0]})"
-    if name == "NOT" and len(parts) == 1:
-        return f"(NOT {parts[0]})"
-    if name == "IS_NULL":
-        return f"({parts[0]} IS NULL)"
-    if name == "IS_NOT_NULL":
-        return f"({parts[0]} IS NOT NULL)"
-    if name == "IN":
-        return f"({parts[0]} IN ({', '.join(parts[1:])}))" if len(parts) > 1 else "FALSE"
-    if name == "BOOLEAN_EXPRESSION" and len(parts) == 1:
-        return parts[0]
-    if name in _FUNCTIONS:
-        return f"{_FUNCTIONS[name]}({', '.join(parts)})"
-    return None
+def _java_column(side: JavaSide, expression: Any) -> Any:
+    if side.is_spark_3:
+        return side.view.org.apache.spark.sql.Column(expression)
+    return side.view.org.apache.spark.sql.classic.ExpressionUtils.column(expression)
 
 
-def literal_text(literal: Any) -> str:
-    """A literal by its type. Values are as Catalyst keeps them: days, microseconds, ``UTF8String``."""
-    kind = str(literal.dataType().simpleString())
-    value = literal.value()
-    if value is None:
-        return f"CAST(NULL AS {literal.dataType().sql()})"
-    if kind == "boolean":
-        return "TRUE" if value else "FALSE"
-    if kind in _INTEGERS:
-        return f"CAST({int(value)} AS {kind.upper()})"
-    if kind == "string":
-        return _quoted(str(value) if isinstance(value, str) else str(value.toString()))
-    if kind in ("float", "double"):
-        return f"CAST('{value!r}' AS {kind.upper()})"
-    if kind.startswith("decimal"):
-        plain = value if isinstance(value, str) else value.toString()
-        return f"CAST('{plain}' AS {kind.upper()})"
-    if kind == "binary":
-        return f"X'{bytes(value).hex()}'"
+def bound_condition(side: JavaSide, predicate: Any, schema: Any) -> Any:
+    """A predicate over columns of a Java ``StructType``, as ``Seq[Expression]`` whose columns are known.
+
+    Raises:
+        UntoldPredicateError: it has no exact translation.
+    """
+    column: Any = condition_of(side, [predicate])
+    nothing = side.session.createDataFrame(side.view.java.util.ArrayList(), schema)
+    analyzed = nothing.filter(column._jc).queryExecution().analyzed()
+    return side.utils.toSeq([analyzed.condition()])
+
+
+def value_of(literal: Any) -> Any:
+    """The Python value of a V2 literal. Catalyst keeps days, microseconds and ``UTF8String``.
+
+    Raises:
+        UntoldPredicateError: a type or value that Python does not have.
+    """
+    kind, value = str(literal.dataType().simpleString()), literal.value()
+    if value is None or kind in _PLAIN:
+        return value
     try:
-        return _time_text(kind, int(value))
+        if kind == "string":
+            return value if isinstance(value, str) else bytes(value.getBytes()).decode()
+        if kind.startswith("decimal"):
+            return value.toJavaBigDecimal()
+        if kind == "binary":
+            return bytes(value)
+        if kind == "date":
+            return (_EPOCH + datetime.timedelta(days=int(value))).date()
+        if kind in ("timestamp", "timestamp_ntz"):
+            moment = _EPOCH + datetime.timedelta(microseconds=int(value))
+            return moment.replace(tzinfo=datetime.UTC) if kind == "timestamp" else moment
     except (OverflowError, TypeError, ValueError) as error:
         raise UntoldPredicateError(str(literal.toString())) from error
-
-
-def _time_text(kind: str, value: int) -> str:
-    if kind == "date":
-        return f"DATE '{(_EPOCH + datetime.timedelta(days=value)).date().isoformat()}'"
-    if kind not in ("timestamp", "timestamp_ntz"):
-        raise UntoldPredicateError(kind)
-    moment = (_EPOCH + datetime.timedelta(microseconds=value)).isoformat(sep=" ")
-    return f"TIMESTAMP '{moment}+00:00'" if kind == "timestamp" else f"TIMESTAMP_NTZ '{moment}'"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    raise UntoldPredicateError(f"{literal.toString()} ({kind})")

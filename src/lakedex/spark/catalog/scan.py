@@ -9,6 +9,7 @@ scans as :meth:`lakedex.Table.scan` makes.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -28,12 +29,12 @@ from lakedex.scan.top_rows import TopRows, keep_top_rows
 from lakedex.spark.catalog.batch import PartsBatch
 from lakedex.spark.catalog.files import ChosenFiles, choose_files, file_index, no_files
 from lakedex.spark.catalog.java import Answer, JavaSide
-from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.catalog.predicates import UntoldPredicateError, bound_condition
 from lakedex.spark.catalog.row_groups import row_group_ranges
 from lakedex.spark.filters import filter_texts
 from lakedex.spark.frames import planned_frame
 from lakedex.spark.reader import REBASE
-from lakedex.spark.schema import arrow_to_spark, nullable
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted
 from lakedex.spark.sliced import is_read_in_python
 from lakedex.types import size_text
 
@@ -284,18 +285,17 @@ class NativeScan(Answer):
         own = {column.name for column in self._side.schema(self._request.required).fields}
         names = [n for n in dict.fromkeys((*config.partition_fields, *config.record_key_fields)) if n in own]
         make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
-        columns = [make.column("`" + name.replace("`", "``") + "`") for name in names]
+        columns = [make.column(quoted(name)) for name in names]
         return self._side.array("org.apache.spark.sql.connector.expressions.NamedReference", columns)
 
     def filter(self, predicates: Any) -> None:
         """Plan again with values that the other side of a join has."""
         texts = list(self._request.texts)
+        columns = self._side.struct(self._target.all_columns)
         for predicate in predicates:
             if len(predicate.children()) <= MOST_RUNTIME_VALUES:
-                try:
-                    texts.append(predicate_text(predicate))
-                except UntoldPredicateError:
-                    continue
+                with contextlib.suppress(UntoldPredicateError):
+                    texts += filter_texts(self._side.view, (bound_condition(self._side, predicate, columns),))
         if len(texts) == len(self._request.texts):
             return
         plan = self._target.plan(texts)

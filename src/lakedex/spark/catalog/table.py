@@ -10,11 +10,11 @@ from pyspark.sql.types import StructType
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.spark.catalog.aggregates import answer_question
 from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
-from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.catalog.predicates import UntoldPredicateError, condition_of
 from lakedex.spark.catalog.scan import FrameScan, TableScanBuilder, Target
 from lakedex.spark.catalog.tables import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
-from lakedex.spark.schema import arrow_to_spark, nullable
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted
 from lakedex.types import META_COLUMNS
 
 __all__ = ["CatalogTable", "FrameTable", "StagedTable"]
@@ -74,9 +74,7 @@ class CatalogTable(_Table):
     def partitioning(self) -> Any:
         """The partition columns."""
         make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
-        columns = [
-            make.identity("`" + n.replace("`", "``") + "`") for n in self._target.snapshot.config.partition_fields
-        ]
+        columns = [make.identity(quoted(n)) for n in self._target.snapshot.config.partition_fields]
         return self._side.array(f"{_CONNECTOR}expressions.Transform", columns)
 
     def properties(self) -> Any:
@@ -126,23 +124,20 @@ class CatalogTable(_Table):
     def canDeleteWhere(self, predicates: Any) -> bool:
         """Whether the condition can be told exactly."""
         try:
-            self._condition(predicates)
+            condition_of(self._side, predicates)
         except UntoldPredicateError:
             return False
         return True
 
     def deleteWhere(self, predicates: Any) -> None:
         """``DELETE FROM``."""
-        self._table.delete(self._condition(predicates), options=table_options(self._side))
+        condition = condition_of(self._side, predicates)
+        self._table.delete("TRUE" if condition is None else condition, options=table_options(self._side))
 
     def truncateTable(self) -> bool:
         """``TRUNCATE TABLE``, and ``DELETE FROM`` without a condition."""
         self._table.delete("TRUE", options=table_options(self._side))
         return True
-
-    def _condition(self, predicates: Any) -> str:
-        texts = [predicate_text(predicate) for predicate in predicates]
-        return " AND ".join(texts) or "TRUE"
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:
         """Spark rewrites ``DELETE`` by this before it tries :meth:`deleteWhere`; the others have no other way."""
@@ -206,7 +201,7 @@ class CatalogTable(_Table):
     def _reference(self, name: str) -> str:
         """A column or a dotted path of a field, quoted."""
         parts = [name] if name in self._schema.names else name.split(".")
-        return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+        return ".".join(quoted(part) for part in parts)
 
 
 class StagedTable(CatalogTable):

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.spark.catalog.java import Answer, JavaSide
-from lakedex.spark.catalog.predicates import UntoldPredicateError, predicate_text
+from lakedex.spark.catalog.predicates import UntoldPredicateError, value_of
 from lakedex.spark.catalog.scan import Target
 from lakedex.spark.catalog.tables import OpenTable
 from lakedex.spark.reader import REBASE, qualified
@@ -92,7 +92,7 @@ class TableWriteBuilder(Answer):
         """Partition column → value of ``column <=> value AND …``; empty for all rows, None for anything else."""
         found: dict[str, Any] = {}
         for predicate in predicates:
-            pair = _column_value(self._side, predicate)
+            pair = _column_value(predicate)
             if pair is None:
                 return None
             found.update(pair)
@@ -121,14 +121,14 @@ class TableWriteBuilder(Answer):
         return chosen.lower()
 
 
-def _column_value(side: JavaSide, predicate: Any) -> dict[str, Any] | None:
+def _column_value(predicate: Any) -> dict[str, Any] | None:
     kind = predicate.getClass().getSimpleName()
     if kind == "AlwaysTrue":
         return {}
     name = str(predicate.name())
     children = list(predicate.children())
     if name == "AND":
-        pairs = [_column_value(side, child) for child in children]
+        pairs = [_column_value(child) for child in children]
         return None if None in pairs else {k: v for pair in pairs if pair for k, v in pair.items()}
     if name not in ("=", "<=>") or len(children) != 2:
         return None
@@ -136,19 +136,10 @@ def _column_value(side: JavaSide, predicate: Any) -> dict[str, Any] | None:
     kinds = (column.getClass().getSimpleName(), literal.getClass().getSimpleName())
     if kinds != ("FieldReference", "LiteralValue") or len(column.fieldNames()) != 1:
         return None
-    return {str(column.fieldNames()[0]): _python_value(side, literal)}
-
-
-def _python_value(side: JavaSide, literal: Any) -> Any:
-    """The value as Spark itself gives it to Python."""
-    if literal.value() is None:
-        return None
     try:
-        text = predicate_text(literal)
+        return {str(column.fieldNames()[0]): value_of(literal)}
     except UntoldPredicateError as error:
         raise UnsupportedFeatureError(f"an overwrite of partition {error}", feature="partition value") from error
-    row = side.spark.sql(f"SELECT {text} AS v").head()
-    return None if row is None else row[0]
 
 
 class _FrameWrite(Answer):
