@@ -236,7 +236,7 @@ def hostile_properties(mutator: Mutator, data: bytes, facts: Facts) -> bytes:
         return mutator.choice((b"", b"\0" * 100, b"=" * 1000, b"\\" * 10_000, b"\\u" * 1000))
     if kind == "many":
         line = mutator.choice((b"a\n", b"k=v\n", b"\\\n", b"#\n", b"x" * 70_000, b"\xff\n", b"a=\\u0041\n"))
-        return data + line * mutator.choice((10, 20_000))
+        return data + line * min(mutator.choice((10, 20_000, 200_000)), (12 << 20) // len(line))
     entries = dict(decode_properties(data))
     for _ in range(mutator.choice((1, 1, 2))):
         # Settings that name places are in half of them.
