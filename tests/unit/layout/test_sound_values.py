@@ -93,6 +93,14 @@ def test_only_the_rows_of_a_slice_are_looked_at() -> None:
             check_values(pa.record_batch({"c": array.slice(0, 1)}), (0,))
 
 
+def test_later_rows_of_a_struct_are_looked_at() -> None:
+    offsets = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
+    bad = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"ab\xff")])
+    rows = pa.record_batch({"c": pa.StructArray.from_arrays([bad], ["s"]).slice(2)})
+    with pytest.raises(pa.ArrowInvalid, match="'c'"):
+        check_values(rows, fallible_columns(rows.schema))
+
+
 def test_decimals_of_too_many_digits() -> None:
     stored = pa.array([Decimal(10**9)], pa.decimal128(38, 0)).buffers()
     rows = pa.record_batch({"d": pa.Array.from_buffers(pa.decimal128(4, 0), 1, stored), "n": pa.array([1])})
