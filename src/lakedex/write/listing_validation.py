@@ -11,7 +11,7 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import FILES
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.timeline import WRITE_ACTIONS
-from lakedex.write.metadata_files import counted_by, instant_of, list_storage
+from lakedex.write.metadata_files import counted_by, instant_of, list_storage, without_empty_strays
 
 __all__ = ["Pictures", "compare_listing", "compare_timelines", "take_pictures", "timeline_notes"]
 
@@ -67,7 +67,9 @@ def compare_listing(pictures: Pictures) -> Iterator[TableDifference]:
         )
     for partition, files in sorted(storage.items()):
         known = {} if listed is None else listed.get(partition, {})
-        counted = {name for name in files if is_counted(partition, name)}
+        counted = without_empty_strays(
+            snapshot, {name: size for name, size in files.items() if is_counted(partition, name)}
+        )
         if listed is not None and partition not in listed and counted:
             yield _differs(
                 "missing partition",

@@ -43,6 +43,7 @@ __all__ = [
     "make_metadata_table",
     "remove_metadata_table",
     "require_quiet",
+    "without_empty_strays",
 ]
 
 REBUILDING = "lakedex.metadata.rebuilding"
@@ -206,7 +207,23 @@ def committed_files(now: Snapshot, found: Mapping[str, Mapping[str, int]]) -> Fo
     kept = {
         path: {name: size for name, size in files.items() if is_counted(path, name)} for path, files in found.items()
     }
+    kept = {path: without_empty_strays(now, files) for path, files in kept.items()}
     return {path: files for path, files in kept.items() if files}
+
+
+def without_empty_strays(now: Snapshot, files: Mapping[str, int]) -> dict[str, int]:
+    """A partition's data files but for base files of no bytes, alone in their group, that no commit names any more.
+
+    Such a file has no row, hides none, and nobody could read the table with it.
+    """
+
+    def is_stray(name: str, size: int) -> bool:
+        base = None if size else parse_base_file_name(name)
+        if base is None or now.timeline.is_completed(base.instant):
+            return False
+        return not any(base.file_id in other for other in files if other != name)
+
+    return {name: size for name, size in files.items() if not is_stray(name, size)}
 
 
 def counted_by(now: Snapshot) -> Callable[[str, str], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from lakedex.errors import CommitConflictError, CorruptFileError, IndexInconsist
 from lakedex.layout.names import parse_base_file_name
 from lakedex.timeline.commit_metadata import encode_commit_metadata
 from lakedex.timeline.timeline import Timeline
+from service_kit import known_files
 from table_kit import OWN_FILE, base_files, make, own, properties, rows, set_properties
 
 LISTED = "hoodie.table.metadata.partitions"
@@ -125,6 +127,34 @@ def test_a_damaged_index(path: Path, name: str) -> None:
     assert properties(path)[LISTED] == ALL
     assert_whole(path, files=4)
     assert own(Table.open(path), "n") == [(10,), (20,), (31,)]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["metadata there", "metadata lost"])
+def test_a_stray_base_file_of_no_bytes_is_left_out(path: Path, lost: bool) -> None:
+    """Of an instant so old that no commit says whether it was one of the table's."""
+    before = own(Table.open(path))
+    stray = (
+        path
+        / Path(base_files(path)[0]).parent
+        / "0f0f0f0f-0000-0000-0000-000000000000-0_0-0-0_20000101000000000.parquet"
+    )
+    stray.write_bytes(b"")
+    if lost:
+        shutil.rmtree(path / ".hoodie/metadata")
+    Table.open(path).rebuild_metadata()
+    assert own(Table.open(path)) == before
+    told = Table.open(path).validate()
+    assert [(found.kind, stray.name in str(found)) for found in told.differences] == [("stray file", True)]
+
+
+def test_a_file_of_no_bytes_beside_others_of_its_group_stays_listed(path: Path) -> None:
+    """It may be a version that was damaged: who reads it is told, and no other version takes its place."""
+    file = path / base_files(path)[0]
+    empty = file.parent / f"{file.name.rpartition('_')[0]}_20000101000000000.parquet"
+    empty.write_bytes(b"")
+    with contextlib.suppress(CorruptFileError):
+        Table.open(path).rebuild_metadata()
+    assert str(empty.relative_to(path)) in known_files(Table.open(path))
 
 
 def test_damaged_bytes(path: Path) -> None:
