@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakedex import Table
-from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 
 ALL_TYPES = """
     select cast(id as string) id, concat('c', id % 3) city, id ts, cast(id as int) n, cast(id / 2 as float) f,
@@ -134,6 +134,15 @@ def test_a_table_takes_its_own_changed_rows(spark: SparkSession, table: Table) -
 
 
 @pytest.mark.smoke
+def test_spark_is_handed_no_file_behind_a_link(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    folder = tmp_path / "t" / "city=c0"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    for read in (table.to_df, table.scan("n = 1").to_spark, lambda: table.upsert(frame(spark, 3))):
+        with pytest.raises(CorruptFileError, match="city=c0.*link"):
+            read()
+
+
 def test_views_are_pinned_and_refreshed(spark: SparkSession, table: Table) -> None:
     table.create_view("flown")
     pinned = table.to_df()
