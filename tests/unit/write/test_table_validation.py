@@ -281,3 +281,20 @@ def test_somebody_writes_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(listing_validation, "list_storage", meanwhile)
     report = Table.open(path).validate(footers=False)
     assert any("somebody wrote all the while" in note for note in report.notes)
+
+
+def test_partition_bounds_of_binary_that_hudi_merged_are_a_note(tmp_path: Path) -> None:
+    """By signed bytes, so that FF comes before 01; ours are compared, and nobody prunes by Hudi's."""
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("raw", pa.binary())])
+    table = make(tmp_path, pa.table([["1", "2"], ["a", "a"], [b"\x01", b"\xff"]], schema), partition_by="city")
+    key = partition_stats_key("raw", "city=a")
+    record = table._snapshot().metadata.get_many("partition_stats", [key])[key]["ColumnStatsMetadata"]
+    swapped = {"minValue": record["maxValue"], "maxValue": record["minValue"]}
+    change_stat(tmp_path, "partition_stats", key, **swapped)
+    assert found(tmp_path) == {("partition_stats", "wrong bounds")}
+    change_stat(tmp_path, "partition_stats", key, totalSize=100, totalUncompressedSize=100)
+    report = Table.open(tmp_path).validate()
+    assert report.ok
+    assert any(
+        "Hudi's own bounds of the binary column 'raw' are wrong in partition 'city=a'" in n for n in report.notes
+    )
