@@ -11,12 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from compare import assert_same_rows
-from java_judge import READ_PLAIN, WRITE_INDEXED, JavaJudge
-from judging import create, keyed
+from java_judge import READ_PLAIN, WRITE_INDEXED, JavaError, JavaJudge
+from judging import OWN_FILE, create, keyed
 from rust_judge import RustJudge
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
+from lakedex.timeline.instant import plus_millis
+from lakedex.timeline.transitions import create_inflight, create_requested
 from lakedex.types import COMMIT_TIME
 
 SHOWN = [COMMIT_TIME, "key", "ts", "part", "value"]
@@ -129,3 +131,32 @@ def test_rust_finds_the_same_changes(rust: RustJudge, tmp_path: Path) -> None:
         right = rust.incremental(tmp_path, times[low], None if high is None else times[high], columns=SHOWN)
         for since, until in ((low, high), (times[low], None if high is None else times[high])):
             assert_same_rows(table.changes(since, until, columns=SHOWN).to_arrow(), right, "key")
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_moments_and_ranges_over_a_pending_write(java: JavaJudge, tmp_path: Path, version: int) -> None:
+    """Both refuse the same moments, and in version 6 the same ranges."""
+    options = {**OWN_FILE, "hoodie.write.table.version": version}
+    table = create(tmp_path, keyed([]).schema, options=options)
+    one, two, three = (str(table.insert(keyed([key])).instant) for key in "abc")
+    slow = plus_millis(two, 1)
+    timeline = table.scan().snapshot.timeline
+    create_inflight(timeline, create_requested(timeline, slow, "commit"))
+    for moment, is_refused in ((one, False), (two, False), (slow, True), (three, True)):
+        asked = {**READ_PLAIN, "as.of.instant": moment}
+        if is_refused:
+            with pytest.raises(JavaError, match="earlier than the first incomplete commit"):
+                java.read(tmp_path, columns=SHOWN, options=asked)
+            with pytest.raises(InvalidInputError, match=f"{slow} is still pending"):
+                table.scan(as_of=moment)
+        else:
+            right = java.read(tmp_path, columns=SHOWN, options=asked)
+            assert_same_rows(table.scan(columns=SHOWN, as_of=moment).to_arrow(), right, "key")
+    if version == 6:
+        with pytest.raises(JavaError, match="hollow commit"):
+            incremental(java, tmp_path, one, None)
+        with pytest.raises(InvalidInputError, match=f"{slow} is still pending"):
+            table.changes(one)
+    else:
+        right = incremental(java, tmp_path, completions(tmp_path)[one], None)
+        assert_same_rows(table.changes(one, columns=SHOWN).to_arrow(), right, "key")
