@@ -28,7 +28,7 @@ from lakedex.codec.bloom import HashedKeys
 from lakedex.codec.bloom_sizing import BloomSizing
 from lakedex.errors import CorruptFileError, LakedexError, StorageError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
-from lakedex.layout.calendars import legacy_calendar
+from lakedex.layout.calendars import LegacyCalendar, calendar_of
 from lakedex.layout.dictionaries import encoded_columns
 from lakedex.layout.row_group_writer import RowGroupWriter, column_bytes, group_spans
 from lakedex.layout.sound_values import check_values, fallible_columns
@@ -347,7 +347,7 @@ def sound_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of an open file in our calendar, for this package; text that is none is an ``ArrowInvalid``."""
     places: tuple[int, ...] | None = None
-    calendar = legacy_calendar(parquet.metadata)
+    calendar: LegacyCalendar | None = None
     # To call other threads takes longer than to decode little.
     threads = parquet.metadata.num_rows > THREADED_ROWS
     for batch in parquet.iter_batches(
@@ -355,6 +355,7 @@ def sound_batches(
     ):
         if places is None:
             places = fallible_columns(batch.schema)
+            calendar = calendar_of(parquet.metadata, batch.schema)
         check_values(batch, places)
         yield batch if calendar is None else calendar.moved(batch)
 
@@ -377,7 +378,7 @@ def parquet_columns(content: bytes | memoryview, columns: Collection[str], path:
         wanted = [name for name in parquet.schema_arrow.names if name in columns]
         rows = parquet.read(wanted).replace_schema_metadata(None)
         check_values(rows, fallible_columns(rows.schema))
-        calendar = legacy_calendar(parquet.metadata)
+        calendar = calendar_of(parquet.metadata, rows.schema)
         return rows if calendar is None else calendar.moved_table(rows)
 
 

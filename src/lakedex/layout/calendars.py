@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["LegacyCalendar", "first_safe", "legacy_calendar"]
+__all__ = ["LegacyCalendar", "calendar_of", "first_safe", "legacy_calendar"]
 
 FIRST_SAFE_DAY = -141_427
 """1582-10-15: from this day on both calendars agree."""
@@ -49,6 +49,11 @@ def legacy_calendar(metadata: pq.FileMetaData) -> LegacyCalendar | None:
     if version >= b"3.0.0" and b"org.apache.spark.legacyDateTime" not in told:
         return None
     return LegacyCalendar(told.get(b"org.apache.spark.timeZone") in _UTC)
+
+
+def calendar_of(metadata: pq.FileMetaData, schema: pa.Schema) -> LegacyCalendar | None:
+    """The same for some columns of a file; a footer with a large bloom filter is not copied for those without times."""
+    return legacy_calendar(metadata) if any(_has_times(kind) for kind in schema.types) else None
 
 
 def first_safe(kind: pa.DataType) -> int:

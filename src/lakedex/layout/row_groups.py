@@ -112,7 +112,8 @@ class BaseFileReader:
         if index < 0 or pa.types.is_nested(kind):
             return None
         decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
-        other_calendar = self._facts.calendar is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+        has_calendar = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        other_calendar = has_calendar and self._facts.calendar is not None
         believed = not (decimal_bytes and _has_signed_bytes(self._metadata)) and not other_calendar
         chunks = [self._metadata.row_group(group).column(index).statistics for group in range(self.row_groups)]
         nulls = tuple(int(s.null_count) if s is not None and s.has_null_count else -1 for s in chunks)
