@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
+    ArrayType,
     CharType,
+    DataType,
     DayTimeIntervalType,
     IntegerType,
+    MapType,
+    StringType,
     StructField,
     StructType,
     VarcharType,
 )
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.spark.schema import align, arrow_to_spark, nullable, spark_to_arrow
+from lakedex.spark.schema import align, arrow_to_spark, declared_schema, nullable, spark_to_arrow
 
 DDL = (
     "a boolean, b tinyint, c smallint, d int not null, e bigint, f float, g double, h string, i binary, j date, "
@@ -36,9 +43,34 @@ def test_both_ways(spark: SparkSession) -> None:
     assert isinstance(inner, StructType) and inner["d"].nullable
 
 
-def test_text_of_bounded_length_is_text() -> None:
-    schema = StructType([StructField("c", CharType(3)), StructField("v", VarcharType(3))])
-    assert spark_to_arrow(schema).types == [pa.string(), pa.string()]
+LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+@pytest.mark.parametrize("type_", [CharType(3), VarcharType(3)])
+@pytest.mark.parametrize("convert", [spark_to_arrow, declared_schema])
+def test_text_of_bounded_length_is_refused(type_: DataType, convert: Callable[[StructType], pa.Schema]) -> None:
+    nested = StructType([StructField("x", ArrayType(type_))])
+    for field, path in ((StructField("c", type_), "c"), (StructField("s", nested), r"s\.x\.element")):
+        with pytest.raises(InvalidInputError, match=rf"'{path}' is (var)?char\(3\).*make it STRING"):
+            convert(StructType([StructField("id", IntegerType()), field]))
+
+
+def test_a_length_that_spark_keeps_beside_a_string_counts_where_columns_are_declared() -> None:
+    schema = StructType([StructField("c", StringType(), True, {LENGTH: "varchar(3)"})])
+    with pytest.raises(InvalidInputError, match=r"'c' is varchar\(3\)"):
+        declared_schema(schema)
+    assert spark_to_arrow(schema).types == [pa.string()], "the rows of a frame are plain strings"
+
+
+@pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="collations came with Spark 4")
+def test_a_collation_is_refused() -> None:
+    lower = StringType("UTF8_LCASE")
+    nested = StructType([StructField("x", MapType(StringType(), lower))])
+    for convert in (spark_to_arrow, declared_schema):
+        for field, path in ((StructField("c", lower), "c"), (StructField("s", nested), r"s\.x\.value")):
+            with pytest.raises(InvalidInputError, match=rf"'{path}' is string collate UTF8_LCASE.*plain STRING"):
+                convert(StructType([field]))
+    assert spark_to_arrow(StructType([StructField("c", StringType("UTF8_BINARY"))])).types == [pa.string()]
 
 
 def test_refused_types_name_the_column() -> None:

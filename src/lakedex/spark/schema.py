@@ -12,7 +12,6 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     ByteType,
-    CharType,
     DataType,
     DateType,
     DecimalType,
@@ -28,13 +27,12 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    VarcharType,
 )
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.frame_input import normal_schema
 
-__all__ = ["align", "arrow_to_spark", "nullable", "quoted", "spark_to_arrow"]
+__all__ = ["align", "arrow_to_spark", "declared_schema", "nullable", "quoted", "spark_to_arrow"]
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -45,24 +43,23 @@ _TO_ARROW: dict[type[DataType], pa.DataType] = {
     FloatType: pa.float32(),
     DoubleType: pa.float64(),
     StringType: pa.string(),
-    CharType: pa.string(),
-    VarcharType: pa.string(),
     BinaryType: pa.binary(),
     DateType: pa.date32(),
     TimestampType: pa.timestamp("us", tz="UTC"),
     TimestampNTZType: pa.timestamp("us"),
     NullType: pa.null(),
 }
-_TO_SPARK: dict[pa.DataType, type[DataType]] = {
-    arrow: spark for spark, arrow in _TO_ARROW.items() if spark not in (CharType, VarcharType)
-}
+_TO_SPARK: dict[pa.DataType, type[DataType]] = {arrow: spark for spark, arrow in _TO_ARROW.items()}
+_CHAR_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark keeps ``char(n)`` and ``varchar(n)`` of a column that it calls a string (``CharVarcharUtils``)."""
 
 
 def spark_to_arrow(schema: StructType) -> pa.Schema:
     """Arrow schema of a Spark schema.
 
     Raises:
-        InvalidInputError: A column has a type that a table cannot hold, or a name is there twice.
+        InvalidInputError: A column has a type that a table cannot hold, or a name is there twice. A string with a
+            collation is such a type: files and indexes know one order of strings, and other rows would match.
     """
     return normal_schema(pa.schema([_arrow_field(field, field.name) for field in schema.fields]))
 
@@ -71,8 +68,33 @@ def _arrow_field(field: StructField, path: str) -> pa.Field[Any]:
     return pa.field(field.name, _arrow_type(field.dataType, path), field.nullable)
 
 
+def declared_schema(schema: StructType) -> pa.Schema:
+    """Arrow schema of columns that somebody declares, where lengths count: ``CHAR(n)`` and ``VARCHAR(n)`` are refused.
+
+    Spark calls such columns of a DataFrame strings, and remembers the length beside the type.
+
+    Raises:
+        InvalidInputError: As :func:`spark_to_arrow`, and for a column with a length.
+    """
+    for field in schema.fields:
+        length = (field.metadata or {}).get(_CHAR_LENGTH)
+        if length is not None:
+            raise _unheld(field.name, str(length))
+    return spark_to_arrow(schema)
+
+
+def _unheld(path: str, type_: str) -> InvalidInputError:
+    advice = "cast it"
+    if "collate" in type_.lower():
+        advice = "a table compares strings by their bytes only; make it a plain STRING"
+    elif "char" in type_.lower():
+        advice = "a table keeps no length of a string; make it STRING"
+    return InvalidInputError(f"column '{path}' is {type_}, which a table cannot hold; {advice}", column=path)
+
+
 def _arrow_type(type_: DataType, path: str) -> pa.DataType:
-    if type(type_) in _TO_ARROW:
+    # By the value too: a string with a collation is of the same class.
+    if type(type_) in _TO_ARROW and (not isinstance(type_, StringType) or type_ == StringType()):
         return _TO_ARROW[type(type_)]
     if isinstance(type_, DecimalType):
         return pa.decimal128(type_.precision, type_.scale)
@@ -84,9 +106,7 @@ def _arrow_type(type_: DataType, path: str) -> pa.DataType:
         return mapped
     if isinstance(type_, StructType):
         return pa.struct([_arrow_field(field, f"{path}.{field.name}") for field in type_.fields])
-    raise InvalidInputError(
-        f"column '{path}' is {type_.simpleString()}, which a table cannot hold; cast it", column=path
-    )
+    raise _unheld(path, type_.simpleString())
 
 
 def arrow_to_spark(schema: pa.Schema) -> StructType:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, _parse_datatype_string
 
 from lakedex.arrow_frames import ArrowFrame
 from lakedex.errors import InvalidInputError
@@ -21,7 +21,7 @@ from lakedex.spark import views
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.merging import merged_rows
-from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
+from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted
 from lakedex.spark.session import case_sensitive, check_session, is_connect, other_reading, session_timezone
 from lakedex.write.merge_into import MergeTask
 
@@ -79,15 +79,13 @@ class SparkTableSession:
         if declared is None:
             return None
         if isinstance(declared, str):
-            declared = StructType.fromDDL(declared) if hasattr(StructType, "fromDDL") else self._parse_ddl(declared)
+            declared = _parse_datatype_string(declared)
         if isinstance(declared, StructType):
-            return spark_to_arrow(declared)
+            return declared_schema(declared)
         if isinstance(declared, pa.Schema):
             declared = declared.empty_table()
-        return self.engine.schema_of(declared)
-
-    def _parse_ddl(self, text: str) -> StructType:
-        return self.spark.createDataFrame([], text).schema
+        known = getattr(declared, "schema", None)
+        return declared_schema(known) if isinstance(known, StructType) else self.engine.schema_of(declared)
 
     def require_same_reading(self, text: str) -> None:
         """Refuse a condition that the session's settings may give another meaning than lakedex plans by."""

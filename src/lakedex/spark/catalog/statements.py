@@ -14,7 +14,7 @@ from lakedex.errors import InvalidInputError, LakedexError, OptionError, Unsuppo
 from lakedex.options import parse_options
 from lakedex.spark.catalog.java import JavaSide
 from lakedex.spark.catalog.tables import OpenTable
-from lakedex.spark.schema import spark_to_arrow
+from lakedex.spark.schema import declared_schema
 
 __all__ = ["NewTable", "alter_table", "new_table"]
 
@@ -120,14 +120,15 @@ def alter_table(side: JavaSide, name: str, table: OpenTable, changes: Sequence[A
             _check(name, kind, change)
             rest.append((kind, change))
     if added:
-        table.add_columns(spark_to_arrow(StructType(added)))
+        table.add_columns(declared_schema(StructType(added)))
     if dropped:
         table.drop_columns(dropped)
     for kind, change in rest:
         if kind == "RenameColumn":
             table.rename_column(_column(name, change), str(change.newName()))
         elif kind == "UpdateColumnType":
-            table.widen_column(_column(name, change), _arrow_type(side, change.newDataType()))
+            column = _column(name, change)
+            table.widen_column(column, _arrow_type(side, column, change.newDataType()))
 
 
 def _new_column(side: JavaSide, name: str, change: Any) -> StructField:
@@ -144,8 +145,9 @@ def _one(side: JavaSide, kind: Any) -> Any:
     return side.view.org.apache.spark.sql.types.StructType().add("value", kind)
 
 
-def _arrow_type(side: JavaSide, kind: Any) -> pa.DataType:
-    return spark_to_arrow(side.schema(_one(side, kind))).field(0).type
+def _arrow_type(side: JavaSide, column: str, kind: Any) -> pa.DataType:
+    found = side.schema(_one(side, kind)).fields[0].dataType
+    return declared_schema(StructType([StructField(column, found)])).field(0).type
 
 
 def _column(name: str, change: Any) -> str:
