@@ -50,6 +50,14 @@ LITERALS = {
     "n": ["'2024-03-10 12:00:00'", "TIMESTAMP_NTZ '2024-03-09 00:00:00'", "DATE '2024-03-10'", "NULL", "dt"],
     "x": ["X''", "X'61'", "X'80'", "NULL"],
 }  # fmt: skip
+SIDES = {
+    "i": ["abs(i)", "i % 7", "coalesce(i, 0)", "try_cast(s AS INT)"],
+    "s": ["trim(s)", "substring(s, 1, 2)", "reverse(s)", "nullif(s, 'abc')"],
+    "dt": ["date_add(dt, 1)", "last_day(dt)", "to_date(ts)", "trunc(dt, 'MONTH')"],
+    "ts": ["date_trunc('DAY', ts)", "ts - INTERVAL 1 DAY"],
+    "n": ["n + INTERVAL 1 HOUR", "greatest(n, NULL)"],
+    "o": ["startswith(s, 'a')", "year(dt) = 2024", "s ILIKE 'A%'", "s RLIKE 'b'", "nvl(o, false)"],
+}
 CASTS = {"i": ["BIGINT", "DOUBLE", "DECIMAL(20,2)", "STRING"], "f": ["DOUBLE"], "m": ["DECIMAL(20,4)", "DOUBLE"],
          "ts": ["DATE"], "dt": ["TIMESTAMP"], "n": ["DATE"]}  # fmt: skip
 TESTS = ["IS NULL", "IS NOT NULL", "IS TRUE", "IS NOT FALSE", "<=> TRUE"]
@@ -84,7 +92,8 @@ def leaves(draw: st.DrawFn) -> str:
         return f"{name} {draw(st.sampled_from(['', 'NOT ']))}BETWEEN {draw(literals)} AND {draw(literals)}"
     if shape == 3:
         return f"s {draw(st.sampled_from(['', 'NOT ']))}LIKE {draw(st.sampled_from(PATTERNS))}"
-    side = name
+    side = draw(st.sampled_from([name, name, *SIDES.get(name, ())]))
+    side = f"({side})" if " " in side else side
     if shape == 4 and name in CASTS:
         side = f"CAST({name} AS {draw(st.sampled_from(CASTS[name]))})"
     return f"{side} {draw(st.sampled_from(['=', '<>', '<', '<=', '>', '>=', '<=>']))} {draw(literals)}"

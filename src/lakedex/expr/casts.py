@@ -21,7 +21,7 @@ from lakedex.expr.keys import literal_array, to_micros
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.nodes import Literal
 from lakedex.expr.numbers import rescale
-from lakedex.expr.text_forms import by_clock, texts_of
+from lakedex.expr.text_forms import by_clock, float_texts, texts_of
 from lakedex.expr.text_values import value_of_text
 from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock
 
@@ -139,8 +139,8 @@ def _to_decimal(values: Any, target: Any, _: str) -> Any:
     return _where(fits, wide).cast(pa.decimal256(76, target.scale)).cast(target)
 
 
-def _float_to_decimal(values: Any, target: Any, timezone: str) -> Any:
-    return per_distinct(lambda text: _decimal_of(text, target), target, texts_of(values, timezone))
+def _float_to_decimal(values: Any, target: Any, _: str) -> Any:
+    return per_distinct(lambda text: _decimal_of(text, target), target, float_texts(values))
 
 
 def _decimal_of(text: str, target: Any) -> Decimal | None:

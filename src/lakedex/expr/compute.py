@@ -89,9 +89,7 @@ def evaluate(scalar: Scalar, batch: pa.RecordBatch) -> Any:
             values = evaluate(scalar.operand, batch)
             return cast_array(values, scalar.type, scalar.timezone, attempt=scalar.attempt)
         if isinstance(scalar, Arithmetic):
-            left, right = _arguments((scalar.left, scalar.right), batch, strict=True)
-            right = pa.repeat(right, batch.num_rows) if isinstance(right, pa.Scalar) else right
-            return calculate(scalar.op, left, right, scalar.type)
+            return _arithmetic(scalar, batch)
         return _coalesce(scalar, batch) if scalar.name == "coalesce" else _function(scalar, batch)
     except (NotJudgeable, UnsupportedFeatureError) as error:
         text = to_text(scalar)
@@ -140,11 +138,26 @@ def _spread(values: Any, rows: Any) -> Any:
     return values.take(pa.array(np.where(chosen, places, 0), mask=~chosen))
 
 
+def _has_null(scalars: Sequence[Scalar]) -> bool:
+    """Whether one is the literal NULL: then Spark looks at no other."""
+    return any(isinstance(scalar, Literal) and scalar.value is None for scalar in scalars)
+
+
+def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> Any:
+    sides = (node.left, node.right)
+    if _has_null(sides):
+        return pa.nulls(batch.num_rows, node.type)
+    divides = node.op not in ("+", "-", "*")  # Spark works the divisor out first
+    found = _arguments(sides[::-1] if divides else sides, batch, strict=True)
+    left, right = (pa.repeat(side, batch.num_rows) if isinstance(side, pa.Scalar) else side for side in found)
+    return calculate(node.op, *((right, left) if divides else (left, right)), node.type)
+
+
 def _function(node: Function, batch: pa.RecordBatch) -> Any:
     spec = FUNCTIONS[node.name]
-    arguments = _arguments(node.arguments, batch, strict=spec.strict)
-    if spec.strict and any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
+    if spec.strict and _has_null(node.arguments):
         return pa.nulls(batch.num_rows).cast(node.type)
+    arguments = _arguments(node.arguments, batch, strict=spec.strict)
     settings = {"timezone": node.timezone} if spec.zoned else {}
     return spec.compute(*arguments, **settings, **({"result": node.type} if spec.typed else {}))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["per_distinct", "physical"]
+__all__ = ["per_distinct"]
 
 
-def physical(values: Any) -> Any:
+def _physical(values: Any) -> Any:
     """Dates and timestamps as their integers; other values as they are."""
     if pa.types.is_date32(values.type):
         return values.cast(pa.int32())
@@ -31,8 +31,14 @@ def per_distinct(function: Callable[..., Any], result: pa.DataType, first: Any, 
     Returns:
         An array; null where an argument is.
     """
+    if any(isinstance(other, pa.Scalar) and not other.is_valid for other in others):
+        return pa.nulls(len(first), result)
+    constant = [other.as_py() if isinstance(other, pa.Scalar) else None for other in others]
     columns = [first, *(other for other in others if not isinstance(other, pa.Scalar))]
-    coded = [pc.dictionary_encode(physical(column)) for column in columns]
+    coded = [pc.dictionary_encode(_physical(column)) for column in columns]
+    if len(coded) == 1:
+        answers = pa.array([function(value, *constant) for value in coded[0].dictionary.to_pylist()], result)
+        return answers.take(coded[0].indices)
     known = np.ones(len(first), np.bool_)
     key = np.zeros(len(first), np.int64)
     for column in coded:
@@ -45,7 +51,6 @@ def per_distinct(function: Callable[..., Any], result: pa.DataType, first: Any, 
     places = pa.array(rows[firsts])
     picked = [column.dictionary.take(column.indices.take(places)).to_pylist() for column in coded]
     arguments = iter(picked[1:])
-    constant = [other.as_py() if isinstance(other, pa.Scalar) else None for other in others]
     lists = [
         [value] * len(places) if isinstance(other, pa.Scalar) else next(arguments)
         for other, value in zip(others, constant, strict=True)

@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, FunctionSpec] = {
 }
 
 INTERNAL = frozenset({"negate", "seconds", "plus_months", "plus_micros", "item", "field", "concat_bytes",
+                      "yearofweek", "dayofweek_iso",
                       *(name for name in FUNCTIONS if name.startswith("bit_") and name != "bit_length")})  # fmt: skip
 """What the parser makes of other syntax; no names that a user can write."""
 

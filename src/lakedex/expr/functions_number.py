@@ -18,7 +18,7 @@ from lakedex.expr.keys import ordering_keys
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.nodes import Literal
 from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
-from lakedex.expr.text_forms import texts_of
+from lakedex.expr.text_forms import float_texts
 
 __all__ = ["NUMBER_FUNCTIONS"]
 
@@ -28,16 +28,23 @@ _WIDE = Context(prec=400)
 
 
 def _negate(numbers: Any) -> Any:
-    if pa.types.is_decimal(numbers.type) and numbers.type.precision > _ROUNDED_FROM:
-        limit = pa.scalar(Decimal(10) ** (_ROUNDED_FROM - numbers.type.scale), pa.decimal256(76, numbers.type.scale))
-        if pc.any(pc.greater_equal(pc.abs(numbers.cast(limit.type)), limit)).as_py():
-            raise NotJudgeable("Spark rounds decimals of more than 34 digits where it turns their sign")
+    _check_sign(numbers)
     if not pa.types.is_integer(numbers.type):
         return pc.negate(numbers)
     return pc.negate_checked(numbers)
 
 
+def _check_sign(numbers: Any) -> None:
+    """Refuse decimals of more than 34 digits: Spark rounds them, or fails, where it turns their sign."""
+    if not pa.types.is_decimal(numbers.type) or numbers.type.precision <= _ROUNDED_FROM:
+        return
+    limit = pa.scalar(Decimal(10) ** (_ROUNDED_FROM - numbers.type.scale), pa.decimal256(76, numbers.type.scale))
+    if pc.any(pc.greater_equal(pc.abs(numbers.cast(limit.type)), limit)).as_py():
+        raise NotJudgeable("Spark rounds decimals of more than 34 digits where it turns their sign")
+
+
 def _abs(numbers: Any) -> Any:
+    _check_sign(numbers)
     return pc.abs_checked(numbers) if pa.types.is_integer(numbers.type) else pc.abs(numbers)
 
 
@@ -88,7 +95,7 @@ def _rounding(mode: str) -> FunctionSpec:
             return found
         if pa.types.is_integer(result):
             return _to_long(pc.floor(numbers) if mode == ROUND_FLOOR else pc.ceil(numbers))
-        texts = texts_of(numbers, "UTC")
+        texts = float_texts(numbers)
         return per_distinct(lambda text: _round_text(text, size, mode), pa.float64(), texts).cast(result, safe=False)
 
     takes = (Takes.NUMBER, Takes.INT)
@@ -166,20 +173,12 @@ def _extreme(*, greatest: bool) -> Callable[..., Any]:
     return compute
 
 
-def _bits(kernel: Callable[..., Any]) -> FunctionSpec:
-    return FunctionSpec((Takes.COMMON, Takes.COMMON), same_as_first, kernel)
-
-
-def _root(values: Any) -> Any:
-    return pc.sqrt(values)
-
-
 NUMBER_FUNCTIONS: dict[str, FunctionSpec] = {
     "negate": FunctionSpec((Takes.NUMBER,), same_as_first, _negate, written="-({0})"),
     "positive": FunctionSpec((Takes.NUMBER,), same_as_first, lambda numbers: numbers),
     "abs": FunctionSpec((Takes.NUMBER,), same_as_first, _abs),
     "sign": FunctionSpec((Takes.DOUBLE,), pa.float64(), _sign),
-    "sqrt": FunctionSpec((Takes.DOUBLE,), pa.float64(), _root),
+    "sqrt": FunctionSpec((Takes.DOUBLE,), pa.float64(), pc.sqrt),
     "round": _rounding(ROUND_HALF_UP),
     "bround": _rounding(ROUND_HALF_EVEN),
     "floor": _rounding(ROUND_FLOOR),

@@ -28,10 +28,6 @@ def _fixed(value: Any) -> bool:
     return isinstance(value, pa.Scalar)
 
 
-def _wide(values: Any) -> Any:
-    return values if pa.types.is_string(values.type) else values.cast(pa.string())
-
-
 def _length(text: Any) -> Any:
     counted = pc.utf8_length(text) if pa.types.is_string(text.type) else pc.binary_length(text)
     return counted.cast(pa.int32())

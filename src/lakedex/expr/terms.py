@@ -36,6 +36,7 @@ from lakedex.expr.nodes import (
     Unknown,
     is_predicate,
 )
+from lakedex.expr.numbers import exact_decimal
 
 __all__ = [
     "children_of",
@@ -313,7 +314,7 @@ def _scalar_sql(node: Scalar) -> str:
         word = "TRY_CAST" if node.attempt else "CAST"
         return f"{word}({to_sql(node.operand)} AS {_sql_type(node.type)})"
     if isinstance(node, Arithmetic):
-        sides = _inner(node.left), _inner(node.right)
+        sides = _exact(node.left), _exact(node.right)
         return f"pmod({', '.join(sides)})" if node.op == "pmod" else f"{sides[0]} {node.op} {sides[1]}"
     if isinstance(node, Function):
         return _function_sql(node)
@@ -326,10 +327,10 @@ def _scalar_sql(node: Scalar) -> str:
 def _function_sql(node: Function) -> str:
     written = FUNCTIONS[node.name].written or node.name
     if "{" not in written:
-        return f"{written}({', '.join(to_sql(a) for a in node.arguments)})"
+        return f"{written}({', '.join(_typed(a) or to_sql(a) for a in node.arguments)})"
     values = [a.value if isinstance(a, Literal) else None for a in node.arguments]
     names = [quote_name((value,)) if isinstance(value, str) else value for value in values]
-    return written.format(*(_inner(a) for a in node.arguments), **{f"v{n}": name for n, name in enumerate(names)})
+    return written.format(*(_exact(a) for a in node.arguments), **{f"v{n}": name for n, name in enumerate(names)})
 
 
 def _negated(operand: Predicate) -> str:
@@ -346,6 +347,21 @@ def _negated(operand: Predicate) -> str:
 def _inner(node: Predicate | Scalar) -> str:
     text = to_sql(node)
     return text if isinstance(node, Column | Literal | Cast | Case | Truth) or _is_call(node) else f"({text})"
+
+
+def _typed(node: Scalar) -> str:
+    """A decimal literal whose type is not that of its digits: a calculation's type follows from it."""
+    if (
+        not isinstance(node, Literal)
+        or not isinstance(node.value, Decimal)
+        or exact_decimal(node.value).type == node.type
+    ):
+        return ""
+    return f"CAST({_literal_sql(node)} AS {_sql_type(node.type)})"
+
+
+def _exact(node: Scalar) -> str:
+    return _typed(node) or _inner(node)
 
 
 def _is_call(node: Predicate | Scalar) -> bool:

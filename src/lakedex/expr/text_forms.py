@@ -16,8 +16,13 @@ from lakedex.expr.keys import to_micros
 from lakedex.expr.kinds import Kind, kind_of
 from lakedex.expr.zones import MICROS_PER_DAY, shown_by_clock
 
-__all__ = ["clock_text", "texts_of"]
+__all__ = ["by_clock", "clock_text", "float_texts", "texts_of"]
 
+_LONG_FLOAT = {
+    Kind.FLOAT: r"^-?0?[.0]*([1-9][.]?([0-9][.]?){6,})",
+    Kind.DOUBLE: r"^-?0?[.0]*([1-9][.]?([0-9][.]?){15,})",
+}
+"""More digits than all decimals of that length keep in a float: from 7, and from 16, on."""
 _LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-3, 1e7
 _YEARS = (-719_162, 2_932_896)
 """Days of 0001-01-01 and 9999-12-31."""
@@ -33,8 +38,13 @@ def texts_of(values: Any, timezone: str) -> Any:
     if kind in (Kind.BOOL, Kind.INT):
         return values.cast(pa.string())
     if kind.is_float:
-        single = kind is Kind.FLOAT
-        return per_distinct(lambda number: _float_text(number, single=single), pa.string(), values)
+        texts = float_texts(values)
+        if pc.any(pc.match_substring_regex(texts, _LONG_FLOAT[kind])).as_py():
+            raise UnsupportedFeatureError(
+                "Java 17 and later releases write other digits of such a number",
+                feature=f"CAST({values.type} AS STRING)",
+            )
+        return texts
     if kind is Kind.DECIMAL:
         return per_distinct(lambda number: f"{number:f}", pa.string(), values)
     if kind is Kind.BINARY:
@@ -50,6 +60,12 @@ def texts_of(values: Any, timezone: str) -> Any:
     if kind is Kind.TIMESTAMP:
         micros = by_clock(micros, timezone)
     return clock_text(micros)
+
+
+def float_texts(values: Any) -> Any:
+    """The fewest digits that tell each number, in the form of Java's ``toString``."""
+    single = kind_of(values.type) is Kind.FLOAT
+    return per_distinct(lambda number: _float_text(number, single=single), pa.string(), values)
 
 
 def by_clock(micros: Any, timezone: str) -> Any:

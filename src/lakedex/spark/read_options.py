@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.expr import parse_predicate, to_sql
-from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
+from lakedex.expr import depends_on_zone, parse_predicate, to_sql, unknown_texts
 from lakedex.expr.literals import session_zone
-from lakedex.expr.nodes import Cast, Predicate, Scalar
-from lakedex.expr.terms import children_of, unknown_texts
+from lakedex.expr.nodes import Predicate
 
 __all__ = ["ReadOptions", "parse_read_options"]
 
@@ -89,7 +87,7 @@ class ReadOptions:
             )
         if self.timezone is None:
             elsewhere = parsed(self.where, "+01:00")
-            if to_sql(elsewhere) != to_sql(predicate) or _casts_by_zone(predicate):
+            if to_sql(elsewhere) != to_sql(predicate) or depends_on_zone(predicate):
                 raise OptionError(
                     f"option where: {self.where!r} depends on the time zone; give the option timeZone, or write the"
                     " timestamps with their offset",
@@ -175,15 +173,3 @@ def _zone(name: str) -> str:
     except InvalidInputError as error:
         raise OptionError(f"option timeZone={name!r}: {error}", option="timeZone") from error
     return name
-
-
-def _casts_by_zone(node: Predicate | Scalar) -> bool:
-    """Whether something in the tree becomes a timestamp, or a timestamp something else."""
-    if isinstance(node, Cast):
-        try:
-            kinds = {kind_of(node.operand.type), kind_of(node.type)}
-        except NotJudgeable:
-            return True
-        if len(kinds) > 1 and Kind.TIMESTAMP in kinds:
-            return True
-    return any(_casts_by_zone(child) for child in children_of(node))

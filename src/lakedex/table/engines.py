@@ -132,12 +132,14 @@ class LocalSession:
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
         """See :class:`Session`."""
-        rows = Scan(snapshot=snapshot, where=where).to_arrow()
+        known: dict[str, Any] = {"case_sensitive": self.case_sensitive, "timezone": self.timezone}
+        rows = Scan(snapshot=snapshot, where=where, **known).to_arrow()
         schema = read_columns(snapshot.schema)
         columns = {name: rows.column(name) for name in rows.schema.names}
         for name, text in assignments.items():
             kind = schema.field(name).type
-            columns[name] = evaluate_scalar(parse_scalar(str(text), schema), rows, kind)
+            scalar = parse_scalar(str(text), schema, **known)
+            columns[name] = evaluate_scalar(scalar, rows, kind, timezone=self.timezone)
         return pa.table(columns, schema=schema)
 
     def merged(self, task: MergeTask) -> Any:
