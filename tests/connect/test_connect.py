@@ -114,6 +114,16 @@ def test_every_action(spark: SparkSession, table: Table) -> None:
     assert table.to_df().count() == load(spark, table).count() == table.scan().to_arrow().num_rows == 71
 
 
+def test_frames_of_other_types_become_the_tables(spark: SparkSession, table: Table) -> None:
+    change = frame(spark).where("id = 7").withColumns({"ts": F.lit(10_000.0), "nu": F.lit(None), "N": F.lit(70)})
+    assert table.upsert(change).updated == 1
+    assert table.scan("id = '7'", columns=["ts", "n", "nu"]).to_spark().collect() == [(10_000, 70, None)]
+    with pytest.raises(
+        SchemaMismatchError, match="column 'ts' is int64, which cannot hold 0.5 exactly, double in row 0"
+    ):
+        table.upsert(change.withColumn("ts", F.lit(0.5)))
+
+
 def test_large_input_stays_on_the_executors(spark: SparkSession, table: Table) -> None:
     from lakedex.spark.engine import SparkEngine
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 
 from lakedex import Table
-from lakedex.errors import LakedexError
+from lakedex.errors import LakedexError, SchemaMismatchError
 
 DAY_NS = 86_400 * 10**9
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -357,6 +357,14 @@ def files_of(path: Path) -> dict[str, int]:
     return {str(file.relative_to(path)): file.stat().st_size for file in found}
 
 
+def refusal_of(call: Callable[[], Any]) -> LakedexError | None:
+    try:
+        call()
+    except LakedexError as error:
+        return error
+    return None
+
+
 @hypothesis.given(data=st.data())
 def test_a_frame_of_other_types_does_the_same_or_nothing(folder: Path, data: st.DataObject) -> None:
     parts = [data.draw(columns("k", KEYS)), data.draw(columns("v", list(FAMILIES), 1))]
@@ -376,13 +384,13 @@ def test_a_frame_of_other_types_does_the_same_or_nothing(folder: Path, data: st.
     with tempfile.TemporaryDirectory(dir=folder) as place:
         ours, theirs = Path(place) / "t", Path(place) / "same"
         shutil.copytree(start, ours)
-        try:
-            CALLS[call](Table.open(ours), frame, spelled)
-        except LakedexError as error:
-            hypothesis.event(f"{call}: {type(error).__name__}")
-            assert files_of(ours) == before
+        refusal = refusal_of(lambda: CALLS[call](Table.open(ours), frame, spelled))
+        hypothesis.event(f"{call}: {type(refusal).__name__}")
+        if refusal is not None:
+            # A merge whose rows meet twice is refused while it writes; what does not fit, before anything is written.
+            is_early = isinstance(refusal, SchemaMismatchError)
+            assert files_of(ours) == before if is_early else read(ours) == read(start)
             return
-        hypothesis.event(f"{call}: done")
         shutil.copytree(start, theirs)
         schema = Table.open(ours).schema
         grown = [part.name for part in parts if schema.field(part.name).type != part.table]

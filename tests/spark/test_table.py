@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -269,3 +270,40 @@ def test_where_a_column_or_a_path_is_odd(spark: SparkSession, tmp_path: Path) ->
     assert odd.to_df().where("p = 'x/y=z%'").count() == 1
     assert odd.to_df().where("p is null").count() == 1
     assert odd.scan("p = 'sp ace*'").to_spark().count() == 1
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("place", ["driver", "executors"])
+def test_frames_of_other_types_become_the_tables(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    from lakedex.spark.engine import SparkEngine
+
+    schema = "id double, p int, v decimal(9, 2), s struct<k: int, n: string>"
+    table = Table.create(spark, tmp_path / "t", schema=schema, record_key="id", partition_by="p")
+    if place == "executors":
+        table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
+    table.insert(spark.sql("select 1D id, 1 p, cast(1.5 as decimal(9, 2)) v, named_struct('k', 1, 'n', 'a') s"))
+    # Other types, letter case and order of fields, and a column without a type.
+    other = "select {id} ID, {p} P, {v} V, named_struct('N', 'b', 'K', 2L) s"
+    assert table.upsert(spark.sql(other.format(id="1", p="1L", v="null"))).updated == 1
+    assert own(table.to_df()).collect() == [(1.0, 1, None, (2, "b"))]
+    merge = table.merge(spark.sql(other.format(id="1", p="1S", v="7L")), "t.id = s.id AND t.p = s.p")
+    assert merge.when_matched_update_all().execute().updated == 1
+    assert table.to_df().select("v").collect() == [(Decimal("7.00"),)]
+    arrow = pa.table(
+        {
+            "id": pa.array([1], pa.uint8()),
+            "p": pa.array([1.0]).dictionary_encode(),
+            "v": pa.array([Decimal(8)], pa.decimal64(18, 0)),
+            "s": pa.array([{"k": 3, "n": "c"}], pa.struct([("k", pa.int8()), ("n", pa.string_view())])),
+        }
+    )
+    assert table.upsert(arrow).updated == 1
+    assert own(table.to_df()).collect() == [(1.0, 1, Decimal("8.00"), (3, "c"))]
+    for change, column in (({"p": "4294967296"}, "p"), ({"v": "cast(0.125 as decimal(9, 3))"}, "v")):
+        wrong = spark.sql(other.format(**{"id": "1", "p": "1", "v": "null", **change}))
+        with pytest.raises(SchemaMismatchError, match=f"table t: column '{column}' .* in row 0 ") as caught:
+            table.upsert(wrong)
+        assert caught.value.column == column
+    with pytest.raises(InvalidInputError, match="did you mean 'pp'.*all_partitions=True"):
+        table.delete(spark.sql("select 1 id, 1 pp"))
+    assert table.delete(spark.sql("select 1 id, 1L P")).deleted == 1

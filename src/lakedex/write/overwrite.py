@@ -168,7 +168,7 @@ def _path_of(snapshot: Snapshot, keys: KeyGenerator, values: Mapping[str, Any]) 
         kind = schema.field(field).type if schema.names else None
         try:
             columns[field] = pa.array([values[field]], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
                 f"table {name}: {values[field]!r} is no value of partition column {field!r} ({kind})", column=field
             ) from error
