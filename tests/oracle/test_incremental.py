@@ -69,7 +69,7 @@ def test_writers_in_turn(java: JavaJudge, tmp_path: Path) -> None:
     table.insert(pa.concat_tables([keyed(["a1", "a2"], 1, 1), keyed(["b1", "b2"], 1, 1, "b")]))
     java_writes(pa.concat_tables([keyed(["a1", "a3"], 2, 2), keyed(["b3"], 2, 2, "b")]))
     table.upsert(keyed(["a1", "a4"], 3, 3))
-    table.delete(pa.table({"key": ["b1"]}))
+    table.delete(pa.table({"key": ["b1"]}), all_partitions=True)
     java_writes(keyed(["a2"], 9, 9), "delete")
     java_writes(keyed(["b2", "b5"], 4, 4, "b"), "insert_overwrite")
     table.update(set={"value": "value + 100"}, where="key = 'b5'")
@@ -124,7 +124,7 @@ def test_rust_finds_the_same_changes(rust: RustJudge, tmp_path: Path) -> None:
     table = create(tmp_path, keyed([]).schema, partition_by="part")
     table.insert(pa.concat_tables([keyed(["a1", "a2"], 1, 1), keyed(["b1"], 1, 1, "b")]))
     table.upsert(pa.concat_tables([keyed(["a1", "a3"], 2, 2), keyed(["c1"], 2, 2, "c")]))
-    table.delete(pa.table({"key": ["a2"]}))
+    table.delete(pa.table({"key": ["a2"]}), all_partitions=True)
     table.upsert(pa.concat_tables([keyed(["a1"], 3, 3), keyed(["b1"], 0, 9, "b")]))
     times = completions(tmp_path)
     for low, high in combinations([*times, None], 2):

@@ -109,7 +109,7 @@ def test_writers_in_turn(
         newer = spread(["a01", f"n{number}1", f"n{number}2", "m05"], ts + 1, 200 + number)
         result = table.upsert(expected.upsert(pa.concat_tables([newer, spread(["m02", f"z{number}"], 6, 901)])))
         assert (result.inserted, result.updated) == (1, 3)
-        result = table.delete(pa.table({"key": [f"a{number + 3:02d}", f"A{number}"]}))
+        result = table.delete(pa.table({"key": [f"a{number + 3:02d}", f"A{number}"]}), all_partitions=True)
         expected.delete([f"a{number + 3:02d}", f"A{number}"])
         assert result.deleted == 2
         table.update(set={"value": "value + 1000"}, where="value > 101")
@@ -131,7 +131,7 @@ def test_file_group_that_a_delete_emptied(java: JavaJudge, rust: RustJudge, tmp_
         table = create(path, SCHEMA, partition_by="part")
         table.insert(keyed(["k1", "k2"], 1, 1))
         table.insert(keyed(["k3"], 1, 1))
-        assert table.delete(pa.table({"key": ["k1", "k2"]})).deleted == 2
+        assert table.delete(pa.table({"key": ["k1", "k2"]}), all_partitions=True).deleted == 2
         assert_all_see(path, java, rust, keyed(["k3"], 1, 1))
 
         # By small-file handling the new row goes into the emptied group.
@@ -248,7 +248,7 @@ def test_complex_keys_of_one_field(java: JavaJudge, rust: RustJudge, tmp_path: P
     stored = java.read(tmp_path, columns=["_hoodie_record_key"]).column(0).to_pylist()
     assert sorted(stored) == [f"key:k{n}" if named else f"k{n}" for n in (1, 2, 3, 4)]
     assert_all_see(tmp_path, java, rust, expected.table())
-    assert table.delete(pa.table({"key": ["k1"]})).deleted == 1
+    assert table.delete(pa.table({"key": ["k1"]}), all_partitions=True).deleted == 1
 
 
 def column_chunks(path: Path) -> list[tuple[str, bytes]]:

@@ -80,7 +80,7 @@ def test_a_life(rust: RustJudge, tmp_path: Path, options: dict[str, str], partit
     check(rust, table)
     table.insert(rows(("k1", "b", 5, 1), ("other", "a", 1, 1)))
     check(rust, table)
-    table.delete(pa.table({"id": ["k3", "new"]}))
+    table.delete(pa.table({"id": ["k3", "new"]}), all_partitions=True)
     check(rust, table)
     table.update({"ts": "ts + 100"}, "n = 1")
     check(rust, table)

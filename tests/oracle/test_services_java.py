@@ -259,7 +259,7 @@ def test_restores_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, comp
 
     call(java, tmp_path, f"create_savepoint(table => 't', commit_time => '{commits_of(table)[-1]}')")
     table.delete_savepoint(saved)
-    table.delete(pa.table({"key": ["k3", "k4"]}))
+    table.delete(pa.table({"key": ["k3", "k4"]}), all_partitions=True)
     table.restore(table.savepoints()["instant"][0].as_py())
     assert_same_rows(own_rows(tmp_path), rows, "key")
     java_writes(java, tmp_path, keyed(["k1"], 5, 41), options=options)

@@ -82,7 +82,7 @@ def test_in_turn(request: pytest.FixtureRequest, rust: RustJudge, tmp_path: Path
         newer = spread(["a01", f"n{number}1", f"n{number}2", "m05"], ts + 1, 200 + number)
         result = table.upsert(expected.upsert(pa.concat_tables([newer, spread(["m02", f"z{number}"], 6, 901)])))
         assert (result.inserted, result.updated) == (1, 3)
-        result = table.delete(pa.table({"key": [f"a{number + 3:02d}", f"A{number}"]}))
+        result = table.delete(pa.table({"key": [f"a{number + 3:02d}", f"A{number}"]}), all_partitions=True)
         expected.delete([f"a{number + 3:02d}", f"A{number}"])
         assert result.deleted == 2
         table.update(set={"value": "value + 1000"}, where="value > 101")

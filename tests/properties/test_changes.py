@@ -29,7 +29,7 @@ def test_changes_are_parts_of_states(story: list[tuple[str, list[str]]], small: 
         instants = []
         for n, (action, keys) in enumerate(story):
             if action == "delete":
-                instants.append(table.delete(pa.table({"id": keys})).instant)
+                instants.append(table.delete(pa.table({"id": keys}), all_partitions=True).instant)
             elif action == "upsert":
                 instants.append(table.upsert(rows(*((key, "ab"[key > "k2"], n, n) for key in keys))).instant)
             else:

@@ -96,7 +96,7 @@ def _read_keys(keys: Any, names: list[str], to_keys: KeyReader | None) -> pa.Tab
         return keys.count_by(*names) if keys.max_rows is None else keys.select(*names).to_arrow()
     collected = None if to_keys is None else to_keys(keys, names, MAX_KEYS + 1)
     if collected is not None:
-        return as_table(collected)
+        return _plain(collected)
     if _is_values(keys):
         if len(names) != 1:
             raise InvalidInputError(f"values are the keys of one column, not of {', '.join(names)}: pass a frame")

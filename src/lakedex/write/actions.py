@@ -26,7 +26,15 @@ from lakedex.write.pipeline import key_generator, run_write
 from lakedex.write.plan import WritePlan
 from lakedex.write.prepare import Prepare, PrepareKeys
 from lakedex.write.result import WriteResult
-from lakedex.write.schema_change import evolve, own_columns, pruned, require_columns, require_known, unknown_column
+from lakedex.write.schema_change import (
+    evolve,
+    own_columns,
+    pruned,
+    require_columns,
+    require_known,
+    spelled,
+    unknown_column,
+)
 from lakedex.write.table_settings import has_global_index
 
 __all__ = [
@@ -307,6 +315,9 @@ def prepared(handle: TableHandle, data: Any, options: WriteOptions) -> tuple[Any
         ("ordering", config.ordering_fields),
     ):
         require_columns(incoming, fields, what, config.name, case_sensitive=case)
+    if not snapshot.schema.names:
+        fields = (*config.record_key_fields, *config.partition_fields, *config.ordering_fields)
+        incoming = spelled(incoming, fields, case)
     schema = evolve(
         snapshot.schema,
         incoming,

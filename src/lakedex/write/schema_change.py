@@ -22,6 +22,7 @@ __all__ = [
     "pruned",
     "require_columns",
     "require_known",
+    "spelled",
     "stored_schema",
     "unknown_column",
     "wider",
@@ -78,10 +79,10 @@ def require_columns(
     Raises:
         InvalidInputError: names the column and the nearest one that is there.
     """
-    spelled = _spelled(schema, columns, case_sensitive)
+    own = spelled(schema, columns, case_sensitive)
     for column in columns:
-        path = [column] if column in spelled.names else column.split(".")
-        fields, case = list(spelled), True
+        path = [column] if column in own.names else column.split(".")
+        fields, case = list(own), True
         for name in path:
             names = [field.name for field in fields]
             found = next(iter(match_names([name], names, case_sensitive=case)), None)
@@ -94,8 +95,8 @@ def require_columns(
             fields, case = list(kind) if pa.types.is_struct(kind) else [], case_sensitive
 
 
-def _spelled(schema: pa.Schema, columns: Sequence[str], case_sensitive: bool) -> pa.Schema:
-    """A schema whose names are spelled as those of a table."""
+def spelled(schema: pa.Schema, columns: Sequence[str], case_sensitive: bool) -> pa.Schema:
+    """A schema in which some columns, or the structs that they lie in, are spelled as a table spells them."""
     heads = [*columns, *(column.split(".")[0] for column in columns if "." in column)]
     ours = match_names(heads, schema.names, case_sensitive=case_sensitive)
     return pa.schema([field.with_name(ours.get(field.name, field.name)) for field in schema])

@@ -109,6 +109,13 @@ def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
     assert own(table) == [(1, "b", 3)]
 
 
+def test_the_first_frame_takes_the_tables_spelling_of_its_keys(tmp_path: Path) -> None:
+    table = Table.create(None, tmp_path / "t", record_key="Id", partition_by="State")
+    table.upsert(pa.table({"ID": [1], "state": ["a"], "V": [1]}))
+    assert table.schema.names == ["Id", "State", "V"]
+    assert own(table) == [(1, "a", 1)]
+
+
 @pytest.mark.parametrize("call", [lambda t, d: t.delete(d), lambda t, d: t.erase(d)], ids=["delete", "erase"])
 def test_a_delete_drops_no_column_that_it_does_not_know(tmp_path: Path, call: Call) -> None:
     rows = pa.table({"id": [1, 1], "state": ["a", "b"], "v": [1, 2]})
