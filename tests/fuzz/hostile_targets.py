@@ -365,7 +365,8 @@ def _properties(mutator: Mutator) -> Case:
     if mutator.chance(0.15):
         backup = hostile_properties(mutator, _located(name)[path], _facts())
         changes = {f"{path}.backup": backup, path: mutator.choice((None, damaged, b""))}
-    return _case(mutator, name, changes)
+    # Each look at the table reads them, and they may be eight megabytes.
+    return _case(mutator, name, changes, seconds=20.0)
 
 
 def _partitions(mutator: Mutator) -> Case:
