@@ -153,11 +153,21 @@ def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> Any:
     return calculate(node.op, *((right, left) if divides else (left, right)), node.type)
 
 
+def _dividend_and_divisor(scalars: Sequence[Scalar], batch: pa.RecordBatch) -> list[Any]:
+    """The dividend only where the divisor is neither null nor zero."""
+    divisor = evaluate(scalars[1], batch)
+    known = pc.fill_null(pc.not_equal(divisor, cast_array(pa.array([0], pa.int32()), divisor.type)[0]), False)
+    return [_spread(evaluate(scalars[0], batch.filter(known)), known), divisor]
+
+
 def _function(node: Function, batch: pa.RecordBatch) -> Any:
     spec = FUNCTIONS[node.name]
     if spec.strict and _has_null(node.arguments):
         return pa.nulls(batch.num_rows).cast(node.type)
-    arguments = _arguments(node.arguments, batch, strict=spec.strict)
+    if spec.divisor_first:
+        arguments = _dividend_and_divisor(node.arguments, batch)
+    else:
+        arguments = _arguments(node.arguments, batch, strict=spec.strict)
     settings = {"timezone": node.timezone} if spec.zoned else {}
     return spec.compute(*arguments, **settings, **({"result": node.type} if spec.typed else {}))
 

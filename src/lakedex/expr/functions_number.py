@@ -67,6 +67,8 @@ def _rounded_type(mode: str) -> Callable[[Any], pa.DataType]:
         cut = mode in (ROUND_FLOOR, ROUND_CEILING)
         if cut and len(arguments) > 1 and kind_of(source) is not Kind.DECIMAL:
             raise NotJudgeable("floor and ceil to a number of digits, of what is no decimal")
+        if cut and len(arguments) == 1 and kind_of(source) is Kind.DECIMAL and source.scale == 0:
+            return source
         return _type_of_rounded(source, digits.value, cut=cut)
 
     return result
@@ -140,6 +142,7 @@ def _round_integers(numbers: Any, digits: int, mode: str, result: Any) -> Any:
 
 def _to_long(numbers: Any) -> Any:
     values = np.array(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.float64)
+    values = np.where(np.isnan(values), 0, values)  # as Java casts it
     if not np.all((values >= -(2.0**63)) & (values < 2.0**63)):
         raise InvalidInputError("the number does not fit a bigint")
     return pa.array(values.astype(np.int64), mask=numbers.is_null().to_numpy(zero_copy_only=False))
@@ -150,7 +153,8 @@ def _operation(op: str, *, attempt: bool) -> FunctionSpec:
         right = pa.repeat(right, len(left)) if isinstance(right, pa.Scalar) else right
         return calculate(op, left, right, result, attempt=attempt)
 
-    return FunctionSpec((Takes.NUMBER, Takes.NUMBER), same_as_first, compute, typed=True)
+    divides = attempt and op in ("/", "%")
+    return FunctionSpec((Takes.NUMBER, Takes.NUMBER), same_as_first, compute, typed=True, divisor_first=divides)
 
 
 def _nanvl(first: Any, second: Any) -> Any:

@@ -53,6 +53,7 @@ class FunctionSpec:
         zoned: The answer depends on the session's time zone if an argument is a timestamp.
         typed: ``compute`` asks for the result's type.
         in_both_modes: Spark gives the same answer, or an error, whether ANSI mode is on or off.
+        divisor_first: The second argument is looked at first, and zero in it makes the result null.
         written: How SQL writes the call, with ``{0}`` and so on for its arguments; ``name(…)`` if empty.
     """
 
@@ -65,6 +66,7 @@ class FunctionSpec:
     zoned: bool = False
     typed: bool = False
     in_both_modes: bool = True
+    divisor_first: bool = False
     written: str = ""
 
     def type_of(self, arguments: Sequence[Any]) -> pa.DataType:

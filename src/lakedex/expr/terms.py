@@ -413,4 +413,6 @@ def _temporal_sql(value: int, kind: Kind) -> str:
         text = date_text(value)
     else:
         text = timestamp_text(value, utc=kind is Kind.TIMESTAMP)
+    if text is None and kind is not Kind.LOCAL:  # a year that no literal has
+        return f"date_from_unix_date({value})" if kind is Kind.DATE else f"timestamp_micros({value}L)"
     return f"{_SQL_TYPES[kind]} '{text if text is not None else value}'"
