@@ -58,10 +58,18 @@ _REQUESTED_BODIES = {
 _BODIES = {State.REQUESTED: _REQUESTED_BODIES, State.INFLIGHT: _INFLIGHT_BODIES, State.COMPLETED: _COMPLETED_BODIES}
 
 
-def append_archive_log(storage: Storage, folder: str, states: Iterable[tuple[Instant, bytes]]) -> str | None:
+def append_archive_log(
+    storage: Storage, folder: str, states: Iterable[tuple[Instant, bytes]], timeline: str = ""
+) -> str | None:
     """Archive states of instants with the bodies of their files, as one more log file. Call under the table lock.
 
     Memory: the bytes of the new file.
+
+    Args:
+        storage: where.
+        folder: the archive's.
+        states: each instant in each state.
+        timeline: the folder that the states were read from; named in errors.
 
     Returns:
         Path of the file; None where there was nothing to write.
@@ -69,7 +77,7 @@ def append_archive_log(storage: Storage, folder: str, states: Iterable[tuple[Ins
     blocks: list[bytes] = []
     held: list[bytes] = []
     for instant, body in states:
-        held.append(encode_datum(parsed(_ENTRY), _entry(instant, body)))
+        held.append(encode_datum(parsed(_ENTRY), _entry(instant, body, f"{timeline}/{instant.file_name}")))
         if len(held) == _ENTRIES_OF_A_BLOCK:
             blocks.append(_block(held))
             held = []
@@ -89,7 +97,7 @@ def _block(datums: Sequence[bytes]) -> bytes:
     return encode_log_block("AVRO_DATA", {"SCHEMA": json.dumps(schema(_ENTRY), separators=(",", ":"))}, content)
 
 
-def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
+def _entry(instant: Instant, body: bytes, path: str) -> dict[str, Any]:
     """``MetadataConversionUtils.createMetaWrapper``: the body in the field of its kind, where it is not empty."""
     entry: dict[str, Any] = {
         "commitTime": instant.requested,
@@ -99,7 +107,7 @@ def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
     }
     name = _BODIES[instant.state].get(instant.action)
     if name is not None and body:
-        entry[name] = decode_body(body, instant.file_name)
+        entry[name] = decode_body(body, path)
     return entry
 
 

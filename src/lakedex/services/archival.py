@@ -270,7 +270,7 @@ def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: W
         new = (a for a in actions if (a.instant.requested, comparable_action(a.instant.action)) not in there)
         append_history(storage, path, (_archived(timeline, action) for action in new))
     else:
-        append_archive_log(storage, path, _states(timeline, actions))
+        append_archive_log(storage, path, _states(timeline, actions), timeline.path)
     lock.check()
     pending = [f for a in actions for f in (a.requested_file, a.inflight_file) if f is not None]
     run_threads(partial(remove_file, timeline), pending, _DELETE_THREADS)

@@ -85,7 +85,7 @@ def knows_commits(snapshot: Snapshot, undone: Collection[str]) -> bool:
 
 def written_since(snapshot: Snapshot, undone: Collection[str]) -> bool:
     """Whether the metadata table got more than cleans' records after the first of these commits, but for them."""
-    if not snapshot.metadata.has(FILES.name):
+    if not undone or not snapshot.metadata.has(FILES.name):
         return False
     first = min(undone)
     cleans = {instant.requested for instant in snapshot.timeline.completed({"clean"})}

@@ -50,7 +50,7 @@ def _operation(entry: Mapping[str, Any], path: str) -> CompactionOperation:
         logs=tuple(last_part(name) for name in entry.get("deltaFilePaths") or ()),
         metrics=entry.get("metrics") or {},
     )
-    for name in (*operation.logs, *filter(None, [operation.base])):
+    for name in (*operation.logs, *(() if operation.base is None else (operation.base,))):
         file_path(operation.partition, name, path)
     return operation
 

@@ -243,9 +243,9 @@ def decode_savepoint_metadata(data: bytes, path: str = "") -> SavepointMetadata:
     record = _body(data, path, "savepointedBy", "partitionMetadata")
     with fields_of("fields of a savepoint", path):
         return SavepointMetadata(
-            by=record["savepointedBy"],
+            by=str(record["savepointedBy"]),
             at=int(record["savepointedAt"]),
-            comment=record["comments"],
+            comment=str(record["comments"]),
             files={
                 check_partition(partition, path): tuple(check_part(name, path) for name in entry["savepointDataFile"])
                 for partition, entry in record["partitionMetadata"].items()
