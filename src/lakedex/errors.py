@@ -201,8 +201,6 @@ class StorageError(LakedexError, OSError):
 
     path: str
     operation: str
-    retryable = True
-    """A task that failed so is tried again."""
 
     @property
     def errno(self) -> int | None:  # type: ignore[override]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import errno
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
@@ -20,7 +21,8 @@ from pyspark.sql import functions as F
 
 from lakedex.arrow_frames import ArrowFrame
 from lakedex.engine import Engine, TaskId, current_task
-from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
+from lakedex.errors import CommitConflictError, CorruptFileError, FileGoneError, InvalidInputError
+from lakedex.io.failures import storage_error
 from lakedex.local.engine import LocalEngine
 from lakedex.spark.engine import DRIVER_CAP, SparkEngine, SparkFrame
 
@@ -311,6 +313,13 @@ def test_retryable_errors_are_left_to_spark(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="busy") as caught:
         engine.run(work, [error, 1])
     assert not isinstance(caught.value, CommitConflictError)
+
+
+def test_failures_of_storage_are_named_once_spark_has_tried_again(spark: SparkSession) -> None:
+    error = storage_error("read", "/t/f.parquet", FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    with pytest.raises(FileGoneError, match="the cleaner may have removed it") as caught:
+        SparkEngine(spark).run(work, [error, 1])
+    assert (caught.value.path, caught.value.errno) == ("/t/f.parquet", errno.ENOENT)
 
 
 def test_exchanged_partitions_run_on_executors(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from lakedex import arrow_frames
 from lakedex.arrow_frames import ArrowFrame, conform
 from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
-from lakedex.errors import InvalidInputError, LakedexError
+from lakedex.errors import InvalidInputError, LakedexError, StorageError
 from lakedex.frame_input import as_table, normal_schema
 from lakedex.spark.failures import Seal, is_final, surfacing
 from lakedex.spark.kept_rows import KeptRows, is_local, release
@@ -246,15 +246,15 @@ class SparkEngine(Engine):
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
         """See :meth:`lakedex.engine.Engine.run`. One item runs here; more are one Spark task each.
 
-        An error of lakedex is a task's *answer*, since no retry would change it; any other failure is Spark's to
-        retry.
+        An error of lakedex is a task's *answer*, since no retry would change it; any other failure, storage's too, is
+        Spark's to retry.
         """
         if len(items) <= 1:
             return arrow_frames.run_threads(fn, items, 1)
         payloads = [_pickle(item) for item in items]
         call = _Call(_pickle(fn))
         # A label that the user has set says more.
-        with set_job_description(self.spark, label, keep=True):
+        with surfacing(), set_job_description(self.spark, label, keep=True):
             answers = self._answers(call, payloads)
         results: list[R] = []
         for answer in answers:
@@ -349,11 +349,14 @@ class _Call:
     """A pickled function of a pickled item, and its pickled answer: an error or a value."""
 
     fn: bytes
+    seal: Seal = field(default_factory=Seal)
 
     def __call__(self, payload: bytes) -> bytes:
         in_task.set(_task_id())
         try:
             return _pickle((None, pickle.loads(self.fn)(pickle.loads(payload))))
+        except StorageError as error:
+            raise self.seal.carried(error) from error  # It may pass: the task fails, and Spark tries again.
         except LakedexError as error:
             if not is_final(error):
                 raise
