@@ -1,7 +1,8 @@
 """Folders and files below a table whose names its own files give: listed and deleted, links not followed.
 
 A link of a folder could lead a reader, and a deletion, to anything on the machine. So no folder of a table is a link,
-inside of it or out; the table's own folder may be one. Files that are links are read, and as a link deleted.
+inside of it or out; the table's own folder may be one. Files that are links are not read (:mod:`lakedex.io.local`), and
+deleted as links.
 """
 
 from __future__ import annotations
