@@ -229,14 +229,14 @@ _SETTINGS = (
 
 def hostile_properties(mutator: Mutator, data: bytes, facts: Facts) -> bytes:
     """Properties of which some have hostile values, or are damaged; sometimes very many of them."""
-    kind = mutator.choice(("value", "value", "value", "value", "bytes", "many", "empty", "add"))
+    kind = mutator.choice((*["value"] * 8, "bytes", "bytes", "many", "empty"))
     if kind == "bytes":
         return mutator.bytes(data)
     if kind == "empty":
         return mutator.choice((b"", b"\0" * 100, b"=" * 1000, b"\\" * 10_000, b"\\u" * 1000))
     if kind == "many":
         line = mutator.choice((b"a\n", b"k=v\n", b"\\\n", b"#\n", b"x" * 70_000, b"\xff\n", b"a=\\u0041\n"))
-        return data + line * min(mutator.choice((10, 20_000, 200_000)), (12 << 20) // len(line))
+        return data + line * min(mutator.choice((10, 10, 1000, 1000, 20_000)), (12 << 20) // len(line))
     entries = dict(decode_properties(data))
     for _ in range(mutator.choice((1, 1, 2))):
         # Settings that name places are in half of them.

@@ -216,7 +216,7 @@ def _archive_log(mutator: Mutator) -> Case:
 def _table_properties(mutator: Mutator) -> Case:
     damaged = hostile_properties(mutator, mutator.choice(_seeds("hoodie.properties")), FACTS)
     held = HeldStorage({f"{FILE}/.hoodie/hoodie.properties": damaged})
-    return Case(len(damaged), lambda: _checked_config(held), multiple=2000)
+    return Case(len(damaged), lambda: _checked_config(held), multiple=2000, seconds=20.0)
 
 
 def _checked_config(held: HeldStorage) -> None:
