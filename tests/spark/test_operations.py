@@ -143,3 +143,23 @@ def test_a_value_that_spark_quotes_is_never_run(spark: SparkSession, table: Tabl
             call()
         assert not isinstance(caught.value, (LakedexError, FileExistsError)), name
         assert not (tmp_path / "made").exists(), name
+
+
+@pytest.mark.parametrize("ansi", ["false", "true"])
+def test_what_an_assignment_cannot_hold_is_refused_in_any_session(spark: SparkSession, table: Table, ansi: str) -> None:
+    """Without ANSI mode Spark's plain cast would wrap the number around and make null of the text."""
+    before = numbers(table.to_df())
+    was = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        merge = table.merge(frame(spark, 3, 4), "t.id = s.id AND t.city = s.city")
+        for value in ("5000000000L", "'many'"):
+            with pytest.raises(Exception, match="column 'n' is int, which cannot hold (5000000000|many)"):
+                table.update({"n": value}, where="id = '3'")
+            with pytest.raises(Exception, match="column 'n' is int, which cannot hold (5000000000|many)"):
+                merge.when_matched_update({"n": value}).execute()
+        assert numbers(table.to_df()) == before
+        assert table.update({"n": "ts + 1", "m": "2.5"}, where="id = '3'").updated == 1
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", was)
+    assert table.to_df().where("id = '3'").select("n", "m").collect()[0] == (4, 2.5)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from lakedex.errors import InvalidInputError
-from lakedex.spark.schema import arrow_to_spark, nullable, quoted
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted, store_assigned
 from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.merge import RowAction
 from lakedex.write.merge_into import MergeTask
@@ -21,6 +21,8 @@ from lakedex.write.prepare import ACTION, KEY, POSITION
 __all__ = ["merged_rows"]
 
 _CLAUSE = "__lakedex_clause"
+_VALUE = "__lakedex_value_"
+"""Begins the names of columns that hold the expressions of clauses, until they are cast."""
 
 
 def merged_rows(task: MergeTask, source: DataFrame, target: DataFrame) -> DataFrame:
@@ -31,6 +33,7 @@ def merged_rows(task: MergeTask, source: DataFrame, target: DataFrame) -> DataFr
         on = (_of(names.target, RECORD_KEY) == _of(names.source, KEY)) & on
     joined = source.alias(names.source).join(target.alias(names.target), on, _how(task.clauses))
     chosen = joined.withColumn(_CLAUSE, _first_clause(task.clauses, names)).where(F.col(_CLAUSE).isNotNull())
+    chosen = chosen.withColumns(_values(task.clauses))
     schema = task.snapshot.schema
     # Spark casts no struct to one whose fields are never null; what is null there is refused when it is written.
     types = cast("StructType", nullable(arrow_to_spark(schema)))
@@ -92,15 +95,25 @@ def _by_clause(values: Sequence[Column | None]) -> Column:
     return found
 
 
+def _values(clauses: Sequence[BoundClause]) -> dict[str, Column]:
+    """The expressions of all clauses in columns of their own, each computed for the rows of its clause only."""
+    return {
+        f"{_VALUE}{number}_{column}": F.when(F.col(_CLAUSE) == number, _expression(value, f"the value of {column!r}"))
+        for number, clause in enumerate(clauses)
+        for column, value in clause.values.items()
+    }
+
+
 def _value(clauses: Sequence[BoundClause], column: pa.Field, kind: DataType, names: Aliases) -> Column:
-    return _by_clause([_of_clause(clause, column.name, kind, names) for clause in clauses]).cast(kind)
+    values = [_of_clause(number, clause, column.name, kind, names) for number, clause in enumerate(clauses)]
+    return _by_clause(values).cast(kind)
 
 
-def _of_clause(clause: BoundClause, column: str, kind: DataType, names: Aliases) -> Column | None:
+def _of_clause(number: int, clause: BoundClause, column: str, kind: DataType, names: Aliases) -> Column | None:
     if clause.action is RowAction.DELETE:
         return None
     if column in clause.values:
-        return _expression(clause.values[column], f"the value of {column!r}").cast(kind)
+        return store_assigned(f"{_VALUE}{number}_{column}", kind, column)
     if column in clause.copies:
         return _of(names.source, clause.copies[column]).cast(kind)
     return None if clause.action is RowAction.INSERT else _of(names.target, column)

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.frame_input import normal_schema
 
-__all__ = ["align", "arrow_to_spark", "declared_schema", "nullable", "quoted", "spark_to_arrow"]
+__all__ = ["align", "arrow_to_spark", "declared_schema", "nullable", "quoted", "spark_to_arrow", "store_assigned"]
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -207,3 +207,22 @@ def _convert(column: Column, found: DataType, wanted: DataType, path: str) -> Co
             found=found.simpleString(),
         )
     return column.cast(wanted)
+
+
+def store_assigned(name: str, kind: DataType, column: str) -> Column:
+    """A column as a table's column of a type, or an error in the task: what does not fit is never cut or nulled.
+
+    Sessions without ANSI mode would wrap numbers around and make null of text. Spark's own rules of store assignment
+    hold in any session: ``try_cast`` is ANSI's cast.
+
+    Args:
+        name: the column that holds the values.
+        kind: the type of the table's column.
+        column: its name, for the error.
+    """
+    if isinstance(kind, StructType | ArrayType | MapType):
+        return F.col(quoted(name)).cast(kind)
+    fitted = F.expr(f"try_cast({quoted(name)} AS {kind.simpleString()})")
+    value = F.coalesce(F.expr(f"try_cast({quoted(name)} AS STRING)"), F.lit("the value"))
+    refused = F.raise_error(F.concat(F.lit(f"column {column!r} is {kind.simpleString()}, which cannot hold "), value))
+    return F.when(F.col(quoted(name)).isNotNull() & fitted.isNull(), refused.cast(kind)).otherwise(fitted)

@@ -21,11 +21,14 @@ from lakedex.spark import views
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.merging import merged_rows
-from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted
+from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted, store_assigned
 from lakedex.spark.session import case_sensitive, check_session, is_connect, other_reading, session_timezone
 from lakedex.write.merge_into import MergeTask
 
 __all__ = ["SparkTableSession"]
+
+_NEW = "__lakedex_new_"
+"""Begins the names of columns that hold what an update assigns, until it is cast."""
 
 
 @dataclass(slots=True)
@@ -134,11 +137,15 @@ class SparkTableSession:
         """Rows under a condition with some columns computed anew, in the columns' own types."""
         # Spark casts no struct to one whose fields are never null; what is null there is refused when it is written.
         types = cast("StructType", nullable(arrow_to_spark(read_columns(snapshot.schema))))
-        new = {
-            name: (F.expr(value) if isinstance(value, str) else value).cast(types[name].dataType)
-            for name, value in assignments.items()
-        }
-        return self.matching(snapshot, where, None).withColumns(new)
+        values = {f"{_NEW}{number}": name for number, name in enumerate(assignments)}
+        computed = self.matching(snapshot, where, None).withColumns(
+            {
+                value: F.expr(assignments[name]) if isinstance(assignments[name], str) else assignments[name]
+                for value, name in values.items()
+            }
+        )
+        new = {name: store_assigned(value, types[name].dataType, name) for value, name in values.items()}
+        return computed.withColumns(new).drop(*values)
 
     def merged(self, task: MergeTask) -> DataFrame:
         """What a merge does, of the rows that it may look at.
