@@ -318,6 +318,47 @@ def test_columns_change(spark: SparkSession, trips: Path) -> None:
     spark.sql("alter table sea.trips set tblproperties (hoodie.embed.timeline.server = 'false')")
 
 
+def described(spark: SparkSession, table: str) -> dict[str, str]:
+    rows = spark.sql(f"describe extended {table}").collect()
+    return {
+        row["col_name"]: row["comment"] or row["data_type"] for row in rows if row["comment"] or row[0] == "Comment"
+    }
+
+
+def test_comments_are_kept(spark: SparkSession, warehouse: Path) -> None:
+    properties = "using hudi comment 'it''s rides' tblproperties (primaryKey = 'id')"
+    spark.sql(
+        "create table sea.made (id int comment 'the key', s struct<a: int comment 'inside', b: int>, n int) "
+        + properties
+    )
+    spark.sql("alter table sea.made add columns (more int comment 'added')")
+    spark.sql("alter table sea.made alter column n comment 'how many'")
+    spark.sql("insert into sea.made values (1, named_struct('a', 1, 'b', 2), 3, 4)")
+    said = {"id": "the key", "n": "how many", "more": "added", "Comment": "it's rides"}
+    assert described(spark, "sea.made") == said
+    read = spark.table("sea.made")
+    assert read.schema["n"].metadata == {"comment": "how many"}
+    assert read.schema["s"].dataType["a"].metadata == {"comment": "inside"}  # type: ignore[index]
+    assert values(spark, "select s.a, s.b, n from sea.made where id = 1") == [(1, 2, 3)]
+    read.withColumn("n", F.col("n") + 1).writeTo("sea.made").append()
+    assert Table.open(warehouse / "made").schema.field("id").metadata == {b"comment": b"the key"}
+    spark.sql("alter table sea.made alter column s.b comment 'inside too'")
+    created = values(spark, "show create table sea.made")[0]
+    spark.sql(f"create table sea.other {properties} as select * from sea.made")
+    assert described(spark, "sea.other") == said
+    spark.sql("comment on table sea.other is 'others'")
+    assert described(spark, "sea.other")["Comment"] == "others"
+    spark.sql("comment on table sea.other is null")
+    spark.sql("alter table sea.other alter column n comment ''")
+    assert described(spark, "sea.other") == {"id": "the key", "more": "added"}
+    spark.sql("drop table sea.made")
+    spark.sql(created)
+    assert described(spark, "sea.made") == said
+    assert Table.open(warehouse / "made").schema.field("s").type.field("b").metadata == {b"comment": b"inside too"}
+    spark.sql("drop table sea.made")
+    spark.sql("drop table sea.other")
+
+
 def test_indexes(spark: SparkSession, trips: Path) -> None:
     def names() -> set[str]:
         return set(values(spark, "select name from sea.trips.indexes"))

@@ -9,6 +9,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.comments import avro_comments
 from lakedex.codec.hfile import HFileReader
 from lakedex.codec.json_object import decode_json_object
 from lakedex.codec.table_paths import check_partition
@@ -55,6 +56,7 @@ class Snapshot:
     _chosen: bool = field(default=False, repr=False)
     _schema: pa.Schema | None = field(default=None, repr=False)
     _hudi_types: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _comments: Mapping[str, str] = field(default_factory=dict, repr=False)
     _archived: dict[str, str] | None = field(default=None, repr=False)
 
     @classmethod
@@ -260,7 +262,7 @@ class Snapshot:
 
     def at(self, as_of: str) -> Snapshot:
         """The same table, its files and schema as of an instant."""
-        return replace(self, as_of=as_of, _view=None, _schema=None)
+        return replace(self, as_of=as_of, _view=None, _schema=None, _comments={})
 
     def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
         """The same table and schema with other slices than the newest: those of a range of commits, say."""
@@ -282,6 +284,11 @@ class Snapshot:
         """Columns with a type of Hudi's own (VECTOR, BLOB, VARIANT), and its name; :attr:`schema` has Arrow's."""
         return self._hudi_types if self.schema is not None else {}
 
+    @property
+    def comments(self) -> Mapping[str, str]:
+        """Comments of columns and of the fields inside of them, by path; :attr:`schema` is free of them."""
+        return self._comments if self.schema is not None else {}
+
     def _find_schema(self) -> pa.Schema:
         for instant in reversed(self.timeline.completed({"commit", "deltacommit", "replacecommit"})):
             if self.as_of is not None and instant.requested > self.as_of:
@@ -300,7 +307,7 @@ class Snapshot:
         return pa.schema([])
 
     def _parsed(self, text: str, source: str) -> pa.Schema:
-        schema, self._hudi_types = _own_columns(text, f"{self.base_path}/.hoodie/{source}")
+        schema, self._hudi_types, self._comments = _own_columns(text, f"{self.base_path}/.hoodie/{source}")
         return schema
 
     def _require_unmoved(self, latest: str) -> None:
@@ -341,10 +348,11 @@ class Snapshot:
 
 
 @lru_cache(maxsize=64)
-def _own_columns(text: str, path: str) -> tuple[pa.Schema, Mapping[str, str]]:
+def _own_columns(text: str, path: str) -> tuple[pa.Schema, Mapping[str, str], Mapping[str, str]]:
     avro = decode_json_object(text, "an Avro schema", path)
     stored = avro_to_arrow(avro, path)
-    return pa.schema([column for column in stored if column.name not in META_COLUMNS]), hudi_types(avro)
+    own = pa.schema([column for column in stored if column.name not in META_COLUMNS])
+    return own, hudi_types(avro), avro_comments(avro)
 
 
 def _timelines(

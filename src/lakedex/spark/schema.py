@@ -1,7 +1,8 @@
-"""Spark's column types and Arrow's, each mapped by hand: what is not listed is refused by name."""
+"""Spark's column types and Arrow's, each mapped by hand: what is not listed is refused by name. Comments apart."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +30,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakedex.codec.comments import check_comment, with_comments
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.frame_input import normal_schema
 
-__all__ = ["align", "arrow_to_spark", "declared_schema", "nullable", "quoted", "spark_to_arrow", "store_assigned"]
+__all__ = [
+    "align",
+    "arrow_to_spark",
+    "commented",
+    "declared_schema",
+    "nullable",
+    "quoted",
+    "spark_to_arrow",
+    "store_assigned",
+]
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -50,6 +61,7 @@ _TO_ARROW: dict[type[DataType], pa.DataType] = {
     NullType: pa.null(),
 }
 _TO_SPARK: dict[pa.DataType, type[DataType]] = {arrow: spark for spark, arrow in _TO_ARROW.items()}
+_COMMENT = "comment"
 _CHAR_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps ``char(n)`` and ``varchar(n)`` of a column that it calls a string (``CharVarcharUtils``)."""
 
@@ -69,9 +81,10 @@ def _arrow_field(field: StructField, path: str) -> pa.Field[Any]:
 
 
 def declared_schema(schema: StructType) -> pa.Schema:
-    """Arrow schema of columns that somebody declares, where lengths count: ``CHAR(n)`` and ``VARCHAR(n)`` are refused.
+    """Arrow schema of columns that somebody declares, with their comments.
 
-    Spark calls such columns of a DataFrame strings, and remembers the length beside the type.
+    Lengths count here: ``CHAR(n)`` and ``VARCHAR(n)`` are refused. Spark calls such columns of a DataFrame strings, and
+    remembers the length beside the type.
 
     Raises:
         InvalidInputError: As :func:`spark_to_arrow`, and for a column with a length.
@@ -80,7 +93,40 @@ def declared_schema(schema: StructType) -> pa.Schema:
         length = (field.metadata or {}).get(_CHAR_LENGTH)
         if length is not None:
             raise _unheld(field.name, str(length))
-    return spark_to_arrow(schema)
+    return with_comments(spark_to_arrow(schema), dict(_comments(schema, "")))
+
+
+def _comments(type_: DataType, path: str) -> Iterator[tuple[str, str]]:
+    """Path → comment, as :mod:`lakedex.codec.comments` has them."""
+    if isinstance(type_, StructType):
+        for field in type_.fields:
+            below = f"{path}.{field.name}" if path else field.name
+            text = (field.metadata or {}).get(_COMMENT)
+            if text and isinstance(text, str):
+                yield below, check_comment(text, f"column {below!r}")
+            yield from _comments(field.dataType, below)
+    elif isinstance(type_, ArrayType):
+        yield from _comments(type_.elementType, f"{path}.element")
+    elif isinstance(type_, MapType):
+        yield from _comments(type_.valueType, f"{path}.value")
+
+
+def commented(type_: Any, comments: Mapping[str, str], path: str = "") -> Any:
+    """A schema, or a type in it, with comments put into the metadata of its fields."""
+    if isinstance(type_, StructType):
+        fields = []
+        for field in type_.fields:
+            below = f"{path}.{field.name}" if path else field.name
+            said = {_COMMENT: comments[below]} if below in comments else {}
+            kind = commented(field.dataType, comments, below)
+            fields.append(StructField(field.name, kind, field.nullable, {**(field.metadata or {}), **said}))
+        return StructType(fields)
+    if isinstance(type_, ArrayType):
+        return ArrayType(commented(type_.elementType, comments, f"{path}.element"), type_.containsNull)
+    if isinstance(type_, MapType):
+        value = commented(type_.valueType, comments, f"{path}.value")
+        return MapType(type_.keyType, value, type_.valueContainsNull)
+    return type_
 
 
 def _unheld(path: str, type_: str) -> InvalidInputError:

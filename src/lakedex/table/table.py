@@ -17,6 +17,7 @@ from lakedex.options import WriteOptions, parse_options
 from lakedex.scan.advise import Advice, advise
 from lakedex.scan.changes import changed_snapshot
 from lakedex.scan.scan import Scan, join_scan
+from lakedex.table.describing import Described
 from lakedex.table.display import table_card, table_html
 from lakedex.table.engines import LocalSession, Session, open_session
 from lakedex.table.erasing import delete_rows
@@ -39,7 +40,7 @@ Txn = tuple[str, int] | None
 AsOf = str | datetime.datetime | datetime.date | None
 
 
-class Table(Maintained, Serviced, KeptUp, Merging):
+class Table(Described, Maintained, Serviced, KeptUp, Merging):
     """A Hudi table and the engine that works on it.
 
     Make one with :meth:`create`, open one with :meth:`for_path` (Spark) or :meth:`open` (no Spark).
@@ -64,6 +65,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
         partition_by: str | Sequence[str] = (),
         ordering_by: str | Sequence[str] | None = None,
         table_type: str = "cow",
+        comment: str | None = None,
         exist_ok: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Table:
@@ -73,12 +75,14 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             spark: a SparkSession; None works without Spark.
             path: the table's folder.
             schema: ``pyarrow.Schema``, Spark ``StructType`` or DDL text; None takes that of the first frame written.
+                Comments of columns (``comment`` in a field's metadata) are kept.
             record_key: column or columns of the key.
             name: the table's name; the folder's name by default.
             partition_by: columns of the partition path; none for a non-partitioned table.
             ordering_by: the column by which the newer of two versions of a row is known; None takes the later commit's.
                 Version 9 may have several, compared one after the other.
             table_type: ``cow``. Merge-on-read tables of others are read, but neither made nor written.
+            comment: what the table is, in words.
             exist_ok: return the table that is there instead of failing.
             options: ``hoodie.*`` options, kept for this object's writes too.
 
@@ -98,6 +102,7 @@ class Table(Maintained, Serviced, KeptUp, Merging):
             table_type=table_type,
             exist_ok=exist_ok,
             options=options,
+            comment=comment,
         )
         return cls(handle, session, options)
 
@@ -135,11 +140,6 @@ class Table(Maintained, Serviced, KeptUp, Merging):
     def name(self) -> str:
         """The table's name."""
         return self._snapshot().config.name
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns, without Hudi's meta columns."""
-        return self._snapshot().schema
 
     def _snapshot(self, as_of: AsOf = None, query_type: str = "snapshot") -> Snapshot:
         return resolve_as_of(self._handle, as_of, query_type)

@@ -29,6 +29,8 @@ CHECKSUM: Final = "hoodie.table.checksum"
 NAME: Final = "hoodie.table.name"
 EVENT_TIME_STRATEGY: Final = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY: Final = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
+COMMENT: Final = "lakedex.comment"
+"""What the table is, in words. Hudi keeps that in Spark's catalog only, and leaves properties that it does not know."""
 PAYLOAD_PACKAGE: Final = "org.apache.hudi.common.model."
 _KEY_GENERATOR_TYPES: Final = {
     "SimpleKeyGenerator": "SIMPLE",
@@ -144,6 +146,11 @@ class TableConfig:
     def folders_are_values(self) -> bool:
         """Whether partition folders hold the columns' own values; other key generators format them."""
         return self.key_generator in ("SIMPLE", "COMPLEX")
+
+    @property
+    def comment(self) -> str | None:
+        """What the table is, in words; None if nobody said."""
+        return self.raw.get(COMMENT) or None
 
     @property
     def archive_folder(self) -> str:

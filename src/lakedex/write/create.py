@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro
+from lakedex.codec.comments import arrow_comments, check_comment, with_comments, with_docs
 from lakedex.codec.stats_value import default_stats_version
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats import indexable_columns, unlisted
@@ -24,7 +25,7 @@ from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PART
 from lakedex.options import WriteOptions, parse_options
 from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock
-from lakedex.timeline.table_config import TableConfig, create_table_config
+from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config
 from lakedex.timeline.table_properties import new_table_properties
 from lakedex.timeline.timeline import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.write.schema_change import own_columns, require_columns, stored_schema
@@ -61,6 +62,7 @@ def create_table(
     table_type: str,
     exist_ok: bool,
     options: Mapping[str, Any] | None,
+    comment: str | None = None,
 ) -> None:
     """Make an empty table.
 
@@ -76,6 +78,7 @@ def create_table(
     name = name or _NOT_IN_NAMES.sub("_", handle.base_path.rstrip("/").rsplit("/", 1)[-1])
     _check(name, record_key, ordering_by, table_type, parsed.table_version or DEFAULT_VERSION)
     stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
+    check_comment(comment or "", f"table {name}")
     require_exclusive_create(handle)
     if is_table(handle):
         if exist_ok:
@@ -91,13 +94,14 @@ def create_table(
                 return
             raise TableExistsError(f"{handle.base_path} was created by another writer just now", path=handle.base_path)
         _clear_unfinished(handle)
-        _write_table(handle, name, stored, record_key, partition_by, ordering_by, parsed)
+        _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
 
 
 def _write_table(
     handle: TableHandle,
     name: str,
     stored: pa.Schema,
+    comment: str | None,
     record_key: Sequence[str],
     partition_by: Sequence[str],
     ordering_by: Sequence[str],
@@ -105,6 +109,7 @@ def _write_table(
 ) -> None:
     version = parsed.table_version or DEFAULT_VERSION
     groups = _metadata_groups(parsed, bool(partition_by), version)
+    avro_schema = with_docs(arrow_to_avro(stored, name), arrow_comments(stored))
     properties = new_table_properties(
         name,
         tuple(record_key),
@@ -114,9 +119,11 @@ def _write_table(
         url_encode=parsed.url_encode is not False,
         merge_mode=parsed.merge_mode,
         metadata_partitions=tuple(groups),
-        create_schema=json.dumps(arrow_to_avro(stored, name)) if stored.names else None,
+        create_schema=json.dumps(avro_schema) if stored.names else None,
         version=version,
     )
+    if comment:
+        properties[COMMENT] = comment
     if parsed.index_type == "GLOBAL_BLOOM":
         properties[INDEX_TYPE] = parsed.index_type
     config = TableConfig.from_properties(properties)
@@ -167,7 +174,7 @@ def _checked_schema(
     require_columns(stored, tuple(record_key), "record key", name, where="the schema")
     require_columns(stored, tuple(partition_by), "partition", name, where="the schema")
     require_columns(stored, tuple(ordering_by), "ordering", name, where="the schema")
-    return stored
+    return with_comments(stored, arrow_comments(schema))
 
 
 def take_back(handle: TableHandle, options: Mapping[str, Any] | None, *, keep_folder: bool) -> bool:

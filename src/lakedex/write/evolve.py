@@ -8,7 +8,6 @@ Java shows the decimal text of an older file's float (0.1) and everybody else it
 
 from __future__ import annotations
 
-import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakedex.codec.comments import arrow_comments, check_comment, field_paths
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.handle import TableHandle
@@ -31,18 +31,22 @@ from lakedex.write.generations import added_paths, files_holding, require_unheld
 from lakedex.write.merge import MergeRules
 from lakedex.write.result import WriteResult
 from lakedex.write.route import GroupTarget
-from lakedex.write.schema_change import stored_schema, wider
+from lakedex.write.schema_change import nearest, stored_schema, wider
 from lakedex.write.stage import RewriteGroup, WriteGroups
 from lakedex.write.transaction import Change, Transaction
 
-__all__ = ["add_columns", "drop_columns", "rename_column", "rewrite_files", "widen_column"]
+__all__ = ["add_columns", "comment_column", "drop_columns", "rename_column", "rewrite_files", "widen_column"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alteration:
-    """What an attempt does: the schema afterwards, the files it rewrites, and under which names it reads them."""
+    """What an attempt does: the schema afterwards, the files it rewrites, and under which names it reads them.
+
+    ``comments`` are those of the columns afterwards; None leaves them as they are.
+    """
 
     schema: pa.Schema
+    comments: Mapping[str, str] | None = None
     rewritten: Sequence[BaseFile] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
@@ -66,9 +70,10 @@ def add_columns(handle: TableHandle, options: WriteOptions, added: pa.Schema) ->
                     column=column.name,
                 )
             schema = _with_field(schema, column, name)
+        comments = {**snapshot.comments, **arrow_comments(schema)}
         schema = stored_schema(schema, name)
         require_unheld(snapshot, schema)
-        return _Alteration(schema=schema)
+        return _Alteration(schema=schema, comments=comments)
 
     return _run(handle, options, alter)
 
@@ -100,7 +105,16 @@ def rename_column(handle: TableHandle, options: WriteOptions, old: str, new: str
             require_unheld(snapshot, schema)
         holding = files_holding(snapshot, spelled)
         note = f"rewrote {len(holding)} files that hold {spelled!r}: readers take columns by name"
-        return _Alteration(schema=schema, rewritten=holding, renames={spelled: new}, retired=(spelled,), notes=(note,))
+        paths = ((path, path.split(".", 1)) for path in snapshot.comments)
+        moved = {".".join([new, *rest]) if head == spelled else path: path for path, (head, *rest) in paths}
+        return _Alteration(
+            schema=schema,
+            comments={path: snapshot.comments[older] for path, older in moved.items()},
+            rewritten=holding,
+            renames={spelled: new},
+            retired=(spelled,),
+            notes=(note,),
+        )
 
     return _run(handle, options, alter)
 
@@ -129,6 +143,21 @@ def widen_column(handle: TableHandle, options: WriteOptions, column: str, kind: 
         holding = files_holding(snapshot, spelled)
         note = f"rewrote {len(holding)} files: Java reads an older float as other digits than everybody else"
         return _Alteration(schema=schema, rewritten=holding, notes=(note,))
+
+    return _run(handle, options, alter)
+
+
+def comment_column(handle: TableHandle, options: WriteOptions, column: str, text: str) -> WriteResult:
+    """Say what a column, or a field inside of one (``a.b``, ``a.element.b``), is; an empty text takes that back."""
+    check_comment(text, f"column {column!r}")
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        known = field_paths(snapshot.schema)
+        path = column if column in known else next((at for at in known if at.lower() == column.lower()), None)
+        if path is None:
+            raise _unknown(snapshot, column)
+        comments = {**snapshot.comments, path: text}
+        return _Alteration(schema=snapshot.schema, comments={at: said for at, said in comments.items() if said})
 
     return _run(handle, options, alter)
 
@@ -179,7 +208,8 @@ def _attempt(
     snapshot = transaction.snapshot
     change = alter(snapshot)
     operation = Operation.ALTER_SCHEMA.value
-    if change.schema.equals(snapshot.schema) and not change.rewritten:
+    same = change.schema.equals(snapshot.schema) and change.comments in (None, snapshot.comments)
+    if same and not change.rewritten:
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
     indexed = indexed_columns(snapshot, change.schema, options)
@@ -210,6 +240,7 @@ def _attempt(
             relied_on=None,
             retired=change.retired,
             renames=change.renames,
+            comments=change.comments,
         )
     )
     return WriteResult(
@@ -251,9 +282,7 @@ def _checked(snapshot: Snapshot, name: str, call: str) -> str:
                 f"table {config.name}: {call} of {name!r}: fields inside of a column can only be added",
                 feature=f"{call} of nested fields",
             )
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'no columns'}"
-        raise InvalidInputError(f"table {config.name} has no column {name!r}; {hint}", column=name)
+        raise _unknown(snapshot, name)
     for what, fields in (
         ("record key", config.record_key_fields),
         ("partition path", config.partition_fields),
@@ -264,6 +293,11 @@ def _checked(snapshot: Snapshot, name: str, call: str) -> str:
                 f"table {config.name}: column {spelled!r} is part of the {what} and stays as it is", column=spelled
             )
     return spelled
+
+
+def _unknown(snapshot: Snapshot, name: str) -> InvalidInputError:
+    table, known = snapshot.config.name, snapshot.schema.names
+    return InvalidInputError(f"table {table} has no column {name!r}{nearest(name, known)}", column=name)
 
 
 def _require_free(table: str, name: str) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
+from lakedex.codec.comments import with_docs
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.column_stats import indexable_columns, unlisted
 from lakedex.index.definitions import (
@@ -73,6 +74,7 @@ class Change:
         replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
         retired: columns that no live file holds any more from now on.
         renames: columns that are called otherwise from now on.
+        comments: the columns' comments from now on; None for those that the table has.
         extra: entries of the commit's extra metadata.
     """
 
@@ -83,6 +85,7 @@ class Change:
     replaced: Mapping[str, tuple[str, ...]] | None = None
     retired: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
+    comments: Mapping[str, str] | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -254,12 +257,13 @@ class Transaction:
         self.bitmaps.before_commit(change.results, change.renames)
         logs = self._write_metadata(now, updates)
         lock.check()
+        comments = now.comments if change.comments is None else change.comments
         body = encode_commit_metadata(
             CommitMetadata(
                 operation=self.operation.value,
                 write_stats=_write_stats(change.results),
                 extra={
-                    "schema": json.dumps(arrow_to_avro(change.schema, now.config.name)),
+                    "schema": json.dumps(with_docs(arrow_to_avro(change.schema, now.config.name), comments)),
                     "lakedex.version": __version__,
                     **batches,
                     **change.extra,

@@ -19,14 +19,16 @@ from lakedex.spark.schema import declared_schema
 __all__ = ["NewTable", "alter_table", "new_table"]
 
 _PROVIDERS = frozenset({"hudi", "lakedex"})
-_SPARKS_OWN = frozenset({"provider", "location", "owner", "comment", "external", "is_managed_location"})
+_SPARKS_OWN = frozenset({"provider", "location", "owner", "external", "is_managed_location"})
+_COMMENT = "comment"
 _HUDIS = {
     "primarykey": "record_key",
     "precombinefield": "ordering_by",
     "orderingfields": "ordering_by",
     "type": "table_type",
+    "comment": "comment",
 }
-"""Table properties of Hudi's SQL → arguments of ``Table.create``."""
+"""Table properties of Hudi's SQL, and Spark's for a ``COMMENT`` → arguments of ``Table.create``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,10 @@ def alter_table(side: JavaSide, name: str, table: OpenTable, changes: Sequence[A
         elif kind == "UpdateColumnType":
             column = _column(name, change)
             table.widen_column(column, _arrow_type(side, column, change.newDataType()))
+        elif kind == "UpdateColumnComment":
+            table.set_comment(str(change.newComment() or ""), ".".join(str(part) for part in change.fieldNames()))
+        elif kind in ("SetProperty", "RemoveProperty") and str(change.property()) == _COMMENT:
+            table.set_comment(str(change.value()) if kind == "SetProperty" else "")
 
 
 def _new_column(side: JavaSide, name: str, change: Any) -> StructField:
@@ -138,7 +144,8 @@ def _new_column(side: JavaSide, name: str, change: Any) -> StructField:
             f"table {name}: column {column!r} is added at the end, nullable, without a default value",
             feature="ALTER TABLE ADD COLUMN with position, NOT NULL or DEFAULT",
         )
-    return StructField(column, side.schema(_one(side, change.dataType())).fields[0].dataType, True)
+    kind = side.schema(_one(side, change.dataType())).fields[0].dataType
+    return StructField(column, kind, True, {_COMMENT: str(change.comment())} if change.comment() else None)
 
 
 def _one(side: JavaSide, kind: Any) -> Any:
@@ -161,7 +168,9 @@ def _column(name: str, change: Any) -> str:
 
 
 def _check(name: str, kind: str, change: Any) -> None:
-    if kind in ("RenameColumn", "UpdateColumnType"):
+    if kind in ("RenameColumn", "UpdateColumnType", "UpdateColumnComment"):
+        return
+    if kind in ("SetProperty", "RemoveProperty") and str(change.property()) == _COMMENT:
         return
     if kind != "SetProperty":
         raise UnsupportedFeatureError(

@@ -14,7 +14,7 @@ from lakedex.spark.catalog.predicates import UntoldPredicateError, condition_of
 from lakedex.spark.catalog.scan import FrameScan, TableScanBuilder, Target
 from lakedex.spark.catalog.tables import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
-from lakedex.spark.schema import arrow_to_spark, nullable, quoted
+from lakedex.spark.schema import arrow_to_spark, commented, nullable, quoted
 from lakedex.types import META_COLUMNS
 
 __all__ = ["CatalogTable", "FrameTable", "StagedTable"]
@@ -64,7 +64,7 @@ class CatalogTable(_Table):
 
     def __init__(self, side: JavaSide, target: Target, table: OpenTable, *, writable: bool) -> None:
         schema = cast("StructType", nullable(arrow_to_spark(target.snapshot.schema)))
-        super().__init__(side, target.name, schema, target.identity)
+        super().__init__(side, target.name, commented(schema, target.snapshot.comments), target.identity)
         self._target = target
         self._table = table
         self._writable = writable
@@ -84,6 +84,7 @@ class CatalogTable(_Table):
         values = {
             "provider": "hudi",
             "location": snapshot.base_path,
+            "comment": config.comment or "",
             "type": "mor" if config.table_type == "MERGE_ON_READ" else "cow",
             "primaryKey": ",".join(config.record_key_fields),
             "preCombineField": ",".join(config.ordering_fields),

@@ -25,6 +25,7 @@ class OpenTable(Protocol):
     drop_columns: Any
     rename_column: Any
     widen_column: Any
+    set_comment: Any
     history: Any
 
     @property

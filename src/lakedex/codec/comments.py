@@ -1,0 +1,134 @@
+"""Comments of columns: ``doc`` of an Avro field, ``comment`` in the metadata of an Arrow field.
+
+Between the two they are a mapping from dotted paths, in which ``element`` and ``value`` lead into lists and maps, as in
+Spark's SQL. So the schemas that rows are written and read by stay free of them. In Hudi:
+``AvroConversionUtils.getAvroSchemaWithDefaults`` (0.11 to 1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.errors import InvalidInputError
+
+__all__ = ["arrow_comments", "avro_comments", "check_comment", "field_paths", "with_comments", "with_docs"]
+
+_KEY = b"comment"
+
+
+def check_comment(text: str, what: str) -> str:
+    """The text itself, if it can be stored.
+
+    Raises:
+        InvalidInputError: half of a character (a lone surrogate), which UTF-8 does not have.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the comment of {what} is no Unicode text: {error}") from error
+    return text
+
+
+# ------------------------------------------------------------------------------------------------ Avro
+
+
+def avro_comments(avro_schema: Any) -> dict[str, str]:
+    """Path → comment, of a schema that :func:`lakedex.codec.avro_schema.avro_to_arrow` has taken."""
+    docs = ((path, field.get("doc")) for path, field in _avro_fields(avro_schema, ""))
+    return {path: doc for path, doc in docs if doc and isinstance(doc, str)}
+
+
+def with_docs(avro_schema: dict[str, Any], comments: Mapping[str, str]) -> dict[str, Any]:
+    """The schema, made just now, with comments put into it; those of fields that it does not have are left out."""
+    for path, field in _avro_fields(avro_schema, ""):
+        if path in comments:
+            field["doc"] = comments[path]
+    return avro_schema
+
+
+def _avro_fields(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The fields of the record in a type, and those inside of them; a record that is only named was met before."""
+    if isinstance(node, list):
+        for branch in node:
+            yield from _avro_fields(branch, path)
+    elif isinstance(node, dict):
+        for field in node.get("fields", ()):
+            below = _below(path, field["name"])
+            yield below, field
+            yield from _avro_fields(field["type"], below)
+        for part, step in (("items", "element"), ("values", "value")):
+            yield from _avro_fields(node.get(part), _below(path, step))
+        yield from _avro_fields(node["type"], path)
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+# ------------------------------------------------------------------------------------------------ Arrow
+
+
+def arrow_comments(schema: pa.Schema) -> dict[str, str]:
+    """Path → comment.
+
+    Raises:
+        InvalidInputError: one that is not UTF-8; names the column.
+    """
+    return {path: text for path, field in _arrow_fields(schema, "") if (text := _text(path, field))}
+
+
+def _text(path: str, field: pa.Field[Any]) -> str:
+    try:
+        return str((field.metadata or {}).get(_KEY, b""), "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"the comment of column {path!r} is not UTF-8: {error}", column=path) from error
+
+
+def field_paths(schema: pa.Schema) -> list[str]:
+    """Paths of all columns and of the fields inside of them."""
+    return [path for path, _ in _arrow_fields(schema, "")]
+
+
+def _arrow_fields(fields: Iterable[pa.Field[Any]], path: str) -> Iterator[tuple[str, pa.Field[Any]]]:
+    for field in fields:
+        below = _below(path, field.name)
+        yield below, field
+        yield from _inside(field.type, below)
+
+
+def _inside(kind: Any, path: str) -> Iterator[tuple[str, pa.Field[Any]]]:
+    if pa.types.is_struct(kind):
+        yield from _arrow_fields(kind, path)
+    elif pa.types.is_map(kind):
+        yield from _inside(kind.item_type, f"{path}.value")
+    elif pa.types.is_list(kind):
+        yield from _inside(kind.value_type, f"{path}.element")
+
+
+def with_comments(schema: pa.Schema, comments: Mapping[str, str]) -> pa.Schema:
+    """The schema with comments in its fields' metadata; those of fields that it does not have are left out."""
+    return pa.schema(_commented(schema, "", comments)) if comments else schema
+
+
+def _commented(fields: Iterable[pa.Field[Any]], path: str, comments: Mapping[str, str]) -> list[pa.Field[Any]]:
+    found = []
+    for field in fields:
+        below = _below(path, field.name)
+        field = field.with_type(_commented_type(field.type, below, comments))
+        found.append(field.with_metadata({_KEY: comments[below].encode()}) if below in comments else field)
+    return found
+
+
+def _commented_type(kind: Any, path: str, comments: Mapping[str, str]) -> Any:
+    if pa.types.is_struct(kind):
+        return pa.struct(_commented(kind, path, comments))
+    if pa.types.is_map(kind):
+        value = kind.item_field
+        return pa.map_(kind.key_type, value.with_type(_commented_type(value.type, f"{path}.value", comments)))
+    if pa.types.is_list(kind):
+        element = kind.value_field
+        return pa.list_(element.with_type(_commented_type(element.type, f"{path}.element", comments)))
+    return kind
