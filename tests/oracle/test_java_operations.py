@@ -245,10 +245,11 @@ def test_schema_changes_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path
         assert_same_answers(tmp_path, java, filters)
 
     rows = Rows(base)
-    table = create(tmp_path, base, partition_by="part")
+    table = create(tmp_path, base, partition_by="part", comment="everybody's = rows\n# é")
     table.insert(rows.put(row("k1", 1, "a", v=1), row("k2", 1, "a", v=2), row("k3", 1, "b", v=3)))
     table.insert(rows.put(row("k4", 1, "a", v=4)))
 
+    table.set_comment('the "key"\n\\ é 😀', "key")
     table.add_columns(pa.schema([("x", pa.string()), ("f", pa.float32()), ("s", pa.struct([("a", pa.int32())]))]))
     rows.change(table.schema)
     check("x is null", "x = 'p'", "v > 2")
@@ -293,6 +294,7 @@ def test_schema_changes_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path
     table.insert_overwrite(rows.put(row("k6", 9, "c", amount=60)))
     del rows.by_key["k8"]
     check("amount = 40", "amount > 2147483648", "f > 0.5", "amount < 8")
+    assert table.comment == "everybody's = rows\n# é", "Java leaves properties that it does not know"
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(16, 2)], ids=str)
@@ -336,7 +338,8 @@ def test_javas_schema_on_read(java: JavaJudge, tmp_path: Path) -> None:
     ):
         java.sql(f"set {setting}")
     try:
-        java.sql("alter table on_read add columns (more string)")
+        java.sql("alter table on_read add columns (more string comment 'said in Java')")
+        assert Table.open(tmp_path).schema.field("more").metadata == {b"comment": b"said in Java"}
         assert_same_rows(own_rows(tmp_path).drop_columns(["more"]), keyed(["k1"], 1, 1), "key")
         with pytest.raises(UnsupportedFeatureError, match="column ids"):
             Table.open(tmp_path).upsert(keyed(["k2"], 1, 1).append_column("more", pa.array(["x"])))

@@ -55,13 +55,18 @@ def _avro_fields(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for branch in node:
             yield from _avro_fields(branch, path)
     elif isinstance(node, dict):
-        for field in node.get("fields", ()):
-            below = _below(path, field["name"])
-            yield below, field
-            yield from _avro_fields(field["type"], below)
-        for part, step in (("items", "element"), ("values", "value")):
-            yield from _avro_fields(node.get(part), _below(path, step))
-        yield from _avro_fields(node["type"], path)
+        kind = node["type"]
+        if kind in ("record", "error"):
+            for field in node["fields"]:
+                below = _below(path, field["name"])
+                yield below, field
+                yield from _avro_fields(field["type"], below)
+        elif kind == "array":
+            yield from _avro_fields(node["items"], f"{path}.element")
+        elif kind == "map":
+            yield from _avro_fields(node["values"], f"{path}.value")
+        else:
+            yield from _avro_fields(kind, path)
 
 
 def _below(path: str, name: str) -> str:

@@ -60,7 +60,7 @@ def test_docs_of_others_are_read_where_they_are_text() -> None:
     fields = [
         {"name": "a", "type": ["null", record], "doc": "first"},
         {"name": "b", "type": ["null", "r"], "doc": None},
-        {"name": "c", "type": {"type": "array", "items": "int"}, "doc": 7},
+        {"name": "c", "type": {"type": "int", "fields": 5, "items": 6}, "doc": 7},
     ]
     assert avro_comments({"type": "record", "name": "t", "fields": fields}) == {"a": "first", "a.x": "deep"}
 
