@@ -326,7 +326,7 @@ def described(spark: SparkSession, table: str) -> dict[str, str]:
 
 
 def test_comments_are_kept(spark: SparkSession, warehouse: Path) -> None:
-    properties = "using hudi comment 'it''s rides' tblproperties (primaryKey = 'id')"
+    properties = "using hudi comment \"it's rides\" tblproperties (primaryKey = 'id')"
     spark.sql(
         "create table sea.made (id int comment 'the key', s struct<a: int comment 'inside', b: int>, n int) "
         + properties

@@ -19,12 +19,14 @@ __all__ = ["arrow_comments", "avro_comments", "check_comment", "field_paths", "w
 _KEY = b"comment"
 
 
-def check_comment(text: str, what: str) -> str:
+def check_comment(text: Any, what: str) -> str:
     """The text itself, if it can be stored.
 
     Raises:
-        InvalidInputError: half of a character (a lone surrogate), which UTF-8 does not have.
+        InvalidInputError: no text, or half of a character (a lone surrogate), which UTF-8 does not have.
     """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"the comment of {what} is a text, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

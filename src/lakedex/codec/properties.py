@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CorruptFileError, InvalidInputError
 
 __all__ = ["decode_properties", "encode_properties", "table_checksum"]
 
@@ -63,12 +63,19 @@ def encode_properties(entries: Mapping[str, str], comment: str | None = None) ->
     Args:
         entries: Keys and values.
         comment: Text for comment lines at the top.
+
+    Raises:
+        InvalidInputError: More than ``MAX_BYTES``, which nobody could read again.
     """
     lines = []
     if comment is not None:
         lines += [f"#{_comment(part)}" for part in _LINE_END.split(comment)]
     lines += [f"{_escape(key, blanks=True)}={_escape(value, blanks=False)}" for key, value in entries.items()]
-    return "".join(f"{line}\n" for line in lines).encode("latin-1")
+    data = "".join(f"{line}\n" for line in lines).encode("latin-1")
+    if len(data) > MAX_BYTES:
+        largest = max(entries, key=lambda key: len(entries[key]))
+        raise InvalidInputError(f"properties take at most {MAX_BYTES} bytes, not {len(data)}; {largest} is the largest")
+    return data
 
 
 def _logical_lines(text: str, path: str) -> Iterator[tuple[int, str]]:

@@ -332,6 +332,7 @@ def update_table_config(storage: Storage, base_path: str, changes: Mapping[str, 
         changes: New values; ``None`` removes a property.
 
     Raises:
+        InvalidInputError: More than a reader takes; nothing has changed then.
         CommitError: What was read back is not what was written.
     """
     recover_table_config(storage, base_path)
@@ -347,9 +348,10 @@ def update_table_config(storage: Storage, base_path: str, changes: Mapping[str, 
     merged = _with_checksum(merged)
     updated = TableConfig.from_properties(merged)
     main, backup = _main(base_path), _backup(base_path)
+    content = encode_properties(merged, _comment("Updated at"))
     storage.create(backup, encode_properties(_with_checksum(current.raw), _comment("Updated at")))
     # Java deletes the main file first, since HDFS does not replace; here a reader never misses it.
-    storage.write(main, encode_properties(merged, _comment("Updated at")))
+    storage.write(main, content)
     try:
         stored = _decode(storage.read(main), main)[0]
     except CorruptFileError:

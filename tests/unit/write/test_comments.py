@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -120,9 +121,11 @@ def test_two_writers_keep_the_newest_comment(tmp_path: Path) -> None:
         ("x", "s.b", "has no column 's.b'"),
         ("\ud800", "id", "column 'id' is no Unicode text"),
         ("\ud800", None, "is no Unicode text"),
+        (5, None, "is a text, not int"),
+        ("x" * (8 << 20), None, "8388608 bytes"),
     ],
 )
-def test_what_is_no_column_or_no_text_is_refused(tmp_path: Path, text: str, column: str | None, message: str) -> None:
+def test_what_is_no_column_or_no_text_is_refused(tmp_path: Path, text: Any, column: str | None, message: str) -> None:
     table = made(tmp_path / "t")
     with pytest.raises(InvalidInputError, match=message):
         table.set_comment(text, column)
