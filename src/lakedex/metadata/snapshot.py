@@ -26,9 +26,10 @@ from lakedex.metadata.cells import key_text
 from lakedex.metadata.file_view import FileView, StateToken, group_slices
 from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
 from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.timeline.instant import Instant
 from lakedex.timeline.internal_schema import LATEST_SCHEMA, moved_names
 from lakedex.timeline.table_config import TableConfig, read_table_config
-from lakedex.timeline.timeline import Timeline
+from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
 from lakedex.types import META_COLUMNS
 
 __all__ = ["Snapshot"]
@@ -263,6 +264,23 @@ class Snapshot:
     def at(self, as_of: str) -> Snapshot:
         """The same table, its files and schema as of an instant."""
         return replace(self, as_of=as_of, _view=None, _schema=None, _comments={})
+
+    @property
+    def goes_by_completion(self) -> bool:
+        """Whether commits are ordered by when they completed, as from version 8 on, or by when they were requested."""
+        return self.config.version >= 8
+
+    def time_of(self, commit: Instant) -> str:
+        """What ranges of commits go by."""
+        return commit.completed or commit.requested if self.goes_by_completion else commit.requested
+
+    def completed_by(self, moment: str) -> Snapshot:
+        """The same table as of a :meth:`time_of` commits: those of a later one count as pending.
+
+        :meth:`at` goes by requested times alone, and has what was under way at that instant and completed since.
+        """
+        late = [i.requested for i in self.timeline.completed(WRITE_ACTIONS) if self.time_of(i) > moment]
+        return replace(self.at(moment), timeline=self.timeline.without(late))
 
     def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
         """The same table and schema with other slices than the newest: those of a range of commits, say."""

@@ -7,8 +7,10 @@ Rules of Hudi (``IncrementalQueryAnalyzer``, ``IncrementalRelationV1`` and ``V2`
 * of those files the rows count whose ``_hoodie_commit_time`` is one of these commits.
 
 So clustering in the range shows the rows that it moved, but only those of other commits in the range. ``earliest``
-reads the whole state as of ``until``, which needs no older commit. One thing is wider here: the instant of a commit
-stands for that commit, so that ``r.instant`` of a write is "after it" as ``since`` and "with it" as ``until``.
+reads the whole state as of ``until``, which needs no older commit: of each file group the newest file of a commit that
+had completed by then, although one that was requested earlier and completed later wrote the group anew. One thing is
+wider here: the instant of a commit stands for that commit, so that ``r.instant`` of a write is "after it" as ``since``
+and "with it" as ``until``.
 """
 
 from __future__ import annotations
@@ -53,26 +55,19 @@ class Changes:
     Attributes:
         snapshot: the table with the slices of the range.
         instants: commits whose rows count; None for all.
-        left_out: commits whose rows do not count although files hold them.
     """
 
     snapshot: Snapshot
     instants: tuple[str, ...] | None = None
-    left_out: tuple[str, ...] = ()
 
     def condition(self, where: str | None) -> str | None:
         """``where`` and the condition on the rows' commits, as SQL."""
         # A comment at its end must not swallow the bracket.
         parts = [] if where is None else [f"({where}\n)"]
         if self.instants:
-            parts.append(f"{COMMIT_TIME} IN ({_quoted(self.instants)})")
-        if self.left_out:
-            parts.append(f"{COMMIT_TIME} NOT IN ({_quoted(self.left_out)})")
+            quoted = ", ".join(f"'{instant}'" for instant in self.instants)
+            parts.append(f"{COMMIT_TIME} IN ({quoted})")
         return " AND ".join(parts) or None
-
-
-def _quoted(instants: Iterable[str]) -> str:
-    return ", ".join(f"'{instant}'" for instant in instants)
 
 
 def changed_snapshot(
@@ -93,7 +88,7 @@ def changed_snapshot(
     _check(newest, format, fallback)
     commits = _active_commits(newest)
     end = None if until is None else _moment(newest, until, commits, "until")
-    if commits and not _by_completion(newest):
+    if commits and not newest.goes_by_completion:
         # A commit that completes out of turn would lie before where the next range begins.
         require_settled(newest, end or commits[-1].requested, f"for the changes since {since}")
     if isinstance(since, str) and since.strip().lower() == EARLIEST:
@@ -103,12 +98,8 @@ def changed_snapshot(
     start = _moment(newest, since, commits, "since")
     if end is not None and start > end:
         raise InvalidInputError(f"since ({since}) is after until ({until})")
-    inside = [commit for commit in commits if start < commit.time and (end is None or commit.time <= end)]
-    old = [
-        commit
-        for commit in _archived_commits(newest, start)
-        if start < commit.time and (end is None or commit.time <= end)
-    ]
+    inside = _between(commits, start, end)
+    old = _between(_archived_commits(newest, start), start, end)
     if old and fallback is None:
         earliest = max(commit.time for commit in old)
         raise InvalidInputError(
@@ -153,16 +144,8 @@ def _check(newest: Snapshot, format: str, fallback: str | None) -> None:
 # ------------------------------------------------------------------------------------------------------ the timeline
 
 
-def _by_completion(snapshot: Snapshot) -> bool:
-    return snapshot.config.version >= 8
-
-
 def _active_commits(snapshot: Snapshot) -> list[_Commit]:
-    by_completion = _by_completion(snapshot)
-    return [
-        _Commit(i.requested, i.completed if by_completion and i.completed else i.requested)
-        for i in snapshot.timeline.completed(WRITE_ACTIONS)
-    ]
+    return [_Commit(i.requested, snapshot.time_of(i)) for i in snapshot.timeline.completed(WRITE_ACTIONS)]
 
 
 def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
@@ -173,7 +156,7 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
     first = snapshot.timeline.first_active
     if first is None:
         return []
-    if not _by_completion(snapshot):
+    if not snapshot.goes_by_completion:
         # Layout 1 archives whole log files; that there are some is enough to be careful.
         before = plus_millis(first.requested, -1)
         found = snapshot.storage.list(snapshot.history_path)
@@ -256,16 +239,17 @@ def _from_the_beginning(newest: Snapshot, commits: Sequence[_Commit], end: str |
     """All rows as of ``end``: archived commits need not be known one by one."""
     if end is None:
         return Changes(snapshot=newest)
-    inside = [commit.requested for commit in commits if commit.time <= end]
+    inside = any(commit.time <= end for commit in commits)
+    # What an archived commit overwrote before it completed is not known any more.
+    archived = _between(_archived_commits(newest, end), end, None) if inside else _archived_commits(newest, "")
+    if archived and commits:
+        earliest = max(commit.time for commit in archived) if inside else commits[0].requested
+        raise InvalidInputError(
+            f"{newest.base_path}: the state as of {end} is archived; the earliest until is {earliest!r}"
+        )
     if not inside:
-        if commits and _archived_commits(newest, ""):
-            raise InvalidInputError(
-                f"{newest.base_path}: the state as of {end} is archived; the earliest until is {commits[0].requested!r}"
-            )
         return Changes(snapshot=newest.with_slices([]))
-    last = max(inside)
-    late = tuple(commit.requested for commit in commits if commit.time > end and commit.requested <= last)
-    return Changes(snapshot=newest.with_slices(require_versions(newest.at(last)).slices()), left_out=late)
+    return Changes(snapshot=newest.with_slices(require_versions(newest.completed_by(end), newest).slices()))
 
 
 def _full(newest: Snapshot, commits: Sequence[_Commit]) -> Changes:

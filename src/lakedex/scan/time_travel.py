@@ -10,7 +10,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
 from lakedex.timeline.instant import parse_as_of
 from lakedex.timeline.table_support import require_readable
-from lakedex.timeline.timeline import WRITE_ACTIONS
+from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
 from lakedex.types import TableType
 
 __all__ = ["missing_versions", "require_settled", "require_versions", "snapshot_at"]
@@ -83,15 +83,19 @@ def require_settled(newest: Snapshot, moment: str, what: str) -> None:
             )
 
 
-def missing_versions(snapshot: Snapshot) -> list[Group]:
+def missing_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> list[Group]:
     """File groups, as (partition, file id), whose version at ``snapshot.as_of`` is gone.
 
     A version can only have been cleaned if a later commit wrote the group anew or replaced it. Such commits name the
     version that they came upon; it has to be among the snapshot's slices.
+
+    Args:
+        snapshot: the state.
+        newest: the table now, where the state leaves out commits that were requested before ``snapshot.as_of``.
     """
     if snapshot.as_of is None:
         return []
-    needed = _versions_overwritten(snapshot, snapshot.as_of)
+    needed = _versions_overwritten(snapshot, snapshot.as_of, (newest or snapshot).timeline)
     if not needed:
         return []
     going = snapshot.timeline.files_being_cleaned()
@@ -105,17 +109,18 @@ def missing_versions(snapshot: Snapshot) -> list[Group]:
     )
 
 
-def _versions_overwritten(snapshot: Snapshot, as_of: str) -> dict[Group, str | None]:
-    """Groups of ``as_of`` that later commits changed, with the instant of the version that they found.
+def _versions_overwritten(snapshot: Snapshot, as_of: str, timeline: Timeline) -> dict[Group, str | None]:
+    """Groups of a state that later commits of ``timeline`` changed, with the instant of the version that they found.
 
     None where that is not known: log files do not say, nor do replace commits whose predecessors are archived.
     """
     exact = snapshot.config.table_type == TableType.COPY_ON_WRITE
-    timeline = snapshot.timeline
     needed: dict[Group, str | None] = {}
     younger: set[Group] = set()
-    for instant in timeline.completed(WRITE_ACTIONS):
-        if instant.requested <= as_of:
+    commits = timeline.completed(WRITE_ACTIONS)
+    late = {i.requested for i in commits} - {i.requested for i in snapshot.timeline.completed(WRITE_ACTIONS)}
+    for instant in commits:
+        if instant.requested <= as_of and instant.requested not in late:
             continue
         commit = timeline.commit_metadata(instant)
         for partition, stats in commit.write_stats.items():
@@ -123,7 +128,7 @@ def _versions_overwritten(snapshot: Snapshot, as_of: str) -> dict[Group, str | N
                 group = (partition, stat.file_id)
                 if group in needed or group in younger:
                     continue
-                if stat.prev_commit == NO_PREVIOUS_COMMIT or stat.prev_commit > as_of:
+                if stat.prev_commit == NO_PREVIOUS_COMMIT or stat.prev_commit > as_of or stat.prev_commit in late:
                     younger.add(group)
                 else:
                     needed[group] = stat.prev_commit if exact else None
@@ -153,23 +158,37 @@ def _find_replaced(snapshot: Snapshot, as_of: str, needed: dict[Group, str | Non
                 unknown.discard(group)
 
 
-def require_versions(snapshot: Snapshot) -> Snapshot:
+def require_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> Snapshot:
     """The snapshot itself, if all of its files are still there.
+
+    Args:
+        snapshot: the state to be read.
+        newest: the table now, where ``snapshot`` is :meth:`Snapshot.completed_by` a time; None where it is one of an
+            instant.
 
     Raises:
         InvalidInputError: the cleaner took some; the message has the earliest instant that is whole.
     """
-    missing = missing_versions(snapshot)
+    missing = missing_versions(snapshot, newest)
     if not missing:
         return snapshot
     partition, file_id = missing[0]
     raise InvalidInputError(
         f"{snapshot.base_path} cannot be read as of {snapshot.as_of} any more: the cleaner took files of that state "
         f"({len(missing)} file groups, among them {file_id} in {partition or 'the table'}). The earliest instant that "
-        f"can be read is {_earliest_whole(snapshot)}; a savepoint, or hoodie.clean.commits.retained, keeps older ones"
+        f"can be read is {_earliest_whole(snapshot, newest)}; a savepoint, or hoodie.clean.commits.retained, keeps "
+        "older ones"
     )
 
 
-def _earliest_whole(snapshot: Snapshot) -> str | None:
-    later = (i.requested for i in snapshot.timeline.completed(WRITE_ACTIONS) if i.requested > (snapshot.as_of or ""))
-    return next((instant for instant in later if not missing_versions(snapshot.at(instant))), None)
+def _earliest_whole(snapshot: Snapshot, newest: Snapshot | None) -> str | None:
+    as_of = snapshot.as_of or ""
+    if newest is None:
+        commits = snapshot.timeline.completed(WRITE_ACTIONS)
+        later = (i.requested for i in commits if i.requested > as_of)
+        return next((instant for instant in later if not missing_versions(snapshot.at(instant))), None)
+    times = sorted((newest.time_of(i), i.requested) for i in newest.timeline.completed(WRITE_ACTIONS))
+    for moment, instant in times:
+        if moment > as_of and not missing_versions(newest.completed_by(moment), newest):
+            return instant
+    return None

@@ -17,7 +17,7 @@ from golden_tables import unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.timeline.instant import plus_millis
-from table_kit import make, own, rows, set_properties
+from table_kit import complete_later, make, own, rows, set_properties
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,22 @@ def found(table: Table, since: object, until: object = None, **options: object) 
     return got
 
 
+def overlapping(path: Path, version: int = 8) -> tuple[Table, list[str], str]:
+    """Insert 1 2; update 1 and overwrite city b with 4, both under way while 3 comes. With three's completion time."""
+    options = {"hoodie.write.table.version": str(version)}
+    table = make(path, schema=rows().schema, partition_by="city", options=options)
+    one = table.insert(rows(("1", "a", 1, 1), ("2", "b", 1, 1))).instant
+    update = table.upsert(rows(("1", "a", 2, 2))).instant
+    overwrite = table.insert_overwrite(rows(("4", "b", 2, 2))).instant
+    three = table.insert(rows(("3", "c", 1, 1))).instant
+    history = table.history().select(["commit_time", "state_transition_time"]).to_pylist()
+    done: str = {row["commit_time"]: row["state_transition_time"] for row in history}[three]
+    if version >= 8:
+        complete_later(path, update, plus_millis(done, 1))
+        complete_later(path, overwrite, plus_millis(done, 2))
+    return Table.open(path), [one, update, overwrite, three], done
+
+
 def test_ranges_by_instants(story: tuple[Table, list[str]]) -> None:
     table, (one, two, three, four) = story
     assert found(table, "earliest") == [("1", 5), ("2", 9), ("4", 5)]
@@ -50,6 +66,46 @@ def test_ranges_by_instants(story: tuple[Table, list[str]]) -> None:
     assert found(table, one, three) == [("1", 5), ("2", 9), ("3", 3), ("4", 5)]
     assert found(table, two, three) == [("2", 9), ("4", 5)]
     assert found(table, three) == found(table, four) == found(table, two, two) == []
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_updates_that_complete_after_the_end_leave_rows_as_they_were(tmp_path: Path, version: int) -> None:
+    table, (one, update, overwrite, three), done = overlapping(tmp_path, version)
+    assert found(table, "earliest", three) == found(table, "earliest", done) == [("1", 1), ("2", 1), ("3", 1)]
+    assert found(table, one, three) == found(table, plus_millis(done, -1), done) == [("3", 1)]
+    assert found(table, "earliest", update) == [("1", 2), ("2", 1), ("3", 1)]
+    assert found(table, "earliest", overwrite) == found(table, "earliest") == [("1", 2), ("3", 1), ("4", 2)]
+    assert found(table, three, update) == [("1", 2)]
+    assert found(table, three) == [("1", 2), ("4", 2)]
+    # Time travel goes by requested times.
+    assert own(table.scan(columns=["id", "n"], as_of=three).to_arrow()) == found(table, "earliest")
+    assert own(table.scan(columns=["id", "n"], as_of=one).to_arrow()) == [("1", 1), ("2", 1)]
+
+
+def test_ranges_of_version_6_go_by_requested_times(tmp_path: Path) -> None:
+    table, (one, update, overwrite, three), _ = overlapping(tmp_path, 6)
+    assert found(table, "earliest", update) == [("1", 2), ("2", 1)]
+    assert found(table, "earliest", three) == [("1", 2), ("3", 1), ("4", 2)]
+    assert found(table, one, overwrite) == [("1", 2), ("4", 2)]
+    assert found(table, overwrite, three) == [("3", 1)]
+
+
+def test_a_version_that_was_cleaned_is_missed_though_its_successor_was_requested_before_the_end(tmp_path: Path) -> None:
+    _, (one, update, *_, three), _ = overlapping(tmp_path)
+    (gone,) = (tmp_path / "city=a").glob(f"*_{one}.parquet")
+    gone.unlink()
+    with pytest.raises(InvalidInputError, match=f"1 file groups.*city=a.*earliest instant.* {update};"):
+        found(without_metadata(tmp_path), "earliest", three)
+    assert found(Table.open(tmp_path), "earliest", update) == [("1", 2), ("2", 1), ("3", 1)]
+
+
+def test_an_archived_commit_that_completed_after_the_end(tmp_path: Path) -> None:
+    table, (one, update, _, three), _ = overlapping(tmp_path)
+    archive(table, [one, update])
+    with pytest.raises(InvalidInputError, match="is archived; the earliest until is") as caught:
+        found(Table.open(tmp_path), "earliest", three)
+    until = str(caught.value).split("'")[1]
+    assert found(Table.open(tmp_path), "earliest", until) == [("1", 2), ("2", 1), ("3", 1)]
 
 
 def test_ranges_by_times(story: tuple[Table, list[str]]) -> None:
