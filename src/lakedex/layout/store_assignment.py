@@ -11,6 +11,7 @@ from elsewhere may hold more of them than the type says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,8 +131,8 @@ def match_names(ours: Sequence[str], theirs: Sequence[str], *, case_sensitive: b
     taken = set(found.values())
     by_lower = {name.lower(): name for name in ours if name not in taken}
     close = [name for name in theirs if name not in found and name.lower() in by_lower]
-    lower = [name.lower() for name in close]
-    return found | {name: by_lower[name.lower()] for name in close if lower.count(name.lower()) == 1}
+    times = Counter(name.lower() for name in close)
+    return found | {name: by_lower[name.lower()] for name in close if times[name.lower()] == 1}
 
 
 # ---------------------------------------------------------------------------------------------------------- types

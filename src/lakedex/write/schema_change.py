@@ -51,7 +51,7 @@ def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
     """
     check_names(schema)
     spelled: dict[str, str] = {}
-    for name in schema.names:
+    for name, kind in zip(schema.names, schema.types, strict=True):
         other = spelled.setdefault(name.lower(), name)
         if other != name:
             raise InvalidInputError(f"columns {other!r} and {name!r} differ by case only; rename one", column=name)
@@ -59,7 +59,7 @@ def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
             raise InvalidInputError(
                 f"column {name!r}: names that start with {_RESERVED} are lakedex's own", column=name
             )
-        if pa.types.is_null(schema.field(name).type):
+        if pa.types.is_null(kind):
             raise InvalidInputError(f"column {name!r} has no type (all of it is null); cast it to one", column=name)
     return avro_to_arrow(arrow_to_avro(schema, table_name))
 
@@ -80,8 +80,11 @@ def require_columns(
         InvalidInputError: names the column and the nearest one that is there.
     """
     own = spelled(schema, columns, case_sensitive)
+    known = set(own.names)
     for column in columns:
-        path = [column] if column in own.names else column.split(".")
+        if column in known:
+            continue
+        path = column.split(".")
         fields, case = list(own), True
         for name in path:
             names = [field.name for field in fields]
@@ -130,14 +133,18 @@ def unknown_column(table: pa.Schema, name: str, table_name: str, what: str) -> I
 
 def pruned(schema: pa.Schema, paths: Collection[str]) -> pa.Schema:
     """The columns of a schema that some paths name, of structs only the fields on the way, all of them nullable."""
-    parts = [[path] if path in schema.names else path.split(".") for path in paths]
+    known = set(schema.names)
+    parts = [[path] if path in known else path.split(".") for path in paths]
     return pa.schema(_pruned(list(schema), parts))
 
 
 def _pruned(fields: Sequence[pa.Field], paths: Sequence[Sequence[str]]) -> list[pa.Field]:
+    rest: dict[str, list[Sequence[str]]] = {}
+    for path in paths:
+        rest.setdefault(path[0], []).append(path[1:])
     found = []
     for field in fields:
-        below = [path[1:] for path in paths if path[0] == field.name]
+        below = rest.get(field.name, [])
         if [] in below:
             found.append(field.with_nullable(True))
         elif below and pa.types.is_struct(field.type):
@@ -193,13 +200,14 @@ def evolve(
 
 
 def _require_distinct(table: pa.Schema, added: Sequence[str], table_name: str) -> None:
+    by_lower = {own.lower(): own for own in reversed(table.names)}
     for name in added:
-        clash = [own for own in table.names if own.lower() == name.lower()]
-        if clash:
+        clash = by_lower.get(name.lower())
+        if clash is not None:
             raise SchemaMismatchError(
-                f"table {table_name}: column {name!r} differs from {clash[0]!r} by case only; rename it",
+                f"table {table_name}: column {name!r} differs from {clash!r} by case only; rename it",
                 column=name,
-                expected=clash[0],
+                expected=clash,
                 found=name,
             )
 

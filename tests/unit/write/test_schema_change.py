@@ -1,3 +1,4 @@
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.write.schema_change import evolve, stored_schema
+from lakedex.write.schema_change import evolve, pruned, require_columns, stored_schema
 from table_kit import OWN_FILE, make, own, picture
 
 MISSING_IS_NULL = {"hoodie.write.set.null.for.missing.columns": "true"}
@@ -195,3 +196,14 @@ def test_required_columns_stay_required(tmp_path: Path) -> None:
     assert (caught.value.column, caught.value.count) == ("c", 1)
     assert picture(tmp_path) == before
     assert own(table) == [("1", 1)]
+
+
+def test_the_time_of_wide_schemas_grows_with_their_columns() -> None:
+    """Loops over all columns for each column would take half a minute."""
+    table = pa.schema([(f"c{n}", pa.int64()) for n in range(5_000)])
+    frame = pa.schema([(f"{'cd'[n % 2].upper()}{n // 2}", pa.int64()) for n in range(10_000)])
+    begin = time.process_time()
+    assert len(evolve(table, frame, "t")) == 10_000
+    assert pruned(table, table.names).names == table.names
+    require_columns(table, table.names, "key", "t")
+    assert time.process_time() - begin < 5
