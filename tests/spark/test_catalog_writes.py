@@ -162,6 +162,26 @@ def test_frames_are_written(spark: SparkSession, trips: Path) -> None:
     spark.sql("drop table sea.made")
 
 
+def test_cached_names_show_what_python_wrote(spark: SparkSession, trips: Path) -> None:
+    table = Table.for_path(spark, str(trips))
+    table.create_view("seen")
+    try:
+        spark.sql("cache table sea.trips")
+        spark.sql("cache table seen")
+        sums = spark.sql("select sum(n) from sea.trips").cache()
+        assert sums.collect() == [(36,)]
+        table.update(set={"n": "100"}, where="id = 'k0'")
+        assert values(spark, "select n from sea.trips where id = 'k0'") == [100]
+        assert values(spark, "select sum(n) from sea.trips") == [136]
+        assert values(spark, "select n from seen where id = 'k0'") == [100]
+        assert spark.catalog.isCached("seen")
+        spark.sql(f"insert into sea.trips values {added('k9', 'oslo', 1, 9)}")
+        assert values(spark, "select sum(n) from sea.trips") == values(spark, "select sum(n) from seen") == [145]
+    finally:
+        spark.catalog.clearCache()
+        spark.catalog.dropTempView("seen")
+
+
 def test_create_table_as_select(spark: SparkSession, trips: Path, warehouse: Path) -> None:
     properties = "using hudi tblproperties (primaryKey = 'id')"
     spark.sql(f"create table sea.made {properties} as select id, n from sea.trips where n > 6")

@@ -23,8 +23,9 @@ from lakedex.spark.catalog.statements import alter_table, new_table
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
 from lakedex.spark.catalog.tables import OpenTable, Tables
 from lakedex.spark.engine import SparkEngine
-from lakedex.spark.schema import arrow_to_spark
+from lakedex.spark.schema import arrow_to_spark, quoted
 from lakedex.spark.session import case_sensitive, is_connect
+from lakedex.spark.views import name_table
 from lakedex.write.create import take_back
 
 __all__ = ["register"]
@@ -185,6 +186,8 @@ class _Catalog(Answer):
             return look.java
         table = self._opened(ident)
         target = self._target(ident, table.scan(as_of=as_of).snapshot)
+        name = ".".join(quoted(part) for part in (self._name, *_texts(ident.namespace()), str(ident.name())))
+        name_table(self._side.spark, name, target.snapshot.base_path)
         return CatalogTable(self._side, target, table, writable=as_of is None).java
 
     def _look(self, ident: Any) -> FrameTable | None:
