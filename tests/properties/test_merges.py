@@ -106,6 +106,8 @@ def model(rows: Rows, source: list[Row], on: str, found: list[tuple[Any, ...]]) 
     pairs = [(key, number) for key, t in rows.items() for number, s in enumerate(source) if ON[on](t, s) is True]
     acted: dict[tuple[str, str], int] = {}
     after, new = dict(rows), {}
+    # Several source rows may delete one row if all that matched rows get is an unconditional delete.
+    only_deletes = [(c[1], c[2]) for c in found if c[0] == "matched"] == [(None, "delete")]
 
     def take(when: str, t: Row, s: Row) -> tuple[Any, ...] | None:
         conditions = {"matched": MATCHED, "not matched": SOURCE, "by source": TARGET}[when]
@@ -123,6 +125,8 @@ def model(rows: Rows, source: list[Row], on: str, found: list[tuple[Any, ...]]) 
         if chosen is None:
             continue
         if key in acted:
+            if only_deletes:
+                continue
             raise RefusedError
         acted[key] = number
         if chosen[2] == "delete":

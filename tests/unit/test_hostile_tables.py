@@ -456,7 +456,7 @@ def test_no_folder_of_a_table_is_a_link(table: Table, victim: Path) -> None:
         partial(table.rollback, commits_of(table)[-1]),
         partial(table.upsert, frame(NEXT)),
         partial(table.delete, "id = 'k0'"),
-        partial(table.erase, ["k0"]),
+        partial(table.erase, ["k0"], all_partitions=True),
     )
 
 

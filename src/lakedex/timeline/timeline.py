@@ -259,8 +259,15 @@ class Timeline:
         return known
 
     def rollback_plan(self, requested: str) -> RollbackPlan:
-        """What a rollback, pending or completed, sets out to do."""
-        return self._plans.read(f"{requested}.rollback.requested", decode_rollback_plan)
+        """What a rollback, pending or completed, sets out to do.
+
+        Raises:
+            CorruptFileError: The plan is damaged, or leads out of the table.
+        """
+        plan = self._rollback_plan(requested)
+        if isinstance(plan, CorruptFileError):
+            raise plan
+        return plan
 
     def begun_rollback_plan(self, requested: str) -> RollbackPlan | None:
         """The plan of a pending rollback; None if it is gone, or if its writer died while it wrote it.
@@ -268,14 +275,16 @@ class Timeline:
         Raises:
             CorruptFileError: The plan is all there, and leads out of the table.
         """
-        name = f"{requested}.rollback.requested"
-        path = f"{self.path}/{name}"
         try:
-            body = self.read(name)
-            decode_body(body, path)
-        except (CorruptFileError, FileNotFoundError):
-            return None  # Nothing was deleted by it.
-        return decode_rollback_plan(body, path)
+            plan = self._rollback_plan(requested)
+        except FileNotFoundError:
+            return None
+        return None if isinstance(plan, CorruptFileError) else plan  # Nothing was deleted by a torn one.
+
+    def _rollback_plan(self, requested: str) -> RollbackPlan | CorruptFileError:
+        """The plan, or what is wrong with a file that cannot be decoded."""
+        found = self._plans.read(f"{requested}.rollback.requested", _decode_rollback)
+        return found.error if isinstance(found, _Torn) else found
 
     def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
         """What a completed rollback did."""
@@ -351,6 +360,21 @@ class Timeline:
             if instant.requested == requested and comparable_action(instant.action) == wanted:
                 return instant.state
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Torn:
+    """A plan that its writer did not write to its end."""
+
+    error: CorruptFileError
+
+
+def _decode_rollback(body: bytes, path: str) -> RollbackPlan | _Torn:
+    try:
+        decode_body(body, path)
+    except CorruptFileError as error:
+        return _Torn(error.with_traceback(None))
+    return decode_rollback_plan(body, path)
 
 
 def is_under_way(storage: Storage, timeline_path: str, requested: str) -> bool:

@@ -60,20 +60,22 @@ def test_a_value_is_stepped_over_to_its_end(record: dict[str, object], rest: byt
             skip_of(SHAPE, known)(data[:-1], 0)
 
 
+PARTITIONS = st.sampled_from(["", "p", "city=Zürich/day=1", "a b/c:d", "🌊"])
+NAMES = st.sampled_from(["f-0_1-2-3_20250101000000000.parquet", ".f-0_20250101000000000.log.1_0-1-0"])
 STATS = st.builds(
     WriteStat,
     file_id=TEXTS,
-    path=TEXTS,
-    partition_path=TEXTS,
+    path=st.builds("{}/{}".format, PARTITIONS, NAMES),
+    partition_path=PARTITIONS,
     file_size=st.integers(0, 2**40),
     num_writes=st.integers(0, 2**40),
-    base_file=st.none() | TEXTS,
-    log_files=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
+    base_file=st.none() | NAMES,
+    log_files=st.none() | st.lists(NAMES, max_size=3).map(tuple),
 )
 
 
 @given(
-    st.dictionaries(TEXTS, st.lists(STATS, max_size=3).map(tuple), max_size=3),
+    st.dictionaries(PARTITIONS, st.lists(STATS, max_size=3).map(tuple), max_size=3),
     st.dictionaries(TEXTS, TEXTS, max_size=3),
     st.booleans(),
     st.sampled_from([1, 2]),

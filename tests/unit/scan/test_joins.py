@@ -16,7 +16,7 @@ import pytest
 
 from bitmaps_by_hand import put_bitmaps
 from lakedex import Table
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, MissingEngineError
 from lakedex.expr import parse_predicate, to_sql
 from lakedex.scan import joins
 from table_kit import OWN_FILE, base_files, make
@@ -175,7 +175,7 @@ def test_what_else_is_refused(fact: Table, monkeypatch: pytest.MonkeyPatch) -> N
         fact.join_filter(["AA"], "carrier", "inner")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="limit after the join"):
         fact.scan(limit=3).semi_join(["AA"], "carrier")
-    with pytest.raises(UnsupportedFeatureError, match="without Spark"):
+    with pytest.raises(MissingEngineError, match="without Spark"):
         fact.join_filter(["AA"], "carrier").to_spark()
     monkeypatch.setattr(joins, "MAX_TERMS", 3)
     odd = pa.table({"carrier": list("abcdef"), "plane": [1, 2, 3, 4, 5, 6]})
