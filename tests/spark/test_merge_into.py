@@ -71,7 +71,7 @@ def test_a_merge_by_a_join(spark: SparkSession, table: Table) -> None:
     assert table.to_df().where("id = '8'").select("city", "n").collect() == [("c9", 80)]
     twice = source.union(source)
     with pytest.raises(InvalidInputError, match="2 rows of the merge's source go to the row with key '8'"):
-        table.merge(twice, "t.id = s.id").when_matched_delete().execute()
+        table.merge(twice, "t.id = s.id").when_matched_delete("s.n > 0").execute()
     with pytest.raises(InvalidInputError, match="1 rows that the merge inserts have a key that is in the table"):
         table.merge(source, "t.n = s.ts").when_not_matched_insert({"id": "'3'", "city": "'c0'"}, "s.id = 'x'").execute()
 
