@@ -10,6 +10,7 @@ __all__ = [
     "COMMIT_TIME",
     "FILE_NAME",
     "META_COLUMNS",
+    "MISFIT",
     "PARTITION_PATH",
     "RECORD_KEY",
     "IoCount",
@@ -26,6 +27,8 @@ FILE_NAME = "_hoodie_file_name"
 
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 """The five columns that Hudi puts before a table's own, in this order (HoodieRecord.HOODIE_META_COLUMNS)."""
+MISFIT = "__lakedex_misfit"
+"""Of rows that Spark computed: JSON of ``column``, ``expected`` and ``value`` where a value does not fit."""
 
 
 class TableType(StrEnum):

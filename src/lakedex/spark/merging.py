@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 
 from lakedex.errors import InvalidInputError
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted, store_assigned
-from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakedex.types import FILE_NAME, MISFIT, PARTITION_PATH, RECORD_KEY
 from lakedex.write.merge import RowAction
 from lakedex.write.merge_into import MergeTask
 from lakedex.write.merge_spec import Aliases, BoundClause
@@ -37,11 +37,17 @@ def merged_rows(task: MergeTask, source: DataFrame, target: DataFrame) -> DataFr
     schema = task.snapshot.schema
     # Spark casts no struct to one whose fields are never null; what is null there is refused when it is written.
     types = cast("StructType", nullable(arrow_to_spark(schema)))
+    values = {
+        (number, column): store_assigned(f"{_VALUE}{number}_{column}", types[column].dataType, column)
+        for number, clause in enumerate(task.clauses)
+        for column in clause.values
+    }
     columns = [
         _by_clause([F.lit(int(clause.action)) for clause in task.clauses]).cast("int").alias(ACTION),
         *(_of(names.target, name).alias(name) for name in (RECORD_KEY, PARTITION_PATH, FILE_NAME)),
         F.coalesce(_of(names.source, POSITION), F.lit(-1)).cast("bigint").alias(POSITION),
-        *(_value(task.clauses, column, types[column.name].dataType, names).alias(column.name) for column in schema),
+        *(_value(task, values, column, types[column.name].dataType).alias(column.name) for column in schema),
+        *([F.coalesce(*(misfit for _, misfit in values.values())).alias(MISFIT)] if values else []),
     ]
     return chosen.select(*columns)
 
@@ -104,16 +110,18 @@ def _values(clauses: Sequence[BoundClause]) -> dict[str, Column]:
     }
 
 
-def _value(clauses: Sequence[BoundClause], column: pa.Field, kind: DataType, names: Aliases) -> Column:
-    values = [_of_clause(number, clause, column.name, kind, names) for number, clause in enumerate(clauses)]
-    return _by_clause(values).cast(kind)
-
-
-def _of_clause(number: int, clause: BoundClause, column: str, kind: DataType, names: Aliases) -> Column | None:
-    if clause.action is RowAction.DELETE:
-        return None
-    if column in clause.values:
-        return store_assigned(f"{_VALUE}{number}_{column}", kind, column)
-    if column in clause.copies:
-        return _of(names.source, clause.copies[column]).cast(kind)
-    return None if clause.action is RowAction.INSERT else _of(names.target, column)
+def _value(
+    task: MergeTask, values: Mapping[tuple[int, str], tuple[Column, Column]], column: pa.Field, kind: DataType
+) -> Column:
+    names = task.merge.aliases
+    chosen: list[Column | None] = []
+    for number, clause in enumerate(task.clauses):
+        if clause.action is RowAction.DELETE:
+            chosen.append(None)
+        elif (number, column.name) in values:
+            chosen.append(values[number, column.name][0])
+        elif column.name in clause.copies:
+            chosen.append(_of(names.source, clause.copies[column.name]).cast(kind))
+        else:
+            chosen.append(None if clause.action is RowAction.INSERT else _of(names.target, column.name))
+    return _by_clause(chosen).cast(kind)

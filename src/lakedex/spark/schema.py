@@ -255,20 +255,19 @@ def _convert(column: Column, found: DataType, wanted: DataType, path: str) -> Co
     return column.cast(wanted)
 
 
-def store_assigned(name: str, kind: DataType, column: str) -> Column:
-    """A column as a table's column of a type, or an error in the task: what does not fit is never cut or nulled.
+def store_assigned(name: str, kind: DataType, column: str) -> tuple[Column, Column]:
+    """The values of a column as those of a table's column, and the first that does not fit, for ``MISFIT``.
 
-    Sessions without ANSI mode would wrap numbers around and make null of text. Spark's own rules of store assignment
-    hold in any session: ``try_cast`` is ANSI's cast.
+    Sessions without ANSI mode wrap numbers around and make null of text. ``try_cast`` is ANSI's cast in any session.
 
     Args:
         name: the column that holds the values.
-        kind: the type of the table's column.
-        column: its name, for the error.
+        kind: the type of the table's column. Nested ones go by the session's own cast.
+        column: its name.
     """
     if isinstance(kind, StructType | ArrayType | MapType):
-        return F.col(quoted(name)).cast(kind)
+        return F.col(quoted(name)).cast(kind), F.lit(None).cast("string")
     fitted = F.expr(f"try_cast({quoted(name)} AS {kind.simpleString()})")
     value = F.coalesce(F.expr(f"try_cast({quoted(name)} AS STRING)"), F.lit("the value"))
-    refused = F.raise_error(F.concat(F.lit(f"column {column!r} is {kind.simpleString()}, which cannot hold "), value))
-    return F.when(F.col(quoted(name)).isNotNull() & fitted.isNull(), refused.cast(kind)).otherwise(fitted)
+    parts = [F.lit(column).alias("column"), F.lit(kind.simpleString()).alias("expected"), value.alias("value")]
+    return fitted, F.when(F.col(quoted(name)).isNotNull() & fitted.isNull(), F.to_json(F.struct(*parts)))

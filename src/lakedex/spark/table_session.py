@@ -23,6 +23,7 @@ from lakedex.spark.frames import planned_frame, table_frame
 from lakedex.spark.merging import merged_rows
 from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted, store_assigned
 from lakedex.spark.session import case_sensitive, check_session, is_connect, other_reading, session_timezone
+from lakedex.types import MISFIT
 from lakedex.write.merge_into import MergeTask
 
 __all__ = ["SparkTableSession"]
@@ -145,7 +146,9 @@ class SparkTableSession:
             }
         )
         new = {name: store_assigned(value, types[name].dataType, name) for value, name in values.items()}
-        return computed.withColumns(new).drop(*values)
+        misfit = F.coalesce(*(misfit for _, misfit in new.values()))
+        fitted = {name: column for name, (column, _) in new.items()}
+        return computed.withColumns({**fitted, MISFIT: misfit}).drop(*values)
 
     def merged(self, task: MergeTask) -> DataFrame:
         """What a merge does, of the rows that it may look at.

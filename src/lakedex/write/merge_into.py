@@ -52,6 +52,7 @@ from lakedex.write.prepare import (
     PARTITION,
     POSITION,
     assigned,
+    refuse_misfits,
     require_values,
 )
 from lakedex.write.result import TaggingReport, WriteResult
@@ -398,6 +399,7 @@ class PrepareMerged:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Prepare one task's rows."""
         for batch in batches:
+            refuse_misfits(batch, self.table)
             actions = batch.column(batch.schema.get_field_index(ACTION)).to_numpy()
             for action in np.unique(actions):
                 yield from self._prepared(RowAction(int(action)), batch.filter(pa.array(actions == action)))

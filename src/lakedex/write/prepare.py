@@ -6,6 +6,7 @@ shuffle, so that "the last of two equal keys" has a meaning.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ import pyarrow.compute as pc
 
 from lakedex.codec.table_paths import is_partition_path
 from lakedex.engine import current_task
-from lakedex.errors import InvalidInputError
+from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.layout.key_generator import KeyGenerator, StoredKeys
 from lakedex.layout.store_assignment import StoreAssignment, child_parts
+from lakedex.types import MISFIT, RECORD_KEY
 
 __all__ = [
     "ACTION",
@@ -36,6 +38,7 @@ __all__ = [
     "assigned",
     "check_keys",
     "check_paths",
+    "refuse_misfits",
     "require_values",
 ]
 
@@ -68,6 +71,7 @@ class Prepare:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Prepare one task's rows."""
         for batch, numbers, rows in assigned(self.assignment, batches):
+            refuse_misfits(batch, self.assignment.table)
             # Rows that were read from the table carry their keys along; others get them from the table's own types.
             named = batch if isinstance(self.keys, StoredKeys) else rows
             keys, paths = self.keys.keys(named), self.keys.partition_paths(named)
@@ -111,6 +115,27 @@ def assigned(
         numbers = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
         yield batch, numbers, assignment(batch, first + seen, where)
         seen += batch.num_rows
+
+
+def refuse_misfits(batch: pa.RecordBatch, table: str) -> None:
+    """Refuse rows with a computed value that its column cannot hold.
+
+    Raises:
+        SchemaMismatchError: names table, column, type, value and the key of the first such row.
+    """
+    place = batch.schema.get_field_index(MISFIT)
+    if place < 0 or batch.column(place).null_count == batch.num_rows:
+        return
+    row = pc.index(batch.column(place).is_valid(), True).as_py()
+    found = json.loads(batch.column(place)[row].as_py())
+    key = batch.column(batch.schema.get_field_index(RECORD_KEY))[row].as_py()
+    raise SchemaMismatchError(
+        f"table {table}: column {found['column']!r} is {found['expected']}, which cannot hold {found['value']!r}, the "
+        f"new value of the row with key {key!r}; cast the expression to a value that fits",
+        column=found["column"],
+        expected=found["expected"],
+        found=found["value"],
+    )
 
 
 def require_values(rows: pa.RecordBatch, record_key: Sequence[str], table: str, keys: pa.Array) -> None:

@@ -12,7 +12,7 @@ from lakedex.codec.avro_schema import arrow_to_avro, avro_to_arrow, check_names
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.layout.conform import can_widen
 from lakedex.layout.store_assignment import can_assign, match_names
-from lakedex.types import META_COLUMNS
+from lakedex.types import META_COLUMNS, MISFIT
 
 __all__ = [
     "Growth",
@@ -38,8 +38,8 @@ _GROWS: dict[str, tuple[str, ...]] = {
 
 
 def own_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a frame without Hudi's meta columns, which a frame read from a table carries along."""
-    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+    """The columns of a frame without those that stored rows carry along: Hudi's meta columns, and misfits."""
+    return pa.schema([field for field in schema if field.name not in (*META_COLUMNS, MISFIT)])
 
 
 def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
