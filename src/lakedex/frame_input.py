@@ -110,6 +110,8 @@ def _normal_type(type_: pa.DataType, column: str) -> pa.DataType:
     if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
         return _normal_type(type_.value_type, column)
     if isinstance(type_, pa.BaseExtensionType):
+        if type_.extension_name == "pandas.period":
+            raise InvalidInputError(f"column {column!r} holds pandas periods; cast them to timestamps", column=column)
         is_uuid = type_.extension_name == "arrow.uuid"
         return pa.string() if is_uuid else _normal_type(type_.storage_type, column)
     if pa.types.is_nested(type_):
@@ -154,6 +156,12 @@ def _pandas_column(name: str, column: Any) -> Any:
         ) from error
     if str(column.dtype) == "object" and _has_time(found.type):
         kinds = sorted(set(_time_kinds(column)))
+        if "nanoseconds" in kinds:
+            raise InvalidInputError(
+                f"column {name!r} of the pandas frame has Timestamps with nanoseconds among its objects, which "
+                "would be cut; convert it to datetime64[ns] and round it",
+                column=name,
+            )
         if len(kinds) > 1:
             raise InvalidInputError(
                 f"column {name!r} of the pandas frame mixes {' and '.join(kinds)}; convert it to one of them",
@@ -173,6 +181,8 @@ def _time_kinds(values: Iterable[Any]) -> Iterator[str]:
         if isinstance(value, datetime | np.datetime64):
             if not pa.scalar(value, from_pandas=True).is_valid:
                 continue
+            if getattr(value, "nanosecond", 0):
+                yield "nanoseconds"
             yield (
                 "datetimes without a time zone"
                 if getattr(value, "tzinfo", None) is None

@@ -164,3 +164,29 @@ def test_what_an_assignment_cannot_hold_is_refused_in_any_session(spark: SparkSe
     finally:
         spark.conf.set("spark.sql.ansi.enabled", was)
     assert table.to_df().where("id = '3'").select("n", "m").collect()[0] == (4, 2.5)
+
+
+def test_fields_of_structs_are_assigned_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's cast of one struct to another goes by position."""
+    table = Table.create(
+        spark, tmp_path / "t", schema="id string, s struct<a:int,b:int>, l array<struct<a:int,b:int>>", record_key="id"
+    )
+    columns = "named_struct('b', {0}, 'a', {1}) s, array(named_struct('b', {0}, 'a', {1})) l"
+    table.upsert(spark.sql(f"select 'k' id, {columns.format(2, 1)}"))
+    source = spark.sql(f"select explode(array('k', 'new')) id, {columns.format(20, 10)}")
+    table.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
+    assert rows_by_id(table) == {"k": ((10, 20), [(10, 20)]), "new": ((10, 20), [(10, 20)])}
+    table.merge(source, "t.id = s.id").when_matched_update({"s": "named_struct('b', 4L, 'a', s.s.a)"}).execute()
+    table.update({"l": "array(named_struct('b', 6, 'a', null))"}, where="id = 'new'")
+    assert rows_by_id(table) == {"k": ((10, 4), [(10, 20)]), "new": ((10, 4), [(None, 6)])}
+    for value, wrong in (
+        ("named_struct('a', 1)", "'s.b' is missing"),
+        ("named_struct('a', 1, 'b', 2, 'c', 3)", "'s.c' is not"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=wrong):
+            table.update({"s": value})
+
+
+def rows_by_id(table: Table) -> dict[str, Any]:
+    found = table.to_df().select("id", "s", "l").collect()
+    return {row.id: (tuple(row.s), [tuple(item) for item in row.l]) for row in found}

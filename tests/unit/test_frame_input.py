@@ -96,3 +96,12 @@ def test_polars_is_read_with_its_categories() -> None:
         pa.string(), pa.string(), pa.int64(), pa.list_(pa.field("element", pa.int32())), pa.null()
     ]  # fmt: skip
     assert as_table(pd.DataFrame({"a": np.array([1, 2], np.uint64)})).schema.types == [pa.uint64()]
+
+
+def test_objects_of_pandas_that_would_lose_something_are_refused() -> None:
+    fine = pd.Timestamp("2020-01-01T00:00:00.123456789")
+    for values in ([fine], [None, fine], [{"t": [fine]}], [fine.tz_localize("UTC")]):
+        with pytest.raises(InvalidInputError, match="column 'c' of the pandas frame has Timestamps with nanoseconds"):
+            as_table(pd.DataFrame({"c": pd.Series(values, dtype=object)}))
+    with pytest.raises(InvalidInputError, match="column 'c' holds pandas periods"):
+        normal_schema(as_table(pd.DataFrame({"c": pd.period_range("2020", periods=2, freq="Y")})).schema)

@@ -37,8 +37,11 @@ def merged_rows(task: MergeTask, source: DataFrame, target: DataFrame) -> DataFr
     schema = task.snapshot.schema
     # Spark casts no struct to one whose fields are never null; what is null there is refused when it is written.
     types = cast("StructType", nullable(arrow_to_spark(schema)))
+    found = chosen.schema
     values = {
-        (number, column): store_assigned(f"{_VALUE}{number}_{column}", types[column].dataType, column)
+        (number, column): store_assigned(
+            f"{_VALUE}{number}_{column}", found[f"{_VALUE}{number}_{column}"].dataType, types[column].dataType, column
+        )
         for number, clause in enumerate(task.clauses)
         for column in clause.values
     }

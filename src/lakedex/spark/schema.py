@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -229,6 +229,8 @@ def _find(schema: StructType, name: str) -> StructField | None:
 def _convert(column: Column, found: DataType, wanted: DataType, path: str) -> Column:
     if nullable(found) == nullable(wanted):
         return column
+    if isinstance(found, NullType):
+        return F.lit(None).cast(wanted)
     if isinstance(wanted, StructType) and isinstance(found, StructType):
         fields = []
         for field in wanted.fields:
@@ -255,19 +257,60 @@ def _convert(column: Column, found: DataType, wanted: DataType, path: str) -> Co
     return column.cast(wanted)
 
 
-def store_assigned(name: str, kind: DataType, column: str) -> tuple[Column, Column]:
+def store_assigned(name: str, found: DataType, kind: DataType, column: str) -> tuple[Column, Column]:
     """The values of a column as those of a table's column, and the first that does not fit, for ``MISFIT``.
 
     Sessions without ANSI mode wrap numbers around and make null of text. ``try_cast`` is ANSI's cast in any session.
+    Fields of structs go by name; their values by the session's own cast.
 
     Args:
         name: the column that holds the values.
-        kind: the type of the table's column. Nested ones go by the session's own cast.
+        found: its type.
+        kind: the type of the table's column.
         column: its name.
+
+    Raises:
+        SchemaMismatchError: a nested value that is no value of the column: names the path.
     """
+    own = F.col(quoted(name))
     if isinstance(kind, StructType | ArrayType | MapType):
-        return F.col(quoted(name)).cast(kind), F.lit(None).cast("string")
+        if isinstance(found, NullType):
+            return F.lit(None).cast(kind), F.lit(None).cast("string")
+        _require_same_fields(found, kind, column)
+        return _convert(own, found, kind, column).cast(kind), F.lit(None).cast("string")
     fitted = F.expr(f"try_cast({quoted(name)} AS {kind.simpleString()})")
     value = F.coalesce(F.expr(f"try_cast({quoted(name)} AS STRING)"), F.lit("the value"))
     parts = [F.lit(column).alias("column"), F.lit(kind.simpleString()).alias("expected"), value.alias("value")]
-    return fitted, F.when(F.col(quoted(name)).isNotNull() & fitted.isNull(), F.to_json(F.struct(*parts)))
+    return fitted, F.when(own.isNotNull() & fitted.isNull(), F.to_json(F.struct(*parts)))
+
+
+def _require_same_fields(found: DataType, wanted: DataType, path: str) -> None:
+    if isinstance(wanted, StructType) and isinstance(found, StructType):
+        pairs = [(field, _find(found, field.name)) for field in wanted.fields]
+        lacking = [field.name for field, old in pairs if old is None]
+        unknown = [field.name for field in found.fields if _find(wanted, field.name) is None]
+        for name, what in [
+            *((n, "is missing in the value") for n in lacking),
+            *((n, "is not in the table") for n in unknown),
+        ]:
+            raise SchemaMismatchError(
+                f"column '{path}': field '{path}.{name}' {what}; fields of structs go by name",
+                column=f"{path}.{name}",
+                expected=wanted.simpleString(),
+                found=found.simpleString(),
+            )
+        for field, old in pairs:
+            _require_same_fields(cast("StructField", old).dataType, field.dataType, f"{path}.{field.name}")
+    elif isinstance(wanted, ArrayType) and isinstance(found, ArrayType):
+        _require_same_fields(found.elementType, wanted.elementType, f"{path}.element")
+    elif isinstance(wanted, MapType) and isinstance(found, MapType):
+        _require_same_fields(found.valueType, wanted.valueType, f"{path}.value")
+    elif not isinstance(found, NullType) and any(
+        isinstance(one, StructType | ArrayType | MapType) for one in (found, wanted)
+    ):
+        raise SchemaMismatchError(
+            f"column '{path}' is {wanted.simpleString()} in the table, but the value is {found.simpleString()}",
+            column=path,
+            expected=wanted.simpleString(),
+            found=found.simpleString(),
+        )

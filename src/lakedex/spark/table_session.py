@@ -145,7 +145,11 @@ class SparkTableSession:
                 for value, name in values.items()
             }
         )
-        new = {name: store_assigned(value, types[name].dataType, name) for value, name in values.items()}
+        found = computed.schema
+        new = {
+            name: store_assigned(value, found[value].dataType, types[name].dataType, name)
+            for value, name in values.items()
+        }
         misfit = F.coalesce(*(misfit for _, misfit in new.values()))
         fitted = {name: column for name, (column, _) in new.items()}
         return computed.withColumns({**fitted, MISFIT: misfit}).drop(*values)

@@ -204,9 +204,11 @@ def _copies(snapshot: Snapshot, source: pa.Schema, rules: Growth, *, may_lack: b
 def assigned_name(name: str, kind: pa.DataType, target: pa.DataType) -> str:
     """The column that holds a source column's values in the type of the table.
 
-    Where every value fits, that is the column itself; else one of its own, whose values the staging has checked.
+    Where every value fits, that is the column itself; else one of its own, whose values the staging has checked. So are
+    nested ones of another type: Spark's cast of structs goes by position.
     """
-    return name if can_widen(kind, target) else f"{ASSIGNED}{name}"
+    fits = kind == target or (can_widen(kind, target) and not pa.types.is_nested(kind))
+    return name if fits else f"{ASSIGNED}{name}"
 
 
 def assigned_columns(snapshot: Snapshot, clauses: Sequence[BoundClause]) -> dict[str, pa.Field[Any]]:
