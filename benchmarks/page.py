@@ -1,4 +1,4 @@
-"""``./dev bench page``: docs/performance.md anew from the JSON files in benchmarks/results, with its plots.
+"""``./dev bench page``: docs/performance.md anew from the JSON files in benchmarks/results, with its figures (PNG, at most 100 KB each).
 
 ``./dev bench --json benchmarks/results/bench.json`` and the like of ``growth`` and ``scale_out`` make those files; of
 several (``bench-flights.json``) each has its part.
@@ -31,13 +31,15 @@ def _peers(results: Results, source: str) -> Iterator[str]:
     yield f"## Beside the peers: {', '.join(results.works())} (`{source}.json`)"
     yield text(results)
     for work in results.works():
+        panels = {}
         for step in STEPS:
             found = {peer: results.figure(peer, work, step) for peer in results.peers(work)}
-            seconds = {peer: (own.warm, own.low, own.high) for peer, own in found.items() if own is not None}
-            if seconds:
-                name = re.sub(r"\W+", "-", f"{source}-{work}-{step}")
-                bars(PLOTS / f"{name}.svg", f"{STEP_TEXTS[step]}, {work}", seconds, LIMITS)
-                yield f"![{STEP_TEXTS[step]}](performance/{name}.svg)"
+            if seconds := {peer: (own.warm, own.low, own.high) for peer, own in found.items() if own is not None}:
+                panels[STEP_TEXTS[step]] = seconds
+        if panels:
+            name = re.sub(r"\W+", "-", f"{source}-{work}")
+            bars(PLOTS / f"{name}.png", panels, LIMITS)
+            yield f"![seconds of each engine, {work}](performance/{name}.png)"
 
 
 def _growth(results: Results, source: str) -> Iterator[str]:
@@ -46,14 +48,16 @@ def _growth(results: Results, source: str) -> Iterator[str]:
     yield "## Growth"
     yield f"{results.facts['date']}, commit {results.facts['commit']}, without Spark."
     yield curves_table(curves)
-    for axis in dict.fromkeys(curve.axis for curve in curves):
-        own = {
+    panels = {
+        axis: {
             f"{curve.work} (slope {curve.slope:.2f})": [(point.x, point.cpu) for point in curve.points]
             for curve in curves
             if curve.axis == axis
         }
-        lines(PLOTS / f"{source}-{axis}.svg", f"Processor time by {axis}", axis, own)
-        yield f"![growth by {axis}](performance/{source}-{axis}.svg)"
+        for axis in dict.fromkeys(curve.axis for curve in curves)
+    }
+    lines(PLOTS / f"{source}.png", panels)
+    yield f"![processor time by {', '.join(panels)}](performance/{source}.png)"
 
 
 def _scale_out(results: Results, source: str) -> Iterator[str]:
@@ -75,7 +79,7 @@ def main(given: Sequence[str]) -> int:
     if given:
         raise SystemExit(f"./dev bench page takes no arguments: {' '.join(given)}")
     parts: list[str] = []
-    for old in PLOTS.glob("*.svg"):
+    for old in PLOTS.iterdir() if PLOTS.is_dir() else ():
         old.unlink()
     for name, part in PARTS.items():
         for place in sorted(RESULTS.glob(f"{name}*.json")):
