@@ -1,4 +1,4 @@
-"""``./dev bench page``: docs/performance.md anew from the JSON files in benchmarks/results, with its figures (PNG, at most 100 KB each).
+"""``./dev bench page``: docs/performance.md anew from the JSON files in benchmarks/results, with its figures.
 
 ``./dev bench --json benchmarks/results/bench.json`` and the like of ``growth`` and ``scale_out`` make those files; of
 several (``bench-flights.json``) each has its part.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import house
 from environments import (
     BENCH,
     PEER_JARS,
@@ -32,6 +33,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   test     all tests: without a JVM once, Spark's on PySpark 3.5.9 and 4.3.0, smoke tests on 4.0.5 and 4.1.4,
            Spark Connect, then the judges; arguments go to pytest: ./dev test tests/unit -k bloom -x
   check    ruff, mypy, import contracts, architecture rules
+  house    size and shape of src: files, code lines, longest modules, words to avoid
   oracle   only the judges: Hudi 1.1.1 in Java, and hudi-rs
   bench    lakedex beside its peers, a quarter of an hour (--quick: minutes, --guard: against the baseline, --help);
            ./dev bench growth, scale_out, page or a file of benchmarks/ runs that one
@@ -101,6 +103,13 @@ def check(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def measure_house(arguments: Sequence[str]) -> int:
+    """The size and shape of the library."""
+    _refuse(arguments)
+    say(house.report(house.measure()))
+    return 0
+
+
 def bench(arguments: Sequence[str]) -> int:
     """All peers side by side; or a module of ``benchmarks/`` of its own, by name or file."""
     folder = ROOT / "benchmarks"
@@ -125,6 +134,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "demo": demo,
     "test": test,
     "check": check,
+    "house": measure_house,
     "oracle": oracle,
     "bench": bench,
 }
