@@ -13,7 +13,7 @@ from lakedex.index.bitmap.blocks import IS_INDEXED, state_text
 from lakedex.index.bitmap.coverage import NULL, Coverage
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.index.bitmap.runs import list_runs
-from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.table_cache import TableCache
 
 Said = dict[Any, list[int]] | str | None
 """Value → rows; why a column is not indexed; None for no entry."""
@@ -32,7 +32,7 @@ def files_in_folder(table: Table) -> set[str]:
 
 def coverage_of(table: Table) -> Coverage:
     """What the runs say, read anew."""
-    coverage = Coverage(table._handle.storage, table.path, MetadataCache())
+    coverage = Coverage(table._handle.storage, table.path, TableCache())
     coverage.refresh(list_runs(table._handle.storage, table.path))
     return coverage
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
 
 __all__ = [
     "COMMIT_SEQNO",
@@ -13,11 +17,20 @@ __all__ = [
     "MISFIT",
     "PARTITION_PATH",
     "RECORD_KEY",
+    "BoolArray",
+    "IntArray",
     "IoCount",
     "Operation",
+    "Progress",
     "TableType",
     "size_text",
 ]
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+"""Called with the work done and all of it."""
+
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

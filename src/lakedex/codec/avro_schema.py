@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.codec.avro_shape import check_shape
+from lakedex.codec.avro_shape import check_shape, full_name
 from lakedex.codec.vectors import vector_type
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lakedex.types import META_COLUMNS
@@ -261,7 +261,7 @@ class _FromAvro:
         return kind, nullable or len(others) < len(branches)
 
     def _record(self, node: dict[str, Any], namespace: str, depth: int) -> pa.DataType:
-        name = _full_name(node, namespace)
+        name = full_name(node, namespace)
         self._named[name] = None
         inner = name.rpartition(".")[0]
         fields = []
@@ -271,7 +271,7 @@ class _FromAvro:
         return self._remember(node, namespace, pa.struct(fields))
 
     def _remember(self, node: dict[str, Any], namespace: str, kind: pa.DataType) -> pa.DataType:
-        self._named[_full_name(node, namespace)] = kind
+        self._named[full_name(node, namespace)] = kind
         return kind
 
     def _by_name(self, name: str, namespace: str) -> pa.DataType:
@@ -284,14 +284,6 @@ class _FromAvro:
                     raise UnsupportedFeatureError(f"Avro record {full} holds itself", feature="recursive Avro record")
                 return found
         raise ValueError(f"unknown Avro type {name!r}")
-
-
-def _full_name(node: dict[str, Any], namespace: str) -> str:
-    name = str(node["name"])
-    if "." in name:
-        return name
-    own = node.get("namespace", namespace)
-    return f"{own}.{name}" if own else name
 
 
 def _logical(node: dict[str, Any]) -> pa.DataType | None:

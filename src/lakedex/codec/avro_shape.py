@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["check_shape"]
+__all__ = ["check_shape", "full_name"]
 
 MAX_DEPTH = 100
 MAX_TYPES = 1 << 16
@@ -97,11 +97,11 @@ class _Walk:
             return self._named_type(node, kind, namespace, level)
         found = _leaf(1) if kind == "enum" else self._by_name(kind, namespace)
         if kind == "enum":
-            self.named[_full_name(node, namespace)] = found
+            self.named[full_name(node, namespace)] = found
         return found
 
     def _named_type(self, node: dict[str, Any], kind: str, namespace: str, level: int) -> _Shape:
-        name = _full_name(node, namespace)
+        name = full_name(node, namespace)
         if kind == "fixed":
             size = node.get("size")
             found = _leaf(min(size, 1 << 40) if isinstance(size, int) and size > 0 else 0)
@@ -141,7 +141,8 @@ def _around(parts: list[_Shape], size: int, empty: int) -> _Shape:
     )
 
 
-def _full_name(node: dict[str, Any], namespace: str) -> str:
+def full_name(node: dict[str, Any], namespace: str) -> str:
+    """The full name of a named type: with a dot it is one already, else its namespace or the enclosing one."""
     name = str(node.get("name"))
     if "." in name:
         return name

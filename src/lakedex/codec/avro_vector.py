@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import PRIMITIVES
+from lakedex.types import IntArray
 
 __all__ = ["DatumError", "Datums", "FlatType", "arrow_of", "flat_type", "read_columns"]
 
-Ints = npt.NDArray[np.int64]
 
 _MAX_VARINT = 10
 _MAX_OFFSET = (1 << 31) - 1
@@ -133,8 +132,8 @@ class Datums:
     """Records in Avro's binary form: where each begins and ends in some bytes."""
 
     data: bytes | memoryview
-    starts: Ints
-    ends: Ints
+    starts: IntArray
+    ends: IntArray
 
     @classmethod
     def of(cls, parts: Sequence[bytes]) -> Datums:
@@ -190,7 +189,7 @@ class _Reader:
         self.position = datums.starts.copy()
         self.end = datums.ends
 
-    def read(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def read(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         if kind.kind == "union":
             return self._union(kind, rows, arrow)
         if kind.kind == "record":
@@ -210,7 +209,7 @@ class _Reader:
         size = {"boolean": 1, "float": 4, "double": 8}.get(kind.kind, kind.size)
         return self._fixed(kind.kind, size, rows, arrow)
 
-    def _union(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _union(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         branch = self._varint(rows)
         if kind.null is None:
             if branch.any():
@@ -228,7 +227,7 @@ class _Reader:
             return None
         return values.take(pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there))
 
-    def _choice(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _choice(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         branch = self._varint(rows)
         if len(rows) and not (branch.min() >= 0 and branch.max() < len(kind.children)):
             raise DatumError("a branch that its union does not have")
@@ -246,7 +245,7 @@ class _Reader:
         types = pa.array(branch.astype(np.int8))
         return pa.UnionArray.from_dense(types, pa.array(offsets), children, names)
 
-    def _record(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _record(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         wanted = {} if arrow is None else {part.name: part for part in arrow}
         children, fields = [], []
         for name, child in zip(kind.names, kind.children, strict=True):
@@ -257,7 +256,7 @@ class _Reader:
                 fields.append(part)
         return None if arrow is None else pa.StructArray.from_arrays(children, fields=fields)
 
-    def _integer(self, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _integer(self, rows: IntArray, arrow: pa.DataType | None) -> Any:
         values = self._varint(rows)
         if arrow is None:
             return None
@@ -265,7 +264,7 @@ class _Reader:
             raise DatumError("an int past 32 bits")
         return pa.array(values.astype(arrow.to_pandas_dtype(), copy=False), arrow)
 
-    def _text(self, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _text(self, rows: IntArray, arrow: pa.DataType | None) -> Any:
         lengths = self._varint(rows)
         begin = self._take(rows, lengths)
         if arrow is None:
@@ -284,13 +283,13 @@ class _Reader:
         array.validate(full=True)
         return array
 
-    def _enum(self, kind: FlatType, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _enum(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         places = self._varint(rows)
         if len(places) and not (places.min() >= 0 and places.max() < len(kind.symbols)):
             raise DatumError("a symbol that its enum does not have")
         return None if arrow is None else pa.array(kind.symbols, arrow).take(pa.array(places))
 
-    def _fixed(self, kind: str, size: int, rows: Ints, arrow: pa.DataType | None) -> Any:
+    def _fixed(self, kind: str, size: int, rows: IntArray, arrow: pa.DataType | None) -> Any:
         begin = self._take(rows, np.full(len(rows), size, np.int64))
         if arrow is None:
             return None
@@ -307,7 +306,7 @@ class _Reader:
         offsets = pa.py_buffer(np.arange(len(rows) + 1, dtype=np.int32) * np.int32(size))
         return pa.Array.from_buffers(arrow, len(rows), [None, offsets, flat])
 
-    def _take(self, rows: Ints, lengths: Ints) -> Ints:
+    def _take(self, rows: IntArray, lengths: IntArray) -> IntArray:
         """Step over so many bytes; gives where they begin."""
         begin = self.position[rows]
         if (lengths < 0).any() or (lengths > self.end[rows] - begin).any():
@@ -315,7 +314,7 @@ class _Reader:
         self.position[rows] = begin + lengths
         return begin
 
-    def _varint(self, rows: Ints) -> Ints:
+    def _varint(self, rows: IntArray) -> IntArray:
         """Zigzag numbers of up to ten bytes."""
         position, end = self.position[rows], self.end[rows]
         if (position >= end).any():

@@ -7,7 +7,6 @@ from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +14,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.distinct import per_distinct
 from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.numbers import rescale
+from lakedex.types import BoolArray
 
 __all__ = ["calculate", "decimal_result"]
 
@@ -22,8 +22,6 @@ _MAX_DIGITS, _KEPT_SCALE = 38, 6
 _WIDE = Context(prec=160, rounding=ROUND_HALF_UP)
 _DIVIDED_SCALE = Decimal(1).scaleb(-39)
 _LONG = (-(2**63), 2**63 - 1)
-
-Bits = npt.NDArray[np.bool_]
 
 
 def decimal_result(op: str, left: Any, right: Any) -> pa.DataType:
@@ -120,39 +118,39 @@ def _integers(op: str, left: Any, right: Any, result: Any) -> Any:
     return pa.array(np.where(lost, 0, found), pa.int64(), mask=nulls | lost).cast(result)
 
 
-def _added(a: Any, b: Any) -> tuple[Any, Bits]:
+def _added(a: Any, b: Any) -> tuple[Any, BoolArray]:
     found = a + b
     return found, ((a ^ found) & (b ^ found)) < 0
 
 
-def _subtracted(a: Any, b: Any) -> tuple[Any, Bits]:
+def _subtracted(a: Any, b: Any) -> tuple[Any, BoolArray]:
     found = a - b
     return found, ((a ^ b) & (a ^ found)) < 0
 
 
-def _multiplied(a: Any, b: Any) -> tuple[Any, Bits]:
+def _multiplied(a: Any, b: Any) -> tuple[Any, BoolArray]:
     found = a * b
     # Near enough to tell: a product that wrapped around is off by 2**64 at least.
     return found, np.abs(a.astype(np.float64) * b.astype(np.float64) - found.astype(np.float64)) > 2.0**62
 
 
-def _remainder(a: Any, b: Any) -> tuple[Any, Bits]:
+def _remainder(a: Any, b: Any) -> tuple[Any, BoolArray]:
     safe = np.where(b == -1, 1, b)
     return np.fmod(a, safe), np.zeros(len(a), np.bool_)
 
 
-def _modulus(a: Any, b: Any) -> tuple[Any, Bits]:
+def _modulus(a: Any, b: Any) -> tuple[Any, BoolArray]:
     rest, none = _remainder(a, b)
     return np.where(rest < 0, _remainder(rest + b, b)[0], rest), none
 
 
-def _quotient(a: Any, b: Any) -> tuple[Any, Bits]:
+def _quotient(a: Any, b: Any) -> tuple[Any, BoolArray]:
     lost = (a == _LONG[0]) & (b == -1)
     safe = np.where(lost, 1, b)
     return (a - np.fmod(a, np.where(safe == -1, 1, safe))) // safe, lost
 
 
-_INTEGERS: dict[str, Callable[[Any, Any], tuple[Any, Bits]]] = {
+_INTEGERS: dict[str, Callable[[Any, Any], tuple[Any, BoolArray]]] = {
     "+": _added,
     "-": _subtracted,
     "*": _multiplied,

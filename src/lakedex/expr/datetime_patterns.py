@@ -10,17 +10,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
 from lakedex.expr.distinct import per_distinct
 from lakedex.expr.kinds import NotJudgeable
+from lakedex.types import IntArray
 
 __all__ = ["formatted", "moments_of_text"]
 
-Numbers = npt.NDArray[np.int64]
 
 _PIECE = re.compile(
     r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<plain>[^A-Za-z'\[\]{}#]+)|(?P<bad>.)", re.DOTALL
@@ -116,16 +115,16 @@ def moments_of_text(text: Any, pattern: str, *, attempt: bool) -> Any:
     return per_distinct(read, pa.int64(), text)
 
 
-def _padded(digits: int) -> Callable[[Numbers], Any]:
+def _padded(digits: int) -> Callable[[IntArray], Any]:
     return lambda numbers: pc.utf8_lpad(pa.array(numbers).cast(pa.string()), digits, "0")
 
 
-def _named(names: list[str], length: int | None) -> Callable[[Numbers], Any]:
+def _named(names: list[str], length: int | None) -> Callable[[IntArray], Any]:
     shown = pa.array([name[:length] for name in names])
     return lambda numbers: shown.take(pa.array(numbers))
 
 
-_FIELDS: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
+_FIELDS: dict[str, Callable[[IntArray, IntArray, IntArray], IntArray]] = {
     "y": lambda months, _, __: months // 12 + 1970,
     "M": lambda months, _, __: months % 12 + 1,
     "d": lambda months, days, _: days - months.astype("M8[M]").astype("M8[D]").astype(np.int64) + 1,
@@ -134,7 +133,7 @@ _FIELDS: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
     "s": lambda _, __, time: time % _MINUTE // _SECOND,
     "E": lambda _, days, __: (days + 3) % 7,
 }
-_WRITERS: dict[str, Callable[[Numbers], Any]] = {
+_WRITERS: dict[str, Callable[[IntArray], Any]] = {
     "yyyy": _padded(4), "y": _padded(1), "yy": lambda years: _padded(2)(years % 100), "MM": _padded(2), "M": _padded(1),
     "MMM": lambda months: _named(_MONTHS, 3)(months - 1), "MMMM": lambda months: _named(_MONTHS, None)(months - 1),
     "dd": _padded(2), "d": _padded(1), "HH": _padded(2), "H": _padded(1), "mm": _padded(2), "m": _padded(1),
@@ -143,7 +142,7 @@ _WRITERS: dict[str, Callable[[Numbers], Any]] = {
 }  # fmt: skip
 
 
-def formatted(clock: Numbers, pattern: str) -> Any:
+def formatted(clock: IntArray, pattern: str) -> Any:
     """Texts of clock times in microseconds.
 
     Raises:

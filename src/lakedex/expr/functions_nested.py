@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 from lakedex.errors import InvalidInputError
 from lakedex.expr.keys import ordering_keys
 from lakedex.expr.signatures import FunctionSpec, Takes
+from lakedex.types import IntArray
 
 __all__ = ["NESTED_FUNCTIONS", "element_type", "key_type"]
-
-Places = npt.NDArray[np.int64]
 
 
 def element_type(nested: Any) -> pa.DataType:
@@ -28,7 +27,7 @@ def key_type(nested: Any) -> pa.DataType:
     return nested.key_type if pa.types.is_map(nested) else pa.int32()
 
 
-def _offsets(nested: Any) -> tuple[Places, Places]:
+def _offsets(nested: Any) -> tuple[IntArray, IntArray]:
     """Where each row's elements begin, and how many there are; none for null."""
     counts = np.array(_counts(nested), np.int64)
     ends = np.cumsum(counts)
@@ -60,11 +59,11 @@ def _broadcast(value: Any, rows: int) -> Any:
     return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
 
 
-def _integers(values: Any) -> Places:
+def _integers(values: Any) -> IntArray:
     return np.array(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _taken(values: Any, places: Places, missing: Any) -> Any:
+def _taken(values: Any, places: IntArray, missing: Any) -> Any:
     return values.take(pa.array(np.where(missing, 0, places), pa.int64(), mask=missing))
 
 
@@ -87,7 +86,7 @@ def _at(lists: Any, places: Any, *, attempt: bool, from_one: bool) -> Any:
     return _taken(pc.list_flatten(lists), starts + wanted, null | outside)
 
 
-def _found(maps: Any, keys: Any) -> tuple[Places, npt.NDArray[np.bool_]]:
+def _found(maps: Any, keys: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Where the entry with a key is, row by row, and whether there is one."""
     _, counts = _offsets(maps)
     stored = _entries(maps)[0]
@@ -131,7 +130,7 @@ def _size(nested: Any) -> Any:
     return pa.array(_counts(nested), pa.int32(), mask=nested.is_null().to_numpy(zero_copy_only=False))
 
 
-def _equal_elements(lists: Any, wanted: Any) -> tuple[Any, Places]:
+def _equal_elements(lists: Any, wanted: Any) -> tuple[Any, IntArray]:
     """Of each element whether it is the row's value (null for null), and its row."""
     _, counts = _offsets(lists)
     row_of = np.repeat(np.arange(len(lists)), counts)

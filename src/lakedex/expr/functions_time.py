@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,10 +16,10 @@ from lakedex.expr.keys import to_micros
 from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
 from lakedex.expr.text_forms import by_clock
 from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock, shown_by_clock
+from lakedex.types import IntArray
 
 __all__ = ["DATE_PARTS", "TIME_FUNCTIONS", "TIME_PARTS", "is_unit"]
 
-Numbers = npt.NDArray[np.int64]
 
 _LAST_MICRO = 9.2e18
 _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
@@ -29,11 +28,11 @@ _MILLIONTH = pa.scalar(Decimal("0.000001"), pa.decimal128(6, 6))
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
 
-def _numbers(values: Any) -> Numbers:
+def _numbers(values: Any) -> IntArray:
     return np.array(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _like(found: Numbers, values: Any, data_type: pa.DataType) -> Any:
+def _like(found: IntArray, values: Any, data_type: pa.DataType) -> Any:
     """An array of physical values, null where ``values`` is."""
     nulls = values.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(data_type):
@@ -42,38 +41,38 @@ def _like(found: Numbers, values: Any, data_type: pa.DataType) -> Any:
     return small.cast(pa.int32()).cast(data_type) if pa.types.is_date32(data_type) else small.cast(data_type)
 
 
-def _days(dates: Any) -> Numbers:
+def _days(dates: Any) -> IntArray:
     return _numbers(dates.cast(pa.int32()))
 
 
-def _months_since_1970(days: Numbers) -> Numbers:
+def _months_since_1970(days: IntArray) -> IntArray:
     return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
 
 
-def _first_of_month(months: Numbers) -> Numbers:
+def _first_of_month(months: IntArray) -> IntArray:
     return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
 
 
-def _monday(days: Numbers) -> Numbers:
+def _monday(days: IntArray) -> IntArray:
     """0 on Monday."""
     return (days + 3) % 7
 
 
-def _day_of_month(days: Numbers) -> Numbers:
+def _day_of_month(days: IntArray) -> IntArray:
     return days - _first_of_month(_months_since_1970(days)) + 1
 
 
-def _year(days: Numbers) -> Numbers:
+def _year(days: IntArray) -> IntArray:
     return _months_since_1970(days) // 12 + 1970
 
 
-def _iso_week_and_year(days: Numbers) -> tuple[Numbers, Numbers]:
+def _iso_week_and_year(days: IntArray) -> tuple[IntArray, IntArray]:
     thursday = days - _monday(days) + 3
     year = _year(thursday)
     return (thursday - _first_of_month((year - 1970) * 12)) // 7 + 1, year
 
 
-DATE_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
+DATE_PARTS: dict[str, Callable[[IntArray], IntArray]] = {
     "year": _year,
     "quarter": lambda days: _months_since_1970(days) % 12 // 3 + 1,
     "month": lambda days: _months_since_1970(days) % 12 + 1,
@@ -85,7 +84,7 @@ DATE_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
     "yearofweek": lambda days: _iso_week_and_year(days)[1],
     "dayofweek_iso": lambda days: _monday(days) + 1,
 }
-TIME_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
+TIME_PARTS: dict[str, Callable[[IntArray], IntArray]] = {
     "hour": lambda micros: micros % MICROS_PER_DAY // _HOUR,
     "minute": lambda micros: micros % _HOUR // _MINUTE,
     "second": lambda micros: micros % _MINUTE // _SECOND,
@@ -95,20 +94,20 @@ TIME_PARTS: dict[str, Callable[[Numbers], Numbers]] = {
 _BY_EXTRACT = ("yearofweek", "dayofweek_iso")
 
 
-def _date_part(name: str, part: Callable[[Numbers], Numbers]) -> FunctionSpec:
+def _date_part(name: str, part: Callable[[IntArray], IntArray]) -> FunctionSpec:
     written = f"extract({name.upper()} FROM {{0}})" if name in _BY_EXTRACT else ""
     return FunctionSpec(
         (Takes.DATE,), pa.int32(), lambda dates: _like(part(_days(dates)), dates, pa.int32()), written=written
     )
 
 
-def _clock(moments: Any, timezone: str) -> Numbers:
+def _clock(moments: Any, timezone: str) -> IntArray:
     """What a clock shows, in microseconds."""
     micros = to_micros(moments)
     return _numbers(micros if moments.type.tz is None else by_clock(micros, timezone))
 
 
-def _time_part(part: Callable[[Numbers], Numbers]) -> FunctionSpec:
+def _time_part(part: Callable[[IntArray], IntArray]) -> FunctionSpec:
     def compute(moments: Any, timezone: str) -> Any:
         return _like(part(_clock(moments, timezone)), moments, pa.int32())
 
@@ -123,7 +122,7 @@ def _seconds_with_fraction(moments: Any, timezone: str) -> Any:
 # ------------------------------------------------------------------------------------------------------- truncation
 
 
-def _start_of_units(unit: str) -> Callable[[Numbers], Numbers] | None:
+def _start_of_units(unit: str) -> Callable[[IntArray], IntArray] | None:
     """The first day of the week, month, quarter or year of days."""
     unit = unit.upper()
     if unit == "WEEK":
@@ -165,7 +164,7 @@ def _date_trunc(moments: Any, unit: Any, result: pa.DataType, timezone: str) -> 
     return _like(found, moments, result)
 
 
-def _moved(instants: Numbers, clock: Numbers, timezone: str) -> Numbers:
+def _moved(instants: IntArray, clock: IntArray, timezone: str) -> IntArray:
     """The instants of clock times; of two the one with the offset that there was before."""
     same_offset = clock - (shown_by_clock(instants, timezone) - instants)
     kept = shown_by_clock(same_offset, timezone) == clock
@@ -185,7 +184,7 @@ def _both(first: Any, second: Any) -> tuple[Any, Any, Any]:
     return first, second, pc.if_else(second.is_valid(), first, pa.scalar(None, first.type))
 
 
-def _checked_days(days: Numbers, known: Any, data_type: pa.DataType) -> Any:
+def _checked_days(days: IntArray, known: Any, data_type: pa.DataType) -> Any:
     lost = (days < _INT_LIMITS[0]) | (days > _INT_LIMITS[1])
     if lost[known.is_valid().to_numpy(zero_copy_only=False)].any():
         raise InvalidInputError("the date is further from 1970 than a date can be")
@@ -205,11 +204,11 @@ def _datediff(end: Any, start: Any) -> Any:
     return _checked_days(_days(end) - _days(start), known, pa.int32())
 
 
-def _plus_months(days: Numbers, number: Numbers) -> Numbers:
+def _plus_months(days: IntArray, number: IntArray) -> IntArray:
     """The same day so many months on, or the last of a month that has no such day."""
     months = _months_since_1970(days) + number
     last = _first_of_month(months + 1) - 1
-    found: Numbers = np.minimum(_first_of_month(months) + _day_of_month(days) - 1, last)
+    found: IntArray = np.minimum(_first_of_month(months) + _day_of_month(days) - 1, last)
     return found
 
 

@@ -42,10 +42,9 @@ from lakedex.expr.nodes import (
 )
 from lakedex.expr.patterns import like_prefix
 from lakedex.expr.terms import columns_of
+from lakedex.types import BoolArray
 
 __all__ = ["Bounds", "ColumnBounds", "judge", "prune"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class ColumnBounds:
 Bounds = Callable[[Column], ColumnBounds | None]
 
 
-def prune(predicate: Predicate, bounds: Bounds, n: int) -> Mask:
+def prune(predicate: Predicate, bounds: Bounds, n: int) -> BoolArray:
     """Say which files to keep.
 
     Args:
@@ -87,7 +86,7 @@ def prune(predicate: Predicate, bounds: Bounds, n: int) -> Mask:
     return _Judge(bounds, n).judge(predicate).true
 
 
-def judge(predicate: Predicate, bounds: Bounds, n: int) -> tuple[Mask, Mask, Mask]:
+def judge(predicate: Predicate, bounds: Bounds, n: int) -> tuple[BoolArray, BoolArray, BoolArray]:
     """Per file whether a row may be there for which the predicate is true, false, null; arguments as :func:`prune`."""
     found = _Judge(bounds, n).judge(predicate)
     return found.true, found.false, found.null
@@ -95,9 +94,9 @@ def judge(predicate: Predicate, bounds: Bounds, n: int) -> tuple[Mask, Mask, Mas
 
 @dataclass(frozen=True, slots=True)
 class _Tri:
-    true: Mask
-    false: Mask
-    null: Mask
+    true: BoolArray
+    false: BoolArray
+    null: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,8 @@ class _Range:
 
     low: Any
     high: Any
-    may_null: Mask
-    may_value: Mask
+    may_null: BoolArray
+    may_value: BoolArray
 
 
 class _Judge:
@@ -152,7 +151,7 @@ class _Judge:
             return _Tri(self._yes, self._yes, self._yes)
         return _Tri(result.false, result.true, result.null) if isinstance(node, Or) else result
 
-    def _nullness(self, operand: Scalar | Predicate) -> tuple[Mask, Mask]:
+    def _nullness(self, operand: Scalar | Predicate) -> tuple[BoolArray, BoolArray]:
         if is_predicate(operand):
             inner = self.judge(operand)  # type: ignore[arg-type]
             return inner.null, inner.true | inner.false
@@ -190,7 +189,7 @@ class _Judge:
             return _Tri(true, self._no, found.may_null | false)
         return _Tri(true, false, found.may_null)
 
-    def _some_within(self, ordered: Any, found: _Range) -> Mask:
+    def _some_within(self, ordered: Any, found: _Range) -> BoolArray:
         """Whether one of the sorted keys lies within the bounds, by binary search."""
         known = _filled(pc.and_(pc.is_valid(found.low), pc.is_valid(found.high)), False)
         values = ordered.to_numpy(zero_copy_only=False)
@@ -314,15 +313,15 @@ def _as_column(values: Any, target: pa.DataType) -> Any:
     return values if same_kind else cast_array(values, target)
 
 
-def _filled(found: Any, default: bool) -> Mask:
-    mask: Mask = pc.fill_null(found, default).to_numpy(zero_copy_only=False)
+def _filled(found: Any, default: bool) -> BoolArray:
+    mask: BoolArray = pc.fill_null(found, default).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _possible(test: Callable[..., Any], left: Any, right: Any) -> Mask:
+def _possible(test: Callable[..., Any], left: Any, right: Any) -> BoolArray:
     """The test per file, true where a bound is unknown."""
     return _filled(test(left, right), True)
 
 
-def _proved_equal(left: Any, right: Any) -> Mask:
+def _proved_equal(left: Any, right: Any) -> BoolArray:
     return _filled(pc.equal(left, right), False)

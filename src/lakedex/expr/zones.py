@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from lakedex.expr.kinds import NotJudgeable
 from lakedex.expr.literals import session_zone
+from lakedex.types import IntArray
 
 __all__ = ["MICROS_PER_DAY", "day_starts", "instants_of_clock", "offsets_at", "shown_by_clock"]
 
-Micros = npt.NDArray[np.int64]
 
 MICROS_PER_DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ _CYCLE = 146_097 * MICROS_PER_DAY
 _BISECTIONS = 48
 
 
-def offsets_at(instants: Micros, timezone: str) -> Micros:
+def offsets_at(instants: IntArray, timezone: str) -> IntArray:
     """How far a zone's clocks are ahead of UTC at some instants; all of them microseconds."""
     zone = session_zone(timezone)
     fixed = zone.utcoffset(None)
@@ -50,12 +50,12 @@ def offsets_at(instants: Micros, timezone: str) -> Micros:
     return offsets
 
 
-def _by_rule(instants: Micros, zone: tzinfo) -> Micros:
+def _by_rule(instants: IntArray, zone: tzinfo) -> IntArray:
     """Offsets by the zone's rule: asked once a day, and once an instant on the days of a clock change."""
     days, where = np.unique(instants // MICROS_PER_DAY, return_inverse=True)
     first = np.array([_offset(int(day) * MICROS_PER_DAY, zone) for day in days], np.int64)
     last = np.array([_offset(int(day + 1) * MICROS_PER_DAY - 1, zone) for day in days], np.int64)
-    offsets: Micros = first[where]
+    offsets: IntArray = first[where]
     changing = (first != last)[where]
     moments, place = np.unique(instants[changing], return_inverse=True)
     offsets[changing] = np.array([_offset(int(moment), zone) for moment in moments], np.int64)[place]
@@ -67,7 +67,7 @@ def _offset(instant: int, zone: tzinfo) -> int:
     return 0 if delta is None else delta // _MICRO
 
 
-def shown_by_clock(instants: Micros, timezone: str) -> Micros:
+def shown_by_clock(instants: IntArray, timezone: str) -> IntArray:
     """The time that a clock shows at instants.
 
     Raises:
@@ -78,7 +78,7 @@ def shown_by_clock(instants: Micros, timezone: str) -> Micros:
     return instants + offsets_at(instants, timezone)
 
 
-def _candidates(clock: Micros, timezone: str) -> tuple[Micros, Micros, npt.NDArray[np.bool_]]:
+def _candidates(clock: IntArray, timezone: str) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
     """Instants by the offset before and after a change close by, and which times no clock shows."""
     before = clock - offsets_at(clock - MICROS_PER_DAY, timezone)
     after = clock - offsets_at(clock + MICROS_PER_DAY, timezone)
@@ -86,12 +86,12 @@ def _candidates(clock: Micros, timezone: str) -> tuple[Micros, Micros, npt.NDArr
     return before, np.where(late & ~early, after, before), ~early & ~late
 
 
-def instants_of_clock(clock: Micros, timezone: str) -> Micros:
+def instants_of_clock(clock: IntArray, timezone: str) -> IntArray:
     """Instants of clock times: the first of two, and in a gap the time moved on by the gap's length."""
     return _candidates(clock, timezone)[1]
 
 
-def day_starts(days: Micros, timezone: str) -> Micros:
+def day_starts(days: IntArray, timezone: str) -> IntArray:
     """The first instants of days: the end of a gap that takes midnight away."""
     midnights = days * MICROS_PER_DAY
     before, instants, missing = _candidates(midnights, timezone)

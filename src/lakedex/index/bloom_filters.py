@@ -21,7 +21,7 @@ from lakedex.codec.hfile import HFileReader
 from lakedex.codec.record_columns import payload_columns
 from lakedex.expr import equality_values
 from lakedex.expr.nodes import Predicate
-from lakedex.index.protocol import Rows, Verdict, not_there
+from lakedex.index.protocol import Verdict, not_there
 from lakedex.layout.value_text import value_text
 from lakedex.metadata.cells import decode_cell, record_schema
 from lakedex.metadata.file_view import FileView, MetadataFiles
@@ -29,7 +29,7 @@ from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
 from lakedex.metadata.records import PAYLOADS, is_deleted
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
-from lakedex.types import RECORD_KEY
+from lakedex.types import RECORD_KEY, IntArray
 
 __all__ = ["BATCH_BYTES", "HELD_BYTES", "BloomFilters", "HeldFilters", "iter_filters", "load_filters"]
 
@@ -202,7 +202,7 @@ class BloomFilters:
         """``bloom_filters``."""
         return BLOOM_FILTERS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """Probe the filters of the slices."""
         tied = _key_values(snapshot, predicate)
         if tied is None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakedex.expr import ColumnBounds
@@ -23,12 +22,14 @@ from lakedex.metadata.file_view import FileView, MetadataFiles
 from lakedex.metadata.partitions import column_stats_prefix
 from lakedex.metadata.records import PAYLOADS
 from lakedex.metadata.store import MetadataStore
-from lakedex.types import RECORD_KEY
+from lakedex.types import RECORD_KEY, IntArray
 
-__all__ = ["HeldBounds", "Load", "Rows"]
+__all__ = [
+    "HeldBounds",
+    "Load",
+]
 
-Rows = npt.NDArray[np.int64]
-Load = Callable[[Rows, Mapping[str, pa.DataType]], Mapping[str, Sequence[ColumnStat | None] | StatArrays]]
+Load = Callable[[IntArray, Mapping[str, pa.DataType]], Mapping[str, Sequence[ColumnStat | None] | StatArrays]]
 """Reads stats of subjects: per column one entry for each of the rows, None where nothing is known; or as arrays."""
 
 NOT_READ = -2
@@ -40,18 +41,18 @@ class _Entries:
     """What is held of one column."""
 
     kind: pa.DataType
-    place: Rows
+    place: IntArray
     low: pa.Array
     high: pa.Array
-    nulls: Rows
-    counts: Rows
+    nulls: IntArray
+    counts: IntArray
 
     @classmethod
     def empty(cls, kind: pa.DataType, subjects: int) -> _Entries:
         none = np.empty(0, np.int64)
         return cls(kind, np.full(subjects, NOT_READ, np.int64), pa.array([], kind), pa.array([], kind), none, none)
 
-    def add(self, rows: Rows, stats: Sequence[ColumnStat | None] | StatArrays) -> None:
+    def add(self, rows: IntArray, stats: Sequence[ColumnStat | None] | StatArrays) -> None:
         found = stats if isinstance(stats, StatArrays) else StatArrays.of(stats, self.kind)
         places = np.full(len(rows), UNKNOWN, np.int64)
         places[found.known] = len(self.nulls) + np.arange(len(found.nulls))
@@ -61,7 +62,7 @@ class _Entries:
         self.nulls = np.concatenate([self.nulls, found.nulls])
         self.counts = np.concatenate([self.counts, found.counts])
 
-    def bounds(self, rows: Rows) -> ColumnBounds:
+    def bounds(self, rows: IntArray) -> ColumnBounds:
         place = self.place[rows]
         if len(place) == len(self.nulls) and np.array_equal(place, np.arange(len(place))):
             return ColumnBounds(self.low, self.high, self.nulls, self.counts)
@@ -74,7 +75,7 @@ class _Entries:
         nulls, counts = (np.where(known, numbers[safe], -1) for numbers in (self.nulls, self.counts))
         return ColumnBounds(self.low.take(at), self.high.take(at), nulls, counts)
 
-    def moved(self, rows: Rows) -> _Entries:
+    def moved(self, rows: IntArray) -> _Entries:
         """The same entries for other subjects: each of ``rows`` is an old row, or negative."""
         place = np.where(rows >= 0, self.place[np.maximum(rows, 0)] if len(self.place) else NOT_READ, NOT_READ)
         if len(self.nulls) <= 2 * len(rows) + 1024:
@@ -108,11 +109,11 @@ class HeldBounds:
     partition: str
     subjects: int
     files: MetadataFiles
-    row_map: Callable[[FileView, FileView], Rows]
-    rows_named: Callable[[FileView, set[str]], Rows]
+    row_map: Callable[[FileView, FileView], IntArray]
+    rows_named: Callable[[FileView, set[str]], IntArray]
     columns: dict[str, _Entries] = field(default_factory=dict)
 
-    def bounds(self, columns: Mapping[str, pa.DataType], rows: Rows, load: Load) -> dict[str, ColumnBounds]:
+    def bounds(self, columns: Mapping[str, pa.DataType], rows: IntArray, load: Load) -> dict[str, ColumnBounds]:
         """Bounds of columns for some subjects; what was not asked for before is read."""
         for name, kind in columns.items():
             held = self.columns.get(name)

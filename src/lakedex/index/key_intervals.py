@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["KeyRanges", "SortedKeys"]
+from lakedex.types import IntArray
 
-Places = npt.NDArray[np.int64]
+__all__ = ["KeyRanges", "SortedKeys"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ class KeyRanges:
         none = pa.nulls(len(self), pa.string())
         return KeyRanges(self.codes, none, none)
 
-    def slices(self, keys: SortedKeys) -> tuple[Places, Places]:
+    def slices(self, keys: SortedKeys) -> tuple[IntArray, IntArray]:
         """Start and end, among ``keys``, of those that lie in each file's range.
 
         A file without both bounds, or with bounds the wrong way round, gets all keys of its partition.
@@ -87,7 +87,9 @@ class KeyRanges:
         return starts, ends
 
 
-def _bounded(keys: SortedKeys, codes: npt.NDArray[np.int32], lows: pa.Array, highs: pa.Array) -> tuple[Places, Places]:
+def _bounded(
+    keys: SortedKeys, codes: npt.NDArray[np.int32], lows: pa.Array, highs: pa.Array
+) -> tuple[IntArray, IntArray]:
     """The sweep: how many keys come before each bound. A lower bound sorts before an equal key, an upper one after."""
     count, files = len(keys), len(codes)
     table = pa.table(

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from lakedex.expr import ColumnBounds, prune
 from lakedex.expr.nodes import Predicate
-from lakedex.index.protocol import Rows, Unused, Verdict, terms_on
+from lakedex.index.protocol import Unused, Verdict, terms_on
 from lakedex.layout.partition_path import partition_values
 from lakedex.layout.slice_table import SliceTable
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.types import PARTITION_PATH
+from lakedex.types import PARTITION_PATH, IntArray
 
 __all__ = ["PartitionValues", "partition_bounds"]
 
@@ -30,7 +30,7 @@ class PartitionValues:
         """``partition``."""
         return "partition"
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """Judge each partition once, and its slices with it."""
         config = snapshot.config
         fields = {*config.partition_fields, *([PARTITION_PATH] if config.populate_meta_fields else [])}
@@ -46,7 +46,7 @@ class PartitionValues:
         return Verdict(keep=keep[view.table.partition_of[rows]], terms=used)
 
 
-def partition_bounds(snapshot: Snapshot, columns: Collection[str], rows: Rows) -> dict[str, ColumnBounds]:
+def partition_bounds(snapshot: Snapshot, columns: Collection[str], rows: IntArray) -> dict[str, ColumnBounds]:
     """Bounds of those columns whose values the partition paths of slices tell.
 
     Args:

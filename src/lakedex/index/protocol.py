@@ -10,21 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from lakedex.expr import is_judged, terms_used
 from lakedex.expr.nodes import Column, Predicate
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.metadata.partitions import FILES
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.types import BoolArray, IntArray
 
 __all__ = [
     "DAMAGED",
-    "Mask",
     "PruningIndex",
-    "Rows",
     "Unused",
     "Verdict",
     "damaged",
@@ -32,10 +28,6 @@ __all__ = [
     "terms_on",
     "unjudged",
 ]
-
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
-"""Rows of a snapshot's :class:`~lakedex.layout.slice_table.SliceTable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +63,7 @@ class Verdict:
         selections: of kept rows of the view, the rows of their base files that may match, where the index knows them.
     """
 
-    keep: Mask | None = None
+    keep: BoolArray | None = None
     terms: tuple[str, ...] = ()
     note: str = ""
     unused: tuple[Unused, ...] = ()
@@ -85,7 +77,7 @@ class PruningIndex(Protocol):
     def name(self) -> str:
         """The name that plans show."""
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """Judge the slices in ``rows`` of the snapshot's view."""
 
 

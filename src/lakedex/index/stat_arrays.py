@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +27,7 @@ from lakedex.metadata.cells import record_schema
 from lakedex.metadata.partitions import COLUMN_STATS, column_stats_keys, column_stats_prefix
 from lakedex.metadata.records import PAYLOADS
 from lakedex.metadata.store import MetadataStore, NewestValues
+from lakedex.types import BoolArray, IntArray
 
 __all__ = ["MANY", "StatArrays", "stat_arrays"]
 
@@ -37,9 +37,6 @@ MANY = 256
 _PAYLOAD = PAYLOADS[COLUMN_STATS.name]
 _FIELDS = frozenset({"minValue", "maxValue", "valueCount", "nullCount", "isDeleted", "isTightBound", "valueType"})
 _DECIMAL_ORDINAL = 10
-
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +51,11 @@ class StatArrays:
         counts: rows of each known one.
     """
 
-    known: Mask
+    known: BoolArray
     low: Any
     high: Any
-    nulls: Ints
-    counts: Ints
+    nulls: IntArray
+    counts: IntArray
 
     @classmethod
     def of(cls, stats: Sequence[ColumnStat | None], kind: pa.DataType) -> StatArrays:
@@ -79,7 +76,7 @@ class StatArrays:
         return _ordered(len(self.known), rows, [self, more])
 
 
-def _ordered(subjects: int, rows: Ints, parts: Sequence[StatArrays]) -> StatArrays:
+def _ordered(subjects: int, rows: IntArray, parts: Sequence[StatArrays]) -> StatArrays:
     """Known stats of all parts, which belong to these rows, in the order of the rows."""
     known = np.zeros(subjects, np.bool_)
     known[rows] = True
@@ -150,7 +147,7 @@ def _of_files(stats: StatArrays, payload: pa.StructArray, names: pa.Array) -> St
     return StatArrays(stats.known & right, low, high, stats.nulls[kept], stats.counts[kept])
 
 
-def _judged(payload: pa.StructArray, schema: str, kind: pa.DataType, again: Mask) -> StatArrays | None:
+def _judged(payload: pa.StructArray, schema: str, kind: pa.DataType, again: BoolArray) -> StatArrays | None:
     """What records say as far as it may be believed; None if that has to be asked record by record."""
     own = {field.name: payload.field(field.name) for field in payload.type}
     rows, nulls = (_numbers(own[name]) for name in ("valueCount", "nullCount"))
@@ -184,7 +181,7 @@ class _Bound:
     wrapper: str
 
 
-def _bound(union: Any, wrappers: Sequence[str], name: str, kind: pa.DataType, bounded: Mask) -> _Bound | None:
+def _bound(union: Any, wrappers: Sequence[str], name: str, kind: pa.DataType, bounded: BoolArray) -> _Bound | None:
     """The bound of each record as a value of the column's type."""
     wanted = np.flatnonzero(bounded)
     if not len(wanted):
@@ -230,7 +227,7 @@ def _values_of(kind: pa.DataType) -> tuple[pa.DataType, ...] | None:
     return None
 
 
-def _same_unit(bounds: Mapping[str, _Bound | None], ordinals: Ints, kind: pa.DataType) -> bool:
+def _same_unit(bounds: Mapping[str, _Bound | None], ordinals: IntArray, kind: pa.DataType) -> bool:
     """Whether bounds of timestamps are in the unit of the column, or say none."""
     if not pa.types.is_timestamp(kind):
         return True
@@ -241,7 +238,9 @@ def _same_unit(bounds: Mapping[str, _Bound | None], ordinals: Ints, kind: pa.Dat
     return said <= {None, kind.unit}
 
 
-def _trusted(kind: pa.DataType, own: Mapping[str, Any], low: Any, high: Any, bounded: Mask, ordinals: Ints) -> Mask:
+def _trusted(
+    kind: pa.DataType, own: Mapping[str, Any], low: Any, high: Any, bounded: BoolArray, ordinals: IntArray
+) -> BoolArray:
     """Which records may be believed that lakedex did not write (``column_stats._trusted``)."""
     if pa.types.is_floating(kind):
         lacking = [place for place, part in enumerate(own["minValue"].type) if pa.types.is_null(part.type)]
@@ -264,15 +263,15 @@ def _trusted(kind: pa.DataType, own: Mapping[str, Any], low: Any, high: Any, bou
     return np.ones(len(ordinals), np.bool_)
 
 
-def _numbers(column: Any) -> Ints:
+def _numbers(column: Any) -> IntArray:
     return np.asarray(column.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _flags(column: Any) -> Mask:
+def _flags(column: Any) -> BoolArray:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _ordinals(column: Any, records: int) -> Ints:
+def _ordinals(column: Any, records: int) -> IntArray:
     """Ordinal of each record's value type, -1 where there is none."""
     if column is None or not pa.types.is_struct(column.type):
         return np.full(records, -1, np.int64)

@@ -19,7 +19,7 @@ from lakedex.index.absent_columns import nulls_of_absent_columns
 from lakedex.index.column_stats import ColumnStat, merge_stats, partition_stat_of
 from lakedex.index.file_bounds import stats_of_files
 from lakedex.index.held_bounds import HeldBounds, Load
-from lakedex.index.protocol import Rows, Unused, Verdict, not_there, terms_on
+from lakedex.index.protocol import Unused, Verdict, not_there, terms_on
 from lakedex.index.stat_arrays import MANY, StatArrays, stat_arrays
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.file_view import FileView
@@ -28,7 +28,7 @@ from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 from lakedex.timeline.instant import Instant
 from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
-from lakedex.types import RECORD_KEY
+from lakedex.types import RECORD_KEY, IntArray
 
 __all__ = ["ColumnStats", "PartitionStats", "slice_bounds"]
 
@@ -45,7 +45,7 @@ class ColumnStats:
         """``column_stats``."""
         return COLUMN_STATS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """Judge slices by the bounds of the columns that the predicate speaks of."""
         columns, unused = _askable(self.name, snapshot, predicate)
         if not columns:
@@ -54,7 +54,9 @@ class ColumnStats:
         return _verdict(self.name, predicate, rows, found, unused, "files")
 
 
-def slice_bounds(snapshot: Snapshot, columns: Mapping[str, pa.DataType], rows: Rows) -> dict[str, ColumnBounds] | None:
+def slice_bounds(
+    snapshot: Snapshot, columns: Mapping[str, pa.DataType], rows: IntArray
+) -> dict[str, ColumnBounds] | None:
     """Bounds of columns of slices, as far as ``column_stats`` know them; None without that index.
 
     Args:
@@ -80,7 +82,7 @@ class PartitionStats:
         """``partition_stats``."""
         return PARTITION_STATS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """Judge the partitions of the slices; nothing to gain within one partition, where files are judged next."""
         if not snapshot.metadata.has(self.name):
             return Verdict()
@@ -162,7 +164,7 @@ def _askable(index: str, snapshot: Snapshot, predicate: Predicate) -> tuple[dict
 def _verdict(
     index: str,
     predicate: Predicate,
-    rows: Rows,
+    rows: IntArray,
     found: Mapping[str, ColumnBounds],
     unused: tuple[Unused, ...],
     subjects: str,
@@ -202,13 +204,13 @@ class _SliceStats:
     view: FileView
 
     def __call__(
-        self, rows: Rows, columns: Mapping[str, pa.DataType]
+        self, rows: IntArray, columns: Mapping[str, pa.DataType]
     ) -> dict[str, Sequence[ColumnStat | None] | StatArrays]:
         arrays = self._as_arrays(rows, columns)
         left = {name: kind for name, kind in columns.items() if name not in arrays}
         return {**arrays, **(self._one_by_one(rows, left) if left else {})}
 
-    def _as_arrays(self, rows: Rows, columns: Mapping[str, pa.DataType]) -> dict[str, StatArrays]:
+    def _as_arrays(self, rows: IntArray, columns: Mapping[str, pa.DataType]) -> dict[str, StatArrays]:
         """Stats of many slices that are base files alone."""
         table = self.view.table
         if len(rows) < MANY or table.has_logs[rows].any():
@@ -225,7 +227,7 @@ class _SliceStats:
         return found
 
     def _one_by_one(
-        self, rows: Rows, columns: Mapping[str, pa.DataType]
+        self, rows: IntArray, columns: Mapping[str, pa.DataType]
     ) -> dict[str, Sequence[ColumnStat | None] | StatArrays]:
         slices = self.view.table.take(rows)
         files = [_files(item) for item in slices]
@@ -259,11 +261,11 @@ def _over(column: str, stats: Sequence[ColumnStat | None]) -> ColumnStat | None:
     return known[0] if len(known) == 1 else merge_stats(column, known)
 
 
-def _slice_rows(older: FileView, newer: FileView) -> Rows:
+def _slice_rows(older: FileView, newer: FileView) -> IntArray:
     return newer.table.rows_in(older.table)
 
 
-def _slices_named(view: FileView, names: set[str]) -> Rows:
+def _slices_named(view: FileView, names: set[str]) -> IntArray:
     found = [row for row, item in enumerate(view.table.slices) if names.intersection(name for _, name in _files(item))]
     return np.array(found, np.int64)
 
@@ -271,18 +273,18 @@ def _slices_named(view: FileView, names: set[str]) -> Rows:
 # --------------------------------------------------------------------------------------------- subjects: partitions
 
 
-def _partition_rows(older: FileView, newer: FileView) -> Rows:
+def _partition_rows(older: FileView, newer: FileView) -> IntArray:
     known = {path: row for row, path in enumerate(older.table.partitions)}
     return np.array([known.get(path, -1) for path in newer.table.partitions], np.int64)
 
 
-def _partitions_named(view: FileView, names: set[str]) -> Rows:
+def _partitions_named(view: FileView, names: set[str]) -> IntArray:
     paths = {"" if name == "." else name for name in names}
     return np.array([row for row, path in enumerate(view.table.partitions) if path in paths], np.int64)
 
 
 def _partition_load(store: MetadataStore, paths: Sequence[str]) -> Load:
-    def load(rows: Rows, columns: Mapping[str, pa.DataType]) -> dict[str, Sequence[ColumnStat | None]]:
+    def load(rows: IntArray, columns: Mapping[str, pa.DataType]) -> dict[str, Sequence[ColumnStat | None]]:
         wanted = [paths[row] for row in rows.tolist()]
         names = [*columns, *({RECORD_KEY} - columns.keys())]
         if len(wanted) <= _FEW:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from lakedex.engine import Engine
 from lakedex.io.storage import Storage
-from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.table_cache import TableCache
 
 __all__ = ["TableHandle"]
 
@@ -19,7 +19,7 @@ class TableHandle:
     storage: Storage
     base_path: str
     engine: Engine
-    cache: MetadataCache = field(default_factory=MetadataCache)
+    cache: TableCache = field(default_factory=TableCache)
 
     def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:
         """The table now, or at an instant; ``read_optimized`` leaves out log files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import cast
 
 import pyarrow as pa
 
@@ -21,11 +22,11 @@ from lakedex.layout.base_file import read_schema
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.layout.table_files import inner_folders, require_folders, require_own_folders
-from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.cells import key_text
 from lakedex.metadata.file_view import FileView, StateToken, group_slices
 from lakedex.metadata.partitions import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
 from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.table_cache import TableCache
 from lakedex.timeline.instant import Instant
 from lakedex.timeline.internal_schema import LATEST_SCHEMA, moved_names
 from lakedex.timeline.table_config import TableConfig, read_table_config
@@ -65,7 +66,7 @@ class Snapshot:
         cls,
         storage: Storage,
         base_path: str,
-        cache: MetadataCache | None = None,
+        cache: TableCache | None = None,
         as_of: str | None = None,
         *,
         read_optimized: bool = False,
@@ -81,10 +82,15 @@ class Snapshot:
         require_folders(storage, base_path, [".hoodie"])
         config = read_table_config(storage, base_path)
         require_own_folders(storage, base_path, config.timeline_path, config.archive_folder)
-        cache = cache or MetadataCache()
+        cache = cache or TableCache()
         data, own = _timelines(storage, base_path, config, cache)
         store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
         return cls(storage, base_path, config, data, store, as_of, read_optimized=read_optimized)
+
+    @property
+    def cache(self) -> TableCache:
+        """The process's cache of this table; :meth:`load` gives the metadata store the same one."""
+        return cast("TableCache", self.metadata.cache)
 
     @property
     def instant(self) -> str | None:
@@ -193,7 +199,7 @@ class Snapshot:
     def view(self) -> FileView:
         """All slices, with what was worked out from them; of a state that was seen before, the very same object."""
         if self._view is None:
-            cache = self.metadata.cache
+            cache = self.cache
             token = self._token()
             moment = (self.as_of, self.read_optimized)
             known = cache.view(moment)
@@ -373,9 +379,7 @@ def _own_columns(text: str, path: str) -> tuple[pa.Schema, Mapping[str, str], Ma
     return own, hudi_types(avro), avro_comments(avro)
 
 
-def _timelines(
-    storage: Storage, base_path: str, config: TableConfig, cache: MetadataCache
-) -> tuple[Timeline, Timeline]:
+def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: TableCache) -> tuple[Timeline, Timeline]:
     """Both timelines, as of one moment.
 
     The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there

@@ -25,7 +25,7 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
 from lakedex.layout.table_files import inner_folders, list_folder
-from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.cache import MetadataFileCache
 from lakedex.metadata.cells import decode_cell, key_text, record_schema
 from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name
 from lakedex.metadata.file_view import MetadataFiles
@@ -114,7 +114,7 @@ class MetadataStore:
     data_timeline: Timeline
     timeline: Timeline
     partitions: frozenset[str]
-    cache: MetadataCache = field(default_factory=MetadataCache)
+    cache: MetadataFileCache = field(default_factory=MetadataFileCache)
     _groups: dict[str, list[MetadataFileGroup]] = field(default_factory=dict)
     _entries: dict[str, list[FileInfo]] = field(default_factory=dict)
     _pending: frozenset[str] = field(init=False)

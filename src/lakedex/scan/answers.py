@@ -28,7 +28,7 @@ from lakedex.index.bitmap.answers import COUNT, IndexAnswers
 from lakedex.index.bitmap.held import HeldIndex, held_index
 from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
 from lakedex.index.partition_values import partition_bounds
-from lakedex.index.protocol import DAMAGED, Mask, Rows
+from lakedex.index.protocol import DAMAGED
 from lakedex.index.stats_pruning import slice_bounds
 from lakedex.layout.base_file import read_footer
 from lakedex.layout.file_slice import FileSlice
@@ -40,7 +40,7 @@ from lakedex.scan.ordered import stream_ordered
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.planner import INDEXES, plan_scan, read_columns
 from lakedex.scan.slice_rows import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
-from lakedex.types import size_text
+from lakedex.types import BoolArray, IntArray, size_text
 
 __all__ = ["Answer", "AnswerPlan", "Question", "answer", "answer_aggregates", "plan_question"]
 
@@ -224,10 +224,10 @@ class _Bounds:
     """What partition paths and column stats say of conditions, per slice."""
 
     snapshot: Snapshot
-    rows: Rows
-    _found: dict[Predicate, tuple[Mask, Mask, Mask] | None] = field(default_factory=dict)
+    rows: IntArray
+    _found: dict[Predicate, tuple[BoolArray, BoolArray, BoolArray] | None] = field(default_factory=dict)
 
-    def __call__(self, predicate: Predicate) -> tuple[Mask, Mask, Mask] | None:
+    def __call__(self, predicate: Predicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
         if predicate not in self._found:
             columns = {column.name: column.type for column in columns_of(predicate)}
             found = (slice_bounds(self.snapshot, columns, self.rows) or {}) if columns else {}
@@ -285,7 +285,7 @@ class _Work:
 
     # ------------------------------------------------------------------------------------------------------- indexes
 
-    def _ask_index(self, held: HeldIndex, rows: Rows, bounds: _Bounds) -> Mask:
+    def _ask_index(self, held: HeldIndex, rows: IntArray, bounds: _Bounds) -> BoolArray:
         """What the bitmap index answers; the slices that are left."""
         q, coverage = self.question, held.coverage
         with coverage.lock:
@@ -313,7 +313,7 @@ class _Work:
                     break
             return said.open
 
-    def _data_cost(self, rows: Rows, counts: Rows) -> npt.NDArray[np.float64]:
+    def _data_cost(self, rows: IntArray, counts: IntArray) -> npt.NDArray[np.float64]:
         """About the bytes that reading each slice takes, all columns taken for equally large, and judging its rows."""
         q = self.question
         names = {column.path[0] for column in q.columns}
@@ -322,7 +322,7 @@ class _Work:
         size = q.snapshot.view().table.sizes[rows].astype(np.float64) * share
         return np.asarray(OPEN_COST + size + float(BYTES_PER_VALUE * len(names)) * counts, np.float64)
 
-    def _ask_footers(self, rows: Rows, left: Mask, bounds: _Bounds) -> Mask:
+    def _ask_footers(self, rows: IntArray, left: BoolArray, bounds: _Bounds) -> BoolArray:
         """Slices that were answered by the number of their rows: each row matches, and nothing else is asked."""
         q = self.question
         table = q.snapshot.view().table
@@ -341,7 +341,7 @@ class _Work:
 
     # ---------------------------------------------------------------------------------------------------------- rows
 
-    def _scan(self, rows: Rows, held: HeldIndex | None) -> None:
+    def _scan(self, rows: IntArray, held: HeldIndex | None) -> None:
         q = self.question
         table = q.snapshot.view().table
         selections = {}

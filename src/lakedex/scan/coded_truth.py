@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakedex.errors import LakedexError
 from lakedex.expr import columns_of, filter_rows, unknown_texts
 from lakedex.expr.nodes import And, Predicate, all_of
+from lakedex.types import BoolArray
 
-__all__ = ["Truth", "truth_of"]
-
-Truth = npt.NDArray[np.bool_]
+__all__ = ["truth_of"]
 
 
-def truth_of(predicate: Predicate, batch: pa.RecordBatch) -> Truth:
+def truth_of(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
     """For which rows of a batch a condition is true.
 
     Raises:
@@ -30,7 +28,7 @@ def truth_of(predicate: Predicate, batch: pa.RecordBatch) -> Truth:
     coded = {name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _is_coded(column)}
     if not coded or unknown_texts(predicate):
         return _plain_truth(predicate, batch)
-    passed: Truth | None = None
+    passed: BoolArray | None = None
     rest: list[Predicate] = []
     for part in predicate.operands if isinstance(predicate, And) else (predicate,):
         name = _only_column(part)
@@ -44,7 +42,7 @@ def truth_of(predicate: Predicate, batch: pa.RecordBatch) -> Truth:
     return _narrowed(passed, rest, batch)
 
 
-def _narrowed(passed: Truth, rest: Sequence[Predicate], batch: pa.RecordBatch) -> Truth:
+def _narrowed(passed: BoolArray, rest: Sequence[Predicate], batch: pa.RecordBatch) -> BoolArray:
     """The rows of some for which the rest of a condition is true as well."""
     left = all_of(list(rest))
     if left is None or not passed.any():
@@ -68,7 +66,7 @@ def _only_column(predicate: Predicate) -> str | None:
     return columns[0].path[0] if len(columns) == 1 and len(columns[0].path) == 1 else None
 
 
-def _by_values(predicate: Predicate, name: str | None, batch: pa.RecordBatch) -> Truth | None:
+def _by_values(predicate: Predicate, name: str | None, batch: pa.RecordBatch) -> BoolArray | None:
     """The truth of a condition on one column; None if it fails for a value, which may be one that no row has."""
     column = batch.column(batch.schema.get_field_index(name))
     values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
@@ -77,9 +75,9 @@ def _by_values(predicate: Predicate, name: str | None, batch: pa.RecordBatch) ->
     except (LakedexError, pa.ArrowException):
         return None
     codes = column.indices.fill_null(len(values) - 1) if column.null_count else column.indices
-    found: Truth = truths[codes.to_numpy(zero_copy_only=False)]
+    found: BoolArray = truths[codes.to_numpy(zero_copy_only=False)]
     return found
 
 
-def _plain_truth(predicate: Predicate, batch: pa.RecordBatch) -> Truth:
+def _plain_truth(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
     return np.array(filter_rows(predicate, batch).to_numpy(zero_copy_only=False), np.bool_)

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,12 +35,10 @@ from lakedex.layout.log_records import DataRows, DeletedKeys, read_log_files, re
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.ordering import compare, delete_values, ranks, sortable
 from lakedex.scan.planner import read_columns
-from lakedex.types import RECORD_KEY
+from lakedex.types import RECORD_KEY, BoolArray, IntArray
 
 __all__ = ["MergeSettings", "iter_merged_slice", "require_mergeable"]
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 BATCH_ROWS = 65_536
 _THREADS = 8
@@ -163,7 +160,7 @@ def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
     """
     if snapshot.config.version < 8:
         return
-    cache = snapshot.metadata.cache
+    cache = snapshot.cache
     with cache.lock:
         known: set[tuple[str, int]] = cache.held.setdefault(_WHOLE_ROWS, set())
     merge = MergeSettings.of(snapshot)
@@ -223,9 +220,9 @@ class _Collected:
     rows: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
     keys: list[Any] = field(default_factory=list)
-    row: list[Ints] = field(default_factory=list)
-    deleted: list[Mask] = field(default_factory=list)
-    final: list[Mask] = field(default_factory=list)
+    row: list[IntArray] = field(default_factory=list)
+    deleted: list[BoolArray] = field(default_factory=list)
+    final: list[BoolArray] = field(default_factory=list)
     ordering: list[list[Any]] = field(default_factory=list)
 
     def add_rows(self, found: DataRows) -> None:
@@ -248,7 +245,7 @@ class _Collected:
         gone = np.full(size, -1, np.int64)
         self._add(pa.array(found.keys, pa.string()), gone, np.ones(size, bool), final, [sortable(v) for v in values])
 
-    def _add(self, keys: Any, row: Ints, deleted: Mask, final: Mask, ordering: list[Any]) -> None:
+    def _add(self, keys: Any, row: IntArray, deleted: BoolArray, final: BoolArray, ordering: list[Any]) -> None:
         self.keys.append(keys)
         self.row.append(row)
         self.deleted.append(deleted)
@@ -293,7 +290,7 @@ def _load_log(storage: Storage, base_path: str, item: FileSlice, needed: pa.Sche
     return collected.reduce()
 
 
-def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> Mask:
+def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> BoolArray:
     """Rows that say of themselves that they are deleted (``RecordContext.isDeleteRecord``)."""
     found = np.zeros(batch.num_rows, bool)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -307,24 +304,24 @@ def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> Mask
     return found
 
 
-def _true(array: Any) -> Mask:
-    mask: Mask = array.fill_null(False).to_numpy(zero_copy_only=False)
+def _true(array: Any) -> BoolArray:
+    mask: BoolArray = array.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _is_default(column: Any) -> Mask:
+def _is_default(column: Any) -> BoolArray:
     """Where an ordering value is null, or an int 0 (``OrderingValues.isDefault``)."""
-    missing: Mask = column.is_null().to_numpy(zero_copy_only=False)
+    missing: BoolArray = column.is_null().to_numpy(zero_copy_only=False)
     return missing | _true(pc.equal(column, 0)) if column.type == pa.int32() else missing
 
 
-def _last(codes: Ints, keys: int) -> Ints:
+def _last(codes: IntArray, keys: int) -> IntArray:
     winner = np.empty(keys, np.int64)
     winner[codes] = np.arange(len(codes))  # the last of equal codes stays
     return winner
 
 
-def _largest(codes: Ints, keys: int, row: Ints, final: Mask, ordering: Sequence[Any]) -> Ints:
+def _largest(codes: IntArray, keys: int, row: IntArray, final: BoolArray, ordering: Sequence[Any]) -> IntArray:
     """For each key the record that folding them in order by event time leaves."""
     places = np.arange(len(codes))
     last_final = np.full(keys, -1, np.int64)
@@ -357,12 +354,12 @@ class _MergedLog:
     ordering_fields: tuple[str, ...]
     keys: Any = None
     rows: pa.Table | None = None
-    row: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    deleted: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    final: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    row: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    deleted: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    final: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     ordering: list[Any] = field(default_factory=list)
-    _met: Mask = field(init=False)
-    _beaten: Mask = field(init=False)
+    _met: BoolArray = field(init=False)
+    _beaten: BoolArray = field(init=False)
 
     def __post_init__(self) -> None:
         self._met = np.zeros(len(self.row), bool)

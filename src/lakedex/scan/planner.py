@@ -19,13 +19,13 @@ from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.index.bloom_filters import BloomFilters
 from lakedex.index.partition_values import PartitionValues
-from lakedex.index.protocol import PruningIndex, Rows, Unused, damaged, unjudged
+from lakedex.index.protocol import PruningIndex, Unused, damaged, unjudged
 from lakedex.index.stats_pruning import ColumnStats, PartitionStats
 from lakedex.layout.slice_table import SliceTable
 from lakedex.metadata.partitions import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.scan.plan import PruneStage, ScanPlan
-from lakedex.types import META_COLUMNS
+from lakedex.types import META_COLUMNS, IntArray
 
 __all__ = ["INDEXES", "indexes_for", "plan_scan", "read_columns"]
 
@@ -68,7 +68,7 @@ def plan_scan(
     if predicate is not None and skipping:
         snapshot.metadata.list_folders((FILES.name, PARTITION_STATS.name, COLUMN_STATS.name))
     table = snapshot.view().table
-    rows: Rows = np.arange(len(table))
+    rows: IntArray = np.arange(len(table))
     dropped_by = np.full(len(table), -1, np.int8)
     stages: list[PruneStage] = []
     unused: list[Unused] = []
@@ -103,7 +103,7 @@ def plan_scan(
     )
 
 
-def _by_name(table: SliceTable, kept: Rows, selections: Mapping[int, RowSelection]) -> dict[str, RowSelection]:
+def _by_name(table: SliceTable, kept: IntArray, selections: Mapping[int, RowSelection]) -> dict[str, RowSelection]:
     """Selections by the name of the base file, those of a name that two partitions share left out.
 
     Hudi's bucket index may give file groups of two partitions one id. Rows of such a file are looked for.
@@ -119,10 +119,10 @@ def _ask(
     snapshot: Snapshot,
     predicate: Predicate,
     index: PruningIndex,
-    rows: Rows,
+    rows: IntArray,
     unused: list[Unused],
     selections: dict[int, RowSelection],
-) -> tuple[PruneStage | None, Rows]:
+) -> tuple[PruneStage | None, IntArray]:
     """One index's turn: its stage (None when it had no part) and the rows left."""
     counted, started = snapshot.storage.counted, time.perf_counter()
     before = counted.copy()

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakedex.expr.nodes import Predicate
@@ -22,6 +21,7 @@ from lakedex.layout.conform import conform_stored
 from lakedex.layout.dictionaries import plain, with_dictionaries
 from lakedex.layout.row_groups import BaseFileReader
 from lakedex.scan.coded_truth import truth_of
+from lakedex.types import BoolArray
 
 __all__ = ["Sifter", "Sparseness"]
 
@@ -29,7 +29,6 @@ BATCH_ROWS = 65_536
 """Rows that are judged at once."""
 SPARED_SHARE = 0.05
 """A second pass over a file takes about so much of the time in which its rows are decoded."""
-Wanted = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class Sparseness:
     rows: int = 0
     spared: int = 0
 
-    def add(self, mask: Wanted) -> None:
+    def add(self, mask: BoolArray) -> None:
         """Count a window by its matches."""
         self.rows += len(mask)
         self.spared += len(mask) - (_end_of(mask) if mask.any() else 0)
@@ -81,7 +80,7 @@ class Sifter:
     sparseness: Sparseness = field(default_factory=Sparseness)
     bytes_read: int = 0
 
-    def rows(self, group: int, wanted: Wanted | None) -> Iterator[pa.RecordBatch]:
+    def rows(self, group: int, wanted: BoolArray | None) -> Iterator[pa.RecordBatch]:
         """Matching rows of a row group.
 
         Args:
@@ -114,8 +113,8 @@ class Sifter:
         return _columns(conform_stored(stored, pa.schema([self.others.field(name) for name in told])))
 
     def _windows(
-        self, group: int, wanted: Wanted | None, names: Collection[str]
-    ) -> Iterator[tuple[int, Wanted, pa.RecordBatch | None]]:
+        self, group: int, wanted: BoolArray | None, names: Collection[str]
+    ) -> Iterator[tuple[int, BoolArray, pa.RecordBatch | None]]:
         """First row of a window, which of its rows match, and of these the judged columns among ``names``."""
         if self.predicate is None or not len(self.judged):
             rows = self.source.rows_per_group[group]
@@ -135,7 +134,7 @@ class Sifter:
             yield start, mask, self._matching(batch, mask, names)
             start += batch.num_rows
 
-    def _matching(self, batch: pa.RecordBatch, mask: Wanted, wanted: Collection[str]) -> pa.RecordBatch | None:
+    def _matching(self, batch: pa.RecordBatch, mask: BoolArray, wanted: Collection[str]) -> pa.RecordBatch | None:
         """Matching rows of some judged columns."""
         names = [name for name in batch.schema.names if name in wanted]
         if not names or not mask.any():
@@ -144,7 +143,7 @@ class Sifter:
         return conform_stored(_plain_rows(_filtered(batch.select(names), mask)), own)
 
 
-def _filtered(batch: pa.RecordBatch, mask: Wanted) -> pa.RecordBatch:
+def _filtered(batch: pa.RecordBatch, mask: BoolArray) -> pa.RecordBatch:
     return batch if mask.all() else batch.filter(pa.array(mask))
 
 
@@ -179,7 +178,7 @@ class _Others:
     _batch: pa.RecordBatch | None = None
     _end: int = 0
 
-    def rows(self, start: int, mask: Wanted) -> pa.RecordBatch:
+    def rows(self, start: int, mask: BoolArray) -> pa.RecordBatch:
         """The rows of ``mask``, which begins at row ``start``. Windows come in their order."""
         if self._batches is None:
             known = set(self.source.schema.names)
@@ -198,7 +197,7 @@ class _Others:
         table = pa.Table.from_batches(parts, self.columns).combine_chunks()
         return table.to_batches()[0]
 
-    def _parts(self, start: int, mask: Wanted) -> Iterator[pa.RecordBatch]:
+    def _parts(self, start: int, mask: BoolArray) -> Iterator[pa.RecordBatch]:
         """Rows of the mask, batch by batch; Arrow cuts batches where the dictionary of a column ends."""
         if self._batches is None:
             return
@@ -218,7 +217,7 @@ class _Others:
             self._end += self._batch.num_rows
 
 
-def _end_of(mask: Wanted) -> int:
+def _end_of(mask: BoolArray) -> int:
     """One behind the last row of a mask that has some."""
     return int(np.flatnonzero(mask)[-1]) + 1
 

@@ -157,7 +157,7 @@ def reader_for(
 
 def _footers(snapshot: Snapshot) -> Footers:
     """Those that the process has read of the table."""
-    cache = snapshot.metadata.cache
+    cache = snapshot.cache
     with cache.lock:
         found = cache.held.get(_FOOTERS)
         if not isinstance(found, Footers):

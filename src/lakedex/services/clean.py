@@ -126,7 +126,7 @@ def clean(
         require_writable(snapshot.config)
         planned = plan_clean(snapshot, rule, _now(), only_changed=False)
         return _result(rule, planned, None, None, started, dry_run=True, notes=options.notes)
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     notes = [*options.notes, *finish_cleans(handle, options)]
     return _clean(handle, options, rule, started, notes, only_changed=False)
 
@@ -169,7 +169,7 @@ def _clean(
 ) -> CleanResult:
     beat: Heartbeat | None = None
     try:
-        with table_lock(handle, options) as lock:
+        with table_lock(handle.storage, handle.base_path, options) as lock:
             tidied = tidy(handle, options, lock)
             require_no_clean(tidied.snapshot)
             planned = plan_clean(tidied.snapshot, rule, _now(), only_changed=only_changed)
@@ -239,7 +239,7 @@ def _carry_out(handle: TableHandle, options: WriteOptions, instant: Instant, pla
     names = {path: tuple(map(last_part, files)) for path, files in plan.files.items()}
     doomed = ((path, name) for path, files in names.items() for name in files)
     delete_files(handle.storage, handle.base_path, doomed, _THREADS)
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         now = handle.snapshot()
         if now.timeline.state_of(instant.requested, "clean") is not State.INFLIGHT:
             return None

@@ -80,7 +80,7 @@ def cleaning_due(now: Snapshot, options: WriteOptions) -> bool:
 
 def _cleaned_up_to(now: Snapshot) -> str:
     """The earliest commit that the last clean retained. Its file is read once, not by every write."""
-    timeline, held = now.metadata.timeline, now.metadata.cache.held
+    timeline, held = now.metadata.timeline, now.cache.held
     last = next(reversed(timeline.completed({"clean"})), None)
     if last is None:
         return ""

@@ -39,9 +39,9 @@ _SAVEPOINTS = pa.schema(
 
 def savepoint(handle: TableHandle, options: WriteOptions, instant: str | None, comment: str, user: str) -> str:
     """Keep the files of a commit; see :meth:`lakedex.Table.savepoint`."""
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         tidied = tidy(handle, options, lock)
         snapshot, timeline = tidied.snapshot, tidied.snapshot.timeline
         require_no_clean(snapshot)
@@ -131,8 +131,8 @@ def list_savepoints(snapshot: Snapshot) -> pa.Table:
 
 def delete_savepoint(handle: TableHandle, options: WriteOptions, instant: str) -> None:
     """Let cleaners take the files of a savepoint; see :meth:`lakedex.Table.delete_savepoint`."""
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         timeline = tidy(handle, options, lock).snapshot.timeline
         found = next((i for i in timeline.completed({"savepoint"}) if i.requested == instant), None)
         if found is None:

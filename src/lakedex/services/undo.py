@@ -57,9 +57,9 @@ class RollbackResult:
 def rollback(handle: TableHandle, options: WriteOptions, instant: str) -> RollbackResult:
     """Undo the last commit, or a pending write that died; see :meth:`lakedex.Table.rollback`."""
     started = time.perf_counter()
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         tidied = tidy(handle, options, lock)
         require_no_clean(tidied.snapshot)
         if instant in tidied.undone:
@@ -193,9 +193,9 @@ def _prepared(tidied: Tidied, undone: Instant, options: WriteOptions) -> Snapsho
 def restore(handle: TableHandle, options: WriteOptions, savepoint: str) -> RestoreResult:
     """Undo what came after a savepoint; see :meth:`lakedex.Table.restore`."""
     started = time.perf_counter()
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         tidied = tidy(handle, options, lock)
         snapshot = tidied.snapshot
         require_no_clean(snapshot)

@@ -124,8 +124,8 @@ def compact_metadata_if_due(handle: TableHandle, options: WriteOptions, seen: Sn
 
 
 def _compact(handle: TableHandle, options: WriteOptions, *, on_request: bool) -> CompactionDone:
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         if not now.uses_metadata or not (on_request or compaction_due(now, options)):
@@ -158,8 +158,8 @@ def clean_metadata_if_due(handle: TableHandle, options: WriteOptions, seen: Snap
     """Delete slices of the metadata table that no reader needs any more."""
     if not cleaning_due(seen, options):
         return None
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         if cleaning_due(now, options):
@@ -174,8 +174,8 @@ def archive_table(handle: TableHandle, options: WriteOptions) -> ArchivalResult:
         UnsupportedFeatureError: a table that lakedex does not write.
     """
     started = time.perf_counter()
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         data = archive_data(now, options, lock)

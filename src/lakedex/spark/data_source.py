@@ -30,8 +30,8 @@ from lakedex.expr.pushed import PushedFilter, column_at, pushed_predicate
 from lakedex.expr.terms import unknown_texts
 from lakedex.io.fsspec_storage import open_storage
 from lakedex.layout.file_slice import FileSlice
-from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.table_cache import TableCache
 from lakedex.scan.merge_read import MergeSettings, require_mergeable
 from lakedex.scan.planner import plan_scan, read_columns
 from lakedex.scan.slice_rows import SliceReader, iter_slice_rows
@@ -196,7 +196,7 @@ def packed(files: Sequence[FileSlice]) -> list[tuple[FileSlice, ...]]:
 
 def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
     storage, base_path = open_storage(options.path)
-    cache = MetadataCache()
+    cache = TableCache()
     load = partial(Snapshot.load, storage, base_path, cache, read_optimized=options.read_optimized)
     return snapshot_at(load, options.as_of, pinned=pinned)
 

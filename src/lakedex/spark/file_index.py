@@ -18,7 +18,6 @@ from functools import reduce
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -29,12 +28,11 @@ from lakedex.spark.jvm import FileStatuses, Jvm
 from lakedex.spark.reader import qualified
 from lakedex.spark.schema import align, nullable
 from lakedex.spark.session import is_connect
+from lakedex.types import IntArray
 
 __all__ = ["Generation", "PartitionColumns", "file_index_frame"]
 
 _INTERFACE = "org.apache.spark.sql.execution.datasources.FileIndex"
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,7 @@ class PartitionColumns:
 
     schema: StructType
     values: pa.Table
-    of_file: Positions
+    of_file: IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ class Generation:
 
     physical_schema: StructType
     files: FileStatuses
-    plan: Callable[[list[str]], Positions]
+    plan: Callable[[list[str]], IntArray]
     partitions: PartitionColumns | None = None
 
 

@@ -8,10 +8,10 @@ left out, which is always safe: an index may then only keep more files.
 
 from __future__ import annotations
 
+import datetime
 import logging
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -122,7 +122,7 @@ class _Clock:
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self._rules: Any = None
-        self._fixed: timedelta | None = None
+        self._fixed: datetime.timedelta | None = None
         self._calls = 0
 
     def utc(self, local: str) -> str:
@@ -135,21 +135,23 @@ class _Clock:
             self._rules = utils.getZoneId(zone).getRules()
             if self._rules.isFixedOffset():
                 offset = self._rules.getOffset(self._jvm.java.time.Instant.EPOCH)
-                self._fixed = timedelta(seconds=offset.getTotalSeconds())
+                self._fixed = datetime.timedelta(seconds=offset.getTotalSeconds())
         try:
-            moved = datetime.fromisoformat(local) - (self._offset(local) if self._fixed is None else self._fixed)
+            moved = datetime.datetime.fromisoformat(local) - (
+                self._offset(local) if self._fixed is None else self._fixed
+            )
         except (ValueError, OverflowError) as error:
             raise _UntoldError from error
         return f"{moved.isoformat(sep=' ')}+00:00"
 
-    def _offset(self, local: str) -> timedelta:
+    def _offset(self, local: str) -> datetime.timedelta:
         self._calls += 1
         if self._calls > _MANY_TIMES:
             raise _UntoldError
         offsets = self._rules.getValidOffsets(self._jvm.java.time.LocalDateTime.parse(local.replace(" ", "T")))
         if offsets.size() != 1:
             raise _UntoldError
-        return timedelta(seconds=offsets.get(0).getTotalSeconds())
+        return datetime.timedelta(seconds=offsets.get(0).getTotalSeconds())
 
 
 # ------------------------------------------------------------------------------------------- exact, over typed rows

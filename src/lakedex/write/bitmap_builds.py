@@ -31,15 +31,16 @@ from lakedex.io.heartbeat import Heartbeat
 from lakedex.io.locks import Lock
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.table_files import delete_partition, delete_temp, temp_path
-from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import metadata_path
+from lakedex.metadata.table_cache import TableCache
 from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.services.rollback import Patience, remove_leftovers
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import recover_table_config
+from lakedex.types import Progress
 from lakedex.write.bitmap_columns import remove_old_names
 from lakedex.write.bitmap_folds import fold_runs
 from lakedex.write.bitmap_runs import HeldBitmaps, hold_bitmaps, inline_limit, write_runs
@@ -49,7 +50,6 @@ __all__ = ["BitmapBuild", "drop_bitmap_index", "is_bitmap_index", "open_build", 
 
 FILES_PER_CHUNK = 64
 INLINE_BYTES = 1024 * 1024
-Progress = Callable[[int, int], None]
 Missing = Sequence[tuple[tuple[str, ...], Sequence[BaseFile]]]
 """Columns → base files that lack exactly these."""
 
@@ -78,8 +78,8 @@ class _BuildFile:
 @contextmanager
 def open_build(handle: TableHandle, options: WriteOptions) -> Iterator[tuple[Lock, BitmapBuild]]:
     """Take the lock and a fresh instant for a build, whose heartbeat beats from then on; the caller stops it."""
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
         clock = InstantClock(snapshot.config.timezone)
@@ -155,7 +155,7 @@ class BitmapBuild:
             self.notes.append(f"built anew: {error}")
             delete_partition(storage, metadata_path(base), BITMAP_INDEX)
             folder = RunFolder(manifest=Manifest(), runs=(), idle=())
-        coverage = Coverage(storage, base, MetadataCache())
+        coverage = Coverage(storage, base, TableCache())
         coverage.refresh(folder)
         return coverage
 
@@ -282,8 +282,8 @@ def drop_bitmap_index(handle: TableHandle, options: WriteOptions, name: str) -> 
     """
     started = time.perf_counter()
     storage, base = handle.storage, handle.base_path
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         index = _known(handle, name)
         definitions = read_bitmap_definitions(storage, base)
         lock.check()

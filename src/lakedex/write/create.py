@@ -79,7 +79,7 @@ def create_table(
     _check(name, record_key, ordering_by, table_type, parsed.table_version or DEFAULT_VERSION)
     stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
     check_comment(comment or "", f"table {name}")
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     if is_table(handle):
         if exist_ok:
             return
@@ -88,7 +88,7 @@ def create_table(
             path=handle.base_path,
         )
     require_own_folders(handle.storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
-    with table_lock(handle, parsed):
+    with table_lock(handle.storage, handle.base_path, parsed):
         if is_table(handle):
             if exist_ok:
                 return
@@ -192,7 +192,7 @@ def take_back(handle: TableHandle, options: Mapping[str, Any] | None, *, keep_fo
         False where there is a commit, or a write under way: the table is left as it is.
     """
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    with table_lock(handle, parse_options(options)):
+    with table_lock(handle.storage, handle.base_path, parse_options(options)):
         timeline = handle.snapshot().timeline
         if timeline.completed(WRITE_ACTIONS) or timeline.pending():
             return False

@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
+from lakedex.types import BoolArray
 from lakedex.write.merge import GONE, KEPT, MOVE, MergeRules, comparable, delete_mask
 from lakedex.write.prepare import FILE, KEY, PARTITION, POSITION
 from lakedex.write.probe import STORED_ORDERING
@@ -43,8 +43,6 @@ OWN = "__lakedex_own_partition"
 ORDERING = "__lakedex_ordering"
 DELETE = "__lakedex_is_delete"
 DECISIONS = pa.schema([(POSITION, pa.int64()), (FILE, pa.int32()), (PARTITION, pa.string()), (MOVE, pa.int32())])
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Known(StrEnum):
@@ -154,7 +152,7 @@ class _Decide:
         )
 
 
-def _moves(rows: pa.Table, is_known: Flags, elsewhere: Flags) -> tuple[Flags, Flags]:
+def _moves(rows: pa.Table, is_known: BoolArray, elsewhere: BoolArray) -> tuple[BoolArray, BoolArray]:
     """Copies that are updated (or deleted by a delete) where they lie, and copies that go away for the row."""
     first = _first_of_key(rows)
     late = _any_of_key(first, is_known & ~_wins(rows)) & _any_of_key(first, elsewhere)
@@ -176,7 +174,7 @@ def _newest(table: pa.Table) -> pa.Table:
     return table.filter(pa.array(positions == positions[ends][np.cumsum(first) - 1]))
 
 
-def _wins(rows: pa.Table) -> Flags:
+def _wins(rows: pa.Table) -> BoolArray:
     """Where the incoming row is not older than the copy; the rule of ``IncomingRows``."""
     if ORDERING not in rows.schema.names or STORED_ORDERING not in rows.schema.names:
         return np.ones(rows.num_rows, bool)
@@ -193,18 +191,18 @@ def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _flags(values: pa.Array) -> Flags:
+def _flags(values: pa.Array) -> BoolArray:
     return np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _first_of_key(table: pa.Table) -> Flags:
+def _first_of_key(table: pa.Table) -> BoolArray:
     """Where a key begins, in rows that are sorted by key."""
     keys = _column(table, KEY, pa.string())
     same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)) if len(keys) else pa.array([], pa.bool_())
     return np.append(True, ~_flags(same)) if len(keys) else np.empty(0, bool)
 
 
-def _any_of_key(first: Flags, flags: Flags) -> Flags:
+def _any_of_key(first: BoolArray, flags: BoolArray) -> BoolArray:
     """For each row whether any row of its key is flagged."""
     if not len(first):
         return flags

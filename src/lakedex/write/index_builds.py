@@ -14,7 +14,7 @@ in the table's temp folder until they are written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,15 +63,13 @@ from lakedex.options import WriteOptions
 from lakedex.services.locking import require_exclusive_create, table_lock
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import update_table_config
-from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.types import META_COLUMNS, RECORD_KEY, Progress
 from lakedex.write.metadata_files import make_metadata_table, require_quiet
 from lakedex.write.result import IndexResult
 from lakedex.write.tidying import INFLIGHT_PARTITIONS, tidied
 
-__all__ = ["Progress", "create_index", "renew_entries", "tidied"]
+__all__ = ["create_index", "renew_entries", "tidied"]
 
-Progress = Callable[[int, int], None]
-"""Called with the number of files done and the number of all."""
 
 FILES_PER_COMMIT = 4096
 """Files whose records go into one delta commit of the metadata table: what the driver holds of them at a time."""
@@ -94,11 +92,11 @@ def create_index(
     """Build an index from the table's data; see :meth:`lakedex.Table.create_index`."""
     started = time.perf_counter()
     kind = _kind(name, using)
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     if not handle.snapshot().uses_metadata:
         make_metadata_table(handle, options, only_if_lost=True)
     with ExitStack() as beating:
-        with table_lock(handle, options) as lock:
+        with table_lock(handle.storage, handle.base_path, options) as lock:
             now, clock = tidied(handle, options, lock)
             build = _Build(handle, options, kind, columns, clock, progress, clock.next(now.last_time))
             # Its name is on no timeline: the heartbeat keeps the next writer from taking the same.
@@ -114,7 +112,7 @@ def create_index(
             return IndexResult(name=kind, notes=notes, seconds=time.perf_counter() - started)
         try:
             build.read(now.base_files())
-            with table_lock(handle, options) as lock:
+            with table_lock(handle.storage, handle.base_path, options) as lock:
                 return build.publish(lock, started)
         finally:
             delete_temp(handle.storage, handle.base_path, build.name)
@@ -132,8 +130,8 @@ def renew_entries(handle: TableHandle, options: WriteOptions, kind: str, files: 
     Returns:
         How many files it were.
     """
-    require_exclusive_create(handle)
-    with table_lock(handle, options) as lock:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         now, clock = tidied(handle, options, lock)
         build = _Build(handle, options, kind, None, clock, None, clock.next(now.last_time), anew=True)
         build.renew(lock, now, [base for base in now.base_files() if (base.partition, base.name) in files])

@@ -35,9 +35,9 @@ def drop_index(handle: TableHandle, options: WriteOptions, name: str, *, if_exis
     started = time.perf_counter()
     if name == FILES.name:
         raise InvalidInputError("'files' is the metadata table's listing, not an index; it cannot be dropped")
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     storage, base = handle.storage, handle.base_path
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(storage, base)
         config = handle.snapshot().config
         present = config.metadata_partitions | config.metadata_partitions_inflight

@@ -31,14 +31,13 @@ from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, bloom_key, 
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
 from lakedex.options import WriteOptions
-from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.types import META_COLUMNS, RECORD_KEY, Progress
 from lakedex.write.bitmap_repairs import Files, chosen_files, validate_bitmap_index
 from lakedex.write.index_builds import renew_entries
 
 __all__ = ["IndexCheck", "stat_differences", "validate_index"]
 
 STEP = 64
-Progress = Callable[[int, int], None]
 
 
 def validate_index(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from lakedex.metadata.handle import TableHandle
 from lakedex.metadata.partitions import FILES
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import parse_options
+from lakedex.types import Progress
 from lakedex.write import index_builds, index_drops
 from lakedex.write.bitmap_builds import drop_bitmap_index, is_bitmap_index, refresh_bitmap_index
 from lakedex.write.bitmap_create import MAX_DISTINCT_VALUES, create_bitmap_index, max_distinct_values
@@ -22,7 +23,6 @@ __all__ = ["create_index", "drop_index", "refresh_index"]
 
 BITMAP = "bitmap"
 Partitions = Sequence[PartitionName] | PartitionName | None
-Progress = Callable[[int, int], None]
 
 
 def create_index(

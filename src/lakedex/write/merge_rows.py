@@ -23,7 +23,7 @@ from lakedex.expr.compute import evaluate
 from lakedex.expr.keys import ordering_keys
 from lakedex.expr.nodes import And, Comparison, Predicate, Scalar
 from lakedex.layout.conform import conform_array
-from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, IntArray
 from lakedex.write.merge import RowAction
 from lakedex.write.merge_spec import Aliases, BoundClause, Merge, side_columns
 from lakedex.write.prepare import ACTION, KEY, POSITION
@@ -44,8 +44,6 @@ MERGED_COLUMNS = pa.schema(
 PAIRS = 1 << 18
 """Pairs that are judged at once."""
 
-Places = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
@@ -57,7 +55,7 @@ class _Sides:
     schema: pa.Schema
     timezone: str
 
-    def rows(self, names: Iterable[str], target: Places, source: Places) -> pa.Table:
+    def rows(self, names: Iterable[str], target: IntArray, source: IntArray) -> pa.Table:
         """The named columns of ``schema`` for pairs of row numbers."""
         columns = {}
         for name in names:
@@ -84,12 +82,12 @@ class _Sides:
 _ROW = "__lakedex_row"
 
 
-def _taken(column: pa.ChunkedArray, places: Places) -> pa.Array:
+def _taken(column: pa.ChunkedArray, places: IntArray) -> pa.Array:
     taken = column.take(pa.array(places, mask=places < 0))
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
-def _struct(table: pa.Table, kind: pa.StructType, places: Places) -> pa.Array:
+def _struct(table: pa.Table, kind: pa.StructType, places: IntArray) -> pa.Array:
     columns = [_taken(table.column(field.name), places) for field in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=pa.array(places < 0))
 
@@ -142,10 +140,10 @@ def merge_rows(
 # ---------------------------------------------------------------------------------------------------------- pairing
 
 
-def _matches(sides: _Sides, condition: Predicate, *, keyed: bool) -> tuple[Places, Places]:
+def _matches(sides: _Sides, condition: Predicate, *, keyed: bool) -> tuple[IntArray, IntArray]:
     """Row numbers of all pairs for which the condition is true."""
     names = _names(condition)
-    found: list[tuple[Places, Places]] = []
+    found: list[tuple[IntArray, IntArray]] = []
     for t_rows, s_rows in _candidates(sides, condition, keyed=keyed):
         keep = _mask(condition, sides.rows(names, t_rows, s_rows))
         found.append((t_rows[keep], s_rows[keep]))
@@ -153,7 +151,7 @@ def _matches(sides: _Sides, condition: Predicate, *, keyed: bool) -> tuple[Place
     return tuple(np.concatenate([empty, *side]) for side in zip(*found, strict=True)) if found else (empty, empty)  # type: ignore[return-value]
 
 
-def _candidates(sides: _Sides, condition: Predicate, *, keyed: bool) -> Iterator[tuple[Places, Places]]:
+def _candidates(sides: _Sides, condition: Predicate, *, keyed: bool) -> Iterator[tuple[IntArray, IntArray]]:
     pairs = [(sides.target.column(RECORD_KEY), sides.source.column(KEY))] if keyed else _equal(sides, condition)
     if not pairs:
         yield from _all_pairs(sides.target.num_rows, sides.source.num_rows)
@@ -167,7 +165,7 @@ def _candidates(sides: _Sides, condition: Predicate, *, keyed: bool) -> Iterator
         yield t_rows[start : start + PAIRS], s_rows[start : start + PAIRS]
 
 
-def _all_pairs(targets: int, sources: int) -> Iterator[tuple[Places, Places]]:
+def _all_pairs(targets: int, sources: int) -> Iterator[tuple[IntArray, IntArray]]:
     step = max(1, PAIRS // max(targets, 1))
     for start in range(0, sources, step):
         rows = np.arange(start, min(start + step, sources))
@@ -201,7 +199,7 @@ def _side(sides: _Sides, value: Scalar) -> str:
     return owners.pop() if len(owners) == 1 else ""
 
 
-def _values(sides: _Sides, value: Scalar, target: Places | None, source: Places | None) -> Any:
+def _values(sides: _Sides, value: Scalar, target: IntArray | None, source: IntArray | None) -> Any:
     rows = len(target if target is not None else source if source is not None else ())
     none = np.full(rows, -1, np.int64)
     table = sides.rows(_names(value), none if target is None else target, none if source is None else source)
@@ -217,7 +215,7 @@ def _one(table: pa.Table) -> pa.RecordBatch:
 
 
 def _of_kind(
-    sides: _Sides, clauses: Sequence[BoundClause], schema: pa.Schema, when: str, t_rows: Places, s_rows: Places
+    sides: _Sides, clauses: Sequence[BoundClause], schema: pa.Schema, when: str, t_rows: IntArray, s_rows: IntArray
 ) -> list[pa.Table]:
     """The rows of one kind, each under the first clause that takes it."""
     parts = []
@@ -233,7 +231,7 @@ def _of_kind(
     return parts
 
 
-def _changed(sides: _Sides, clause: BoundClause, schema: pa.Schema, t_rows: Places, s_rows: Places) -> pa.Table:
+def _changed(sides: _Sides, clause: BoundClause, schema: pa.Schema, t_rows: IntArray, s_rows: IntArray) -> pa.Table:
     count = len(t_rows)
     columns = [
         pa.array(np.full(count, int(clause.action), np.int32)),
@@ -255,7 +253,7 @@ def _changed(sides: _Sides, clause: BoundClause, schema: pa.Schema, t_rows: Plac
 
 
 def _assigned(
-    sides: _Sides, values: Mapping[str, Any], schema: pa.Schema, t_rows: Places, s_rows: Places
+    sides: _Sides, values: Mapping[str, Any], schema: pa.Schema, t_rows: IntArray, s_rows: IntArray
 ) -> dict[str, pa.Array]:
     """The values of assignments, in the columns' types."""
     found = {}
@@ -270,7 +268,9 @@ def _assigned(
     return found
 
 
-def _whole_column(sides: _Sides, text: str, name: str, kind: pa.DataType, t_rows: Places, s_rows: Places) -> pa.Array:
+def _whole_column(
+    sides: _Sides, text: str, name: str, kind: pa.DataType, t_rows: IntArray, s_rows: IntArray
+) -> pa.Array:
     """A nested value: null, or a column as it is. Expressions that make one are Spark's."""
     if text.strip().upper() == "NULL":
         return pa.nulls(len(t_rows), kind)

@@ -74,11 +74,11 @@ def make_metadata_table(
         CommitConflictError: a write of another engine is under way, which knows of no metadata table.
         UnsupportedFeatureError: lakedex does not write this table.
     """
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     storage, base = handle.storage, handle.base_path
     seen = handle.snapshot().timeline
     found = list_storage(handle)
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         now, clock = tidied(handle, options, lock)
         if only_if_lost and now.uses_metadata:
             return {path: dict(files) for path, files in now.metadata.file_listing().items()}

@@ -8,7 +8,7 @@ next write makes a metadata table that is missing, unless ``hoodie.metadata.enab
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from lakedex.codec.stats_value import stats_supported
 from lakedex.codec.table_paths import is_instant
@@ -31,7 +31,7 @@ from lakedex.options import WriteOptions
 from lakedex.services.locking import table_lock
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import TableConfig, recover_table_config, update_table_config
-from lakedex.types import META_COLUMNS
+from lakedex.types import META_COLUMNS, Progress
 from lakedex.write.bitmap_builds import refresh_bitmap_index
 from lakedex.write.index_builds import create_index
 from lakedex.write.metadata_files import REBUILDING, Folders, make_metadata_table, remove_metadata_table
@@ -40,7 +40,6 @@ from lakedex.write.tidying import INFLIGHT_PARTITIONS
 
 __all__ = ["mend_metadata", "needs_mending", "rebuild_metadata", "retire_locked"]
 
-Progress = Callable[[int, int], None]
 _ORDER = (COLUMN_STATS.name, PARTITION_STATS.name, BLOOM_FILTERS.name)
 
 
@@ -82,7 +81,7 @@ def mend_metadata(handle: TableHandle, options: WriteOptions) -> list[str]:
     """
     snapshot = handle.snapshot()
     if not options.metadata:
-        with table_lock(handle, options) as lock:
+        with table_lock(handle.storage, handle.base_path, options) as lock:
             recover_table_config(handle.storage, handle.base_path)
             lock.check()
             remove_metadata_table(handle.storage, handle.base_path, handle.snapshot().config)
@@ -146,7 +145,7 @@ def _was_cut_short(snapshot: Snapshot, options: WriteOptions) -> bool:
 
 
 def _forget_memo(handle: TableHandle, options: WriteOptions) -> None:
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
         lock.check()
         if REBUILDING in handle.snapshot().config.raw:
@@ -155,7 +154,7 @@ def _forget_memo(handle: TableHandle, options: WriteOptions) -> None:
 
 def _retire(handle: TableHandle, options: WriteOptions, names: Collection[str]) -> None:
     """Take metadata partitions out of the settings, so that nobody trusts them; all of them with ``files``."""
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
         lock.check()
         retire_locked(handle, handle.snapshot().config, names)

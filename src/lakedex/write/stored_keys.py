@@ -63,7 +63,7 @@ def require_stored_text(snapshot: Snapshot, keys: KeyGenerator, *, with_keys: bo
     fields = (*keys.record_key, *keys.partition_by) if with_keys else keys.partition_by
     if not any(_has_several_texts(snapshot, field) for field in fields):
         return
-    cache = snapshot.metadata.cache
+    cache = snapshot.cache
     if cache.held.get(_CHECKED) == (keys, with_keys):
         return
     found = stored_rows(snapshot, (*keys.record_key, *keys.partition_by))

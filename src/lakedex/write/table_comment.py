@@ -21,9 +21,9 @@ def comment_table(handle: TableHandle, options: WriteOptions, text: str) -> None
         LockTimeoutError: another writer held the table's lock too long.
     """
     check_comment(text, f"table {handle.base_path}")
-    require_exclusive_create(handle)
+    require_exclusive_create(handle.storage, handle.base_path)
     storage, base = handle.storage, handle.base_path
-    with table_lock(handle, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(storage, base)
         config = handle.snapshot().config
         require_writable(config)

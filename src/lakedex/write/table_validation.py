@@ -9,7 +9,7 @@ Memory: the driver holds the names of all files, the differences, and the stats 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from lakedex.metadata.partitions import (
 from lakedex.metadata.records import is_deleted
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
-from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.types import META_COLUMNS, RECORD_KEY, Progress
 from lakedex.write.bitmap_repairs import chosen_files, validate_bitmap_index
 from lakedex.write.index_validation import IndexCheck, stat_differences
 from lakedex.write.listing_validation import compare_listing, compare_timelines, take_pictures, timeline_notes
@@ -41,7 +41,6 @@ from lakedex.write.listing_validation import compare_listing, compare_timelines,
 __all__ = ["validate_table"]
 
 STEP = 64
-Progress = Callable[[int, int], None]
 
 
 def validate_table(

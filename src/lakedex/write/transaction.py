@@ -140,16 +140,16 @@ class Transaction:
 
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
-        require_exclusive_create(self.handle)
+        require_exclusive_create(self.handle.storage, self.handle.base_path)
         try:
-            with table_lock(self.handle, self.options) as lock:
+            with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
                 self.snapshot = self._tidied(lock)
                 mend = needs_mending(self.snapshot, self.options)
                 if not mend:
                     requested = self._announce(lock)
             if mend:
                 self.notes += mend_metadata(self.handle, self.options)
-                with table_lock(self.handle, self.options) as lock:
+                with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
                     self.snapshot = self._tidied(lock)
                     requested = self._announce(lock)
             self._pending = create_inflight(self.snapshot.timeline, requested)
@@ -218,7 +218,7 @@ class Transaction:
         self._remove_unaccepted(change.results)
         logs: list[LogWritten] = []
         try:
-            with table_lock(self.handle, self.options) as lock:
+            with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
                 logs = self._commit_locked(lock, change)
             self._remove_unaccepted(change.results)  # A late attempt may have found the write still in flight.
             self._finish()
@@ -425,7 +425,10 @@ class Transaction:
         """
         lost = False
         if not isinstance(error, CommitStateUnknownError):
-            with contextlib.suppress(LakedexError, OSError), table_lock(self.handle, self.options):
+            with (
+                contextlib.suppress(LakedexError, OSError),
+                table_lock(self.handle.storage, self.handle.base_path, self.options),
+            ):
                 lost = self._undo()
         self._stop_heartbeat()
         if isinstance(error, CommitConflictError):

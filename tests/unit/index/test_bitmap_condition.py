@@ -33,7 +33,7 @@ from lakedex.index.bitmap.pruning import fetch_rows
 from lakedex.index.bitmap.runs import encode_run, list_runs, write_run
 from lakedex.index.bitmap.sets import RowSets, row_sets
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.table_cache import TableCache
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int32()), ("f", pa.float64()), ("o", pa.bool_()), ("x", pa.string()), ("s", pa.struct([("d", pa.string())]))])  # fmt: skip
 INDEXED = {"a", "b", "f", "o", "s.d"}
@@ -152,7 +152,7 @@ def covered(folder: Path, tables: list[pa.Table], rng: random.Random) -> Coverag
         cut = rng.randint(0, data.num_rows)
         item = file_bitmaps(f"f{number}_1", limits, data, groups=[cut, data.num_rows - cut])
         write_run(storage, str(folder), run(number), encode_run([item]))
-    coverage = Coverage(storage, str(folder), MetadataCache())
+    coverage = Coverage(storage, str(folder), TableCache())
     coverage.refresh(list_runs(storage, str(folder)))
     return coverage
 
@@ -207,7 +207,7 @@ def test_all_terms_known_makes_exact_rows(tmp_path: Path) -> None:
     data = pa.table({"a": ["x", "x", "y", "y"], "b": pa.array([1, 2, 1, 2], pa.int32())})
     storage = LocalStorage()
     write_run(storage, str(tmp_path), run(1), encode_run([file_bitmaps("f_1", {"a": 9, "b": 9}, data)]))
-    coverage = Coverage(storage, str(tmp_path), MetadataCache())
+    coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
     for sql, rows in (
         ("a = 'x' AND b = 2", [1]),
@@ -226,7 +226,7 @@ def test_ranges_beyond_all_values(tmp_path: Path) -> None:
     data = pa.table({"b": pa.array([1000, 10_000_000], pa.int32())})
     storage = LocalStorage()
     write_run(storage, str(tmp_path), run(1), encode_run([file_bitmaps("f_1", {"b": 9}, data)]))
-    coverage = Coverage(storage, str(tmp_path), MetadataCache())
+    coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
     for sql, rows in (("b > 0", 2), ("b < 1000", 0), ("b > 10000000", 0), ("b >= 10000000", 1), ("b <> 5", 2)):
         counts = CountJudge(coverage, np.array([0]), np.array([1])).judge(divided(sql))
@@ -239,7 +239,7 @@ def test_values_that_the_column_cannot_have_now_are_unknown(tmp_path: Path) -> N
     texts, numbers = pa.table({"b": ["x", "1"]}), pa.table({"b": pa.array([1, 2], pa.int16())})
     items = [file_bitmaps("f0_1", {"b": 9}, texts), file_bitmaps("f1_1", {"b": 9}, numbers)]
     write_run(storage, str(tmp_path), run(1), encode_run(items))
-    coverage = Coverage(storage, str(tmp_path), MetadataCache())
+    coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
     counts = CountJudge(coverage, np.array([0, 1]), np.array([1, 1])).judge(divided("b = 1"))
     assert (counts.true[0].tolist(), counts.true[1].tolist()) == ([0, 1], [2, 1])

@@ -30,7 +30,7 @@ from lakedex.index.bitmap.runs import (
     write_run,
 )
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.table_cache import TableCache
 
 STORAGE = LocalStorage()
 
@@ -47,7 +47,7 @@ class Folder:
         self.held = self.anew()
 
     def anew(self) -> Coverage:
-        return Coverage(STORAGE, self.path, MetadataCache())
+        return Coverage(STORAGE, self.path, TableCache())
 
     def put(self, one: Run, *files: FileBitmaps) -> Run:
         return write_run(STORAGE, self.path, one, encode_run(files))
@@ -168,7 +168,7 @@ def test_a_fold_takes_the_place_of_what_it_folded(folder: Folder) -> None:
     assert said(folder.refresh()) == {"f1_1": {"a": 1}, "f2_2": {"a": 1, "b": 1}}
     for one in runs:
         folder.remove(one)
-    folder.held._cache = MetadataCache()
+    folder.held._cache = TableCache()
     assert rows_of(folder.refresh(), "f2_2", "b") == [0], "bitmaps come from the fold, since what it folded may be gone"
 
 
@@ -225,7 +225,7 @@ def test_a_run_that_goes_before_its_column_is_read(folder: Folder) -> None:
     folder.put(run(2), made("f2_2", "b"))
     folder.held.refresh(list_runs(STORAGE, folder.path))
     folder.remove(one)
-    folder.held._cache = MetadataCache()
+    folder.held._cache = TableCache()
     assert said(folder.held) == {"f2_2": {"b": 1}} and one.name in folder.held.unread
 
 

@@ -20,7 +20,6 @@ from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
 from lakedex.io.spilled import Spilled
-from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.delta_commit import MAX_BLOCK_BYTES, SpilledBloom, write_delta_commit
 from lakedex.metadata.partitions import (
     ALL_PARTITIONS,
@@ -43,6 +42,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.table_cache import TableCache
 from lakedex.timeline.timeline import Timeline
 from lakedex.timeline.transitions import create_inflight, create_requested, remove_pending
 from table_kit import ROWS, base_files, make, own, rows
@@ -492,14 +492,14 @@ def test_a_truncated_base_hfile_is_named_and_not_trusted(empty: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------- cache
 def test_the_cache_opens_a_file_once_and_is_bounded(written: Path) -> None:
-    cache = MetadataCache(limit=3)
+    cache = TableCache(limit=3)
     storage = LocalStorage()
     snapshot = Snapshot.load(storage, str(written), cache)
     snapshot.metadata.file_listing()
     before = storage.counted.requests
     Snapshot.load(storage, str(written), cache).metadata.scan("partition_stats")
     assert len(cache._open) <= 3
-    wide = MetadataCache()
+    wide = TableCache()
     Snapshot.load(storage, str(written), wide).metadata.scan("column_stats")
     before = storage.counted.bytes_read
     store = Snapshot.load(storage, str(written), wide).metadata

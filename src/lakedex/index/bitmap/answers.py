@@ -21,14 +21,13 @@ from pyroaring import BitMap
 from lakedex.expr.nodes import Column, IsNull, Literal, Predicate
 from lakedex.index.bitmap.condition import TRUE, Condition, IsUnknown, Joined, Negated, Open, Term, divide
 from lakedex.index.bitmap.counts import BoundsJudge, CountJudge, Counts, exact_rows
-from lakedex.index.bitmap.coverage import NULL, Coverage, Numbers
+from lakedex.index.bitmap.coverage import NULL, Coverage
 from lakedex.index.bitmap.pruning import bitmap_cost, bitmaps_cost, fetch_rows
 from lakedex.index.bitmap.sets import RowSets, all_rows, row_sets
+from lakedex.types import BoolArray, IntArray
 
 __all__ = ["COUNT", "IndexAnswers", "cross_tab", "key_name"]
 
-Mask = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int64]
 
 BATCH_BYTES = 16 * 1024 * 1024
 BATCH_FILES = 256
@@ -49,7 +48,7 @@ class IndexAnswers:
     def __init__(
         self,
         coverage: Coverage,
-        files: Numbers,
+        files: IntArray,
         predicate: Predicate | None,
         columns: Sequence[Column],
         indexed: frozenset[str],
@@ -86,22 +85,22 @@ class IndexAnswers:
         known = np.logical_and.reduce([covered, *(self.judge.terms[term].known for term in self._terms)])
         told = self.whole | (known & self._decided(self._condition))
         self.by_bitmaps = ~self.none & ~self.by_counts & grouped & told
-        self.open: Mask = ~(self.none | self.by_counts | self.by_bitmaps)
+        self.open: BoolArray = ~(self.none | self.by_counts | self.by_bitmaps)
 
     # ----------------------------------------------------------------------------------------------- what can be said
 
-    def _from_numbers(self, counts: Counts) -> Mask:
+    def _from_numbers(self, counts: Counts) -> BoolArray:
         """Files for which coverage has the answer."""
         if not self.columns:
             return exact_rows(counts)
         if len(self.columns) == 1 and self._own_term is not None:
             return self.judge.terms[self._own_term].known
         varied = sum(((self._sizes(column) > 1).astype(np.int64) for column in self.columns), np.zeros(1, np.int64))
-        told: Mask = self.whole & (varied <= 1)
+        told: BoolArray = self.whole & (varied <= 1)
         return told
 
     @property
-    def rows(self) -> Numbers:
+    def rows(self) -> IntArray:
         """Rows of each file, 0 where they are not known."""
         return self._rows
 
@@ -111,10 +110,10 @@ class IndexAnswers:
         own = isinstance(self._condition, Term) and (self._condition.column,) == self.columns
         return self._condition if own else None  # type: ignore[return-value]
 
-    def _decided(self, condition: Condition) -> Mask:
+    def _decided(self, condition: Condition) -> BoolArray:
         """Files in which what bitmaps do not answer is decided by other indexes."""
         if isinstance(condition, Joined):
-            all_told: Mask = np.logical_and.reduce(
+            all_told: BoolArray = np.logical_and.reduce(
                 [np.ones(len(self.files), bool), *map(self._decided, condition.parts)]
             )
             return all_told
@@ -123,7 +122,7 @@ class IndexAnswers:
         masks = None if isinstance(condition, Term) else self._masks(condition)
         return np.ones(len(self.files), bool) if masks is None else np.sum(masks, axis=0) == 1
 
-    def _masks(self, condition: Open) -> tuple[Mask, Mask, Mask]:
+    def _masks(self, condition: Open) -> tuple[BoolArray, BoolArray, BoolArray]:
         yes, no = np.ones(len(self.files), bool), np.zeros(len(self.files), bool)
         if isinstance(condition.predicate, Literal):
             value = condition.predicate.value
@@ -131,7 +130,7 @@ class IndexAnswers:
             return true, false, null
         return self._bounds(condition.predicate) or (yes, yes, yes)
 
-    def _sizes(self, column: Column) -> Numbers:
+    def _sizes(self, column: Column) -> IntArray:
         """Distinct values of a column in each file, null among them."""
         held = self.coverage.column(column.name)
         entries = held.entries_of(self.files)
@@ -151,12 +150,12 @@ class IndexAnswers:
         return total
 
     @property
-    def unanswered(self) -> Mask:
+    def unanswered(self) -> BoolArray:
         """Slices that numbers of rows do not answer."""
-        left: Mask = self.open | self.by_bitmaps
+        left: BoolArray = self.open | self.by_bitmaps
         return left
 
-    def leave(self, places: Mask) -> None:
+    def leave(self, places: BoolArray) -> None:
         """Read no bitmaps of these slices."""
         self.by_bitmaps &= ~places
         self.open |= places & ~self.none & ~self.by_counts
@@ -183,7 +182,7 @@ class IndexAnswers:
         codes = np.flatnonzero(totals)
         return self._table([codes], totals[codes])
 
-    def _constant(self, places: Numbers) -> pa.Table:
+    def _constant(self, places: IntArray) -> pa.Table:
         """Files in which at most one of the columns has several values: its numbers are those of the groups."""
         rows: list[tuple[int, ...]] = []
         for place in places.tolist():
@@ -201,7 +200,7 @@ class IndexAnswers:
         found = dict(zip(held.codes[span].tolist(), held.counts[span].tolist(), strict=True))
         return found | ({NULL: int(held.nulls[entry])} if held.nulls[entry] else {})
 
-    def _table(self, codes: Sequence[Codes], counts: Codes) -> pa.Table:
+    def _table(self, codes: Sequence[IntArray], counts: IntArray) -> pa.Table:
         columns = {}
         for number, (column, own) in enumerate(zip(self.columns, codes, strict=True)):
             values, _ = self.coverage.column(column.name).typed(column.name, column.type)
@@ -219,7 +218,7 @@ class IndexAnswers:
             for start in range(0, len(own), BATCH_FILES):
                 yield self._batch(own[start : start + BATCH_FILES])
 
-    def _batch(self, places: Numbers) -> tuple[int, pa.Table]:
+    def _batch(self, places: IntArray) -> tuple[int, pa.Table]:
         numbers = self.files[places]
         terms: dict[Term, dict[int, RowSets]] = {}
         partly = self.files[places[~self.whole[places]]]
@@ -228,7 +227,7 @@ class IndexAnswers:
             if of_value is not None:
                 terms[term] = fetch_rows(self.coverage, term, of_value, partly)
         groups = [self._bitmaps(column, places) for column in self.columns]
-        found: list[tuple[list[Codes], Codes]] = []
+        found: list[tuple[list[IntArray], IntArray]] = []
         for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
             own = [column.get(number) for column in groups]
             answer = self._file(place, {term: rows[number] for term, rows in terms.items() if number in rows}, own)
@@ -242,7 +241,7 @@ class IndexAnswers:
         nothing = np.empty(0, np.int64)
         return len(found), pa.concat_tables(tables or [self._table([nothing] * len(self.columns), nothing)])
 
-    def _bitmaps(self, column: Column, places: Numbers) -> dict[int, dict[int, BitMap]]:
+    def _bitmaps(self, column: Column, places: IntArray) -> dict[int, dict[int, BitMap]]:
         """All bitmaps of a column, by file and value."""
         wanted = {int(self.files[place]): list(self._values(column, place)) for place in places.tolist()}
         bitmaps = self.coverage.bitmaps(column.name, wanted)
@@ -254,7 +253,7 @@ class IndexAnswers:
 
     def _file(
         self, place: int, terms: Mapping[Term, RowSets], groups: Sequence[Mapping[int, BitMap] | None]
-    ) -> tuple[list[Codes], Codes] | None:
+    ) -> tuple[list[IntArray], IntArray] | None:
         """Groups of one file; None where they do not account for each matching row."""
         rows = int(self._rows[place])
         truth: BitMap | None = None
@@ -279,7 +278,7 @@ class IndexAnswers:
 
 def cross_tab(
     rows: int, truth: BitMap | None, columns: Sequence[Mapping[int, BitMap]]
-) -> tuple[list[Codes], npt.NDArray[np.int64]]:
+) -> tuple[list[IntArray], npt.NDArray[np.int64]]:
     """How many rows of a file hold each combination of values.
 
     Args:
@@ -301,12 +300,14 @@ def cross_tab(
     return _decoded(rows, truth, columns)
 
 
-def _with_rows(codes: list[Codes], counts: Codes) -> tuple[list[Codes], Codes]:
+def _with_rows(codes: list[IntArray], counts: IntArray) -> tuple[list[IntArray], IntArray]:
     kept = counts > 0
     return [own[kept] for own in codes], counts[kept]
 
 
-def _pairs(truth: BitMap | None, left: Mapping[int, BitMap], right: Mapping[int, BitMap]) -> tuple[list[Codes], Codes]:
+def _pairs(
+    truth: BitMap | None, left: Mapping[int, BitMap], right: Mapping[int, BitMap]
+) -> tuple[list[IntArray], IntArray]:
     counts = []
     for bitmap in left.values():
         own = bitmap if truth is None else bitmap & truth
@@ -315,7 +316,9 @@ def _pairs(truth: BitMap | None, left: Mapping[int, BitMap], right: Mapping[int,
     return _with_rows(codes, np.array(counts, np.int64))
 
 
-def _decoded(rows: int, truth: BitMap | None, columns: Sequence[Mapping[int, BitMap]]) -> tuple[list[Codes], Codes]:
+def _decoded(
+    rows: int, truth: BitMap | None, columns: Sequence[Mapping[int, BitMap]]
+) -> tuple[list[IntArray], IntArray]:
     """By the value of each row that counts."""
     chosen = slice(None) if truth is None else np.asarray(truth.to_array(), np.int64)
     places, combined = [], np.zeros(rows, np.int64)[chosen]

@@ -28,12 +28,12 @@ from lakedex.index.bitmap.condition import (
     Term,
     judge_values,
 )
-from lakedex.index.bitmap.coverage import ColumnCoverage, Coverage, Numbers
+from lakedex.index.bitmap.coverage import ColumnCoverage, Coverage
+from lakedex.types import BoolArray, IntArray
 
 __all__ = ["BoundsJudge", "CountJudge", "Counts", "TermCounts", "exact_rows"]
 
-Mask = npt.NDArray[np.bool_]
-BoundsJudge = Callable[[Predicate], tuple[Mask, Mask, Mask] | None]
+BoundsJudge = Callable[[Predicate], tuple[BoolArray, BoolArray, BoolArray] | None]
 """Whether a condition may be true, false, null in each file, from other indexes; None for nothing."""
 
 UNKNOWN_ROWS = 1 << 40
@@ -48,9 +48,9 @@ class Counts:
     the expected number of row groups with such a row, at most all of them.
     """
 
-    true: tuple[Numbers, Numbers]
-    false: tuple[Numbers, Numbers]
-    null: tuple[Numbers, Numbers]
+    true: tuple[IntArray, IntArray]
+    false: tuple[IntArray, IntArray]
+    null: tuple[IntArray, IntArray]
     share: npt.NDArray[np.float64]
     groups: npt.NDArray[np.float64]
 
@@ -68,10 +68,10 @@ class TermCounts:
     """
 
     of_value: npt.NDArray[np.int8] | None
-    known: Mask
-    counts: Numbers
-    groups: Numbers
-    records: Numbers
+    known: BoolArray
+    counts: IntArray
+    groups: IntArray
+    records: IntArray
 
 
 class CountJudge:
@@ -80,8 +80,8 @@ class CountJudge:
     def __init__(
         self,
         coverage: Coverage,
-        files: Numbers,
-        groups: Numbers,
+        files: IntArray,
+        groups: IntArray,
         bounds: BoundsJudge = lambda predicate: None,
     ) -> None:
         """Ask about files.
@@ -197,7 +197,7 @@ def _swapped(counts: Counts) -> Counts:
     return Counts(counts.false, counts.true, counts.null, 1 - counts.share, counts.groups)
 
 
-def _answers(column: ColumnCoverage, of_value: npt.NDArray[np.int8]) -> tuple[Numbers, Numbers, Numbers]:
+def _answers(column: ColumnCoverage, of_value: npt.NDArray[np.int8]) -> tuple[IntArray, IntArray, IntArray]:
     """Per entry, without its nulls: rows false, true and null, a line each; row groups with a true one; values of each.
 
     What is false is what is left, since a term is false for most values.
@@ -219,7 +219,7 @@ def _answers(column: ColumnCoverage, of_value: npt.NDArray[np.int8]) -> tuple[Nu
     return counts, groups, values
 
 
-def exact_rows(counts: Counts) -> Mask:
+def exact_rows(counts: Counts) -> BoolArray:
     """Files in which the number of rows that match is known."""
-    exact: Mask = counts.true[0] == counts.true[1]
+    exact: BoolArray = counts.true[0] == counts.true[1]
     return exact

@@ -32,11 +32,11 @@ from lakedex.index.bitmap.runs import Run, RunFolder, bitmap_folder
 from lakedex.index.bitmap.values import parse_type, typed_values
 from lakedex.io.storage import Storage
 from lakedex.layout.conform import conform_stored
-from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.table_cache import TableCache
+from lakedex.types import IntArray
 
-__all__ = ["NULL", "ColumnCoverage", "Coverage", "CoveredFile", "Numbers", "read_files_block", "run_records"]
+__all__ = ["NULL", "ColumnCoverage", "Coverage", "CoveredFile", "read_files_block", "run_records"]
 
-Numbers = npt.NDArray[np.int64]
 
 NULL = -1
 """Stands for null where a value's number is asked for."""
@@ -100,7 +100,7 @@ class CoveredFiles(Sequence[CoveredFile]):
         return self._made.setdefault(number, CoveredFile(partition, file_id, base_file, rows, groups))
 
 
-def _grown(array: npt.NDArray[np.int64], size: int, fill: int) -> Numbers:
+def _grown(array: npt.NDArray[np.int64], size: int, fill: int) -> IntArray:
     if len(array) >= size:
         return array
     return np.concatenate([array, np.full(max(size - len(array), len(array) // 2), fill, np.int64)])
@@ -124,29 +124,29 @@ class ColumnCoverage:
         values: (type, text) of each distinct value.
     """
 
-    entry_of: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    states: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    nulls: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    starts: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    sizes: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    runs: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    totals: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    owners: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    codes: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    counts: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    groups: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    null_groups: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    entry_of: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    states: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    nulls: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    starts: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    sizes: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    runs: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    totals: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    owners: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    codes: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    groups: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    null_groups: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     values: list[tuple[str, str]] = field(default_factory=list)
     loaded: set[int] = field(default_factory=set)
     _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     _typed: dict[pa.DataType, tuple[pa.Array, npt.NDArray[np.bool_]]] = field(default_factory=dict)
 
-    def add(self, run: int, files: Sequence[Numbers], blocks: Sequence[pa.Table], ranks: Numbers) -> None:
+    def add(self, run: int, files: Sequence[IntArray], blocks: Sequence[pa.Table], ranks: IntArray) -> None:
         """Take in the blocks of a run: their entries replace those of runs that rank lower, or are gone.
 
         Runs come in any order: a repair may be known before the fold that puts older runs together.
         """
-        found: list[dict[str, Numbers]] = []
+        found: list[dict[str, IntArray]] = []
         first, start = len(self.states), len(self.codes)
         for block in blocks:
             found.append(self._arrays(block, first, start))
@@ -165,7 +165,7 @@ class ColumnCoverage:
             # Once for all blocks: a run of 100,000 files has dozens of them.
             setattr(self, name, np.concatenate([getattr(self, name), *(arrays[name] for arrays in found)]))
 
-    def _arrays(self, block: pa.Table, first: int, start: int) -> dict[str, Numbers]:
+    def _arrays(self, block: pa.Table, first: int, start: int) -> dict[str, IntArray]:
         """A block's arrays. Its entries begin at ``first``, its values at ``start``."""
         states = block.column("state").to_numpy().astype(np.int64)
         texts = _chunk(block, "texts")
@@ -189,7 +189,7 @@ class ColumnCoverage:
         """Whether an entry has bitmaps."""
         return bool(self.states[entry] == IS_INDEXED)
 
-    def _codes(self, block: pa.Table, texts: pa.Array, lengths: Numbers) -> Numbers:
+    def _codes(self, block: pa.Table, texts: pa.Array, lengths: IntArray) -> IntArray:
         """Numbers of a block's values."""
         kinds = _chunk(block, "kind")
         flat = texts.flatten()
@@ -202,7 +202,7 @@ class ColumnCoverage:
         for pair in np.flatnonzero(numbers == 0).tolist():
             kind, word = divmod(pair, max(len(words), 1))
             numbers[pair] = self._number(names[kind], words[word])
-        codes: Numbers = numbers[pairs]
+        codes: IntArray = numbers[pairs]
         return codes
 
     def _number(self, kind: str, text: str) -> int:
@@ -213,7 +213,7 @@ class ColumnCoverage:
             self._typed.clear()
         return found
 
-    def entries_of(self, files: Numbers) -> Numbers:
+    def entries_of(self, files: IntArray) -> IntArray:
         """The entry of each file number, negative for none; negative numbers have none."""
         if not len(self.states):
             return np.full(len(files), -1, np.int64)
@@ -223,13 +223,13 @@ class ColumnCoverage:
         """Where the values of an entry lie in arrays that are by value."""
         return slice(int(self.starts[entry]), int(self.starts[entry] + self.sizes[entry]))
 
-    def places(self, entries: Numbers) -> Numbers:
+    def places(self, entries: IntArray) -> IntArray:
         """Places of all values of some entries, one entry after the other."""
         sizes = self.sizes[entries]
         within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return np.asarray(np.repeat(self.starts[entries], sizes) + within, np.int64)
 
-    def forget(self, ranks: Numbers) -> None:
+    def forget(self, ranks: IntArray) -> None:
         """Leave out the entries of runs that are gone."""
         if len(self.runs):
             self.entry_of[(self.entry_of >= 0) & (ranks[self.runs[np.maximum(self.entry_of, 0)]] == GONE)] = -1
@@ -274,21 +274,21 @@ def _chunk(table: pa.Table, name: str) -> pa.Array:
 class Coverage:
     """All that was read of a table's runs. Shared between threads; take :attr:`lock` around calls and arrays."""
 
-    def __init__(self, storage: Storage, base_path: str, cache: MetadataCache) -> None:
+    def __init__(self, storage: Storage, base_path: str, cache: TableCache) -> None:
         self.lock = threading.RLock()
         self.files = CoveredFiles()
         self.numbers: dict[tuple[str, str], int] = {}
         self.columns: dict[str, ColumnCoverage] = {}
         self.unread: dict[str, str] = {}
-        self.rows: Numbers = np.empty(0, np.int64)
-        self.groups: Numbers = np.empty(0, np.int64)
+        self.rows: IntArray = np.empty(0, np.int64)
+        self.groups: IntArray = np.empty(0, np.int64)
         self._storage, self._base_path, self._cache = storage, base_path, cache
         self._runs: list[Run] = []
         self._known: dict[str, int] = {}
         self._order: dict[str, int] = {}
-        self._ranks: Numbers = np.empty(0, np.int64)
-        self._files_of: list[list[Numbers]] = []
-        self._told_by: Numbers = np.empty(0, np.int64)
+        self._ranks: IntArray = np.empty(0, np.int64)
+        self._files_of: list[list[IntArray]] = []
+        self._told_by: IntArray = np.empty(0, np.int64)
         self._held = HeldBitmaps()
 
     @property
@@ -301,7 +301,7 @@ class Coverage:
         """Names of the runs by the numbers that :attr:`ColumnCoverage.runs` has."""
         return [run.name for run in self._runs]
 
-    def entries(self, name: str) -> Numbers:
+    def entries(self, name: str) -> IntArray:
         """A column's entry of each file number, negative for none."""
         return self.column(name).entry_of[: len(self.files)]
 
@@ -337,7 +337,7 @@ class Coverage:
         for name, column in self.columns.items():
             self._load(name, column, number)
 
-    def _file_numbers(self, run: int, block: pa.Table) -> Numbers:
+    def _file_numbers(self, run: int, block: pa.Table) -> IntArray:
         """Numbers of a block's files. With the partition: Hudi's bucket index may give two partitions one file id."""
         names = list(zip(block.column("partition").to_pylist(), block.column("base_file").to_pylist(), strict=True))
         numbers = self.numbers

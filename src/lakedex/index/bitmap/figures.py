@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakedex.index.bitmap.blocks import IS_INDEXED, state_text
-from lakedex.index.bitmap.coverage import Coverage, Numbers
+from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.definitions import BitmapDefinition
 from lakedex.index.bitmap.held import HeldIndex, held_index
 from lakedex.index.bitmap.runs import RunFolder
 from lakedex.metadata.snapshot import Snapshot
 from lakedex.printing import printed
-from lakedex.types import size_text
+from lakedex.types import IntArray, size_text
 
 __all__ = ["BitmapIndexStats", "ColumnFigures", "bitmap_index_stats", "bitmap_table", "coverage_text", "covered_files"]
 
@@ -103,7 +103,9 @@ class BitmapIndexStats:
         return asdict(self)
 
 
-def covered_files(held: HeldIndex, snapshot: Snapshot, columns: Sequence[str]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+def covered_files(
+    held: HeldIndex, snapshot: Snapshot, columns: Sequence[str]
+) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """For the current base files their numbers in coverage (negative for none), and which have all of the columns.
 
     Call with the lock of the coverage held.
@@ -115,12 +117,12 @@ def covered_files(held: HeldIndex, snapshot: Snapshot, columns: Sequence[str]) -
     return numbers, known
 
 
-def _current(coverage: Coverage, snapshot: Snapshot) -> Numbers:
+def _current(coverage: Coverage, snapshot: Snapshot) -> IntArray:
     found = coverage.numbers
     return np.array([found.get((base.partition, base.name), -1) for base in snapshot.base_files()], np.int64)
 
 
-def _entries_of(coverage: Coverage, name: str, numbers: Numbers) -> Numbers:
+def _entries_of(coverage: Coverage, name: str, numbers: IntArray) -> IntArray:
     """Entries of files in a column; negative where there is none."""
     # An entry is there only where a block had one: NO_ENTRY never takes a file's place.
     return coverage.column(name).entries_of(numbers)
@@ -169,7 +171,7 @@ def _share(folder: RunFolder, entries: int, total: int) -> int:
     return round(folder.size * entries / total) if total else 0
 
 
-def _figures(coverage: Coverage, name: str, numbers: Numbers) -> ColumnFigures:
+def _figures(coverage: Coverage, name: str, numbers: IntArray) -> ColumnFigures:
     column = coverage.column(name)
     entries = _entries_of(coverage, name, numbers)
     entries = entries[entries >= 0]
@@ -209,7 +211,7 @@ def bitmap_table(snapshot: Snapshot, column: str | None = None, partition: str |
     return table.sort_by(order).combine_chunks()
 
 
-def _values_of_column(coverage: Coverage, name: str, files: Numbers, current: npt.NDArray[np.bool_]) -> pa.Table:
+def _values_of_column(coverage: Coverage, name: str, files: IntArray, current: npt.NDArray[np.bool_]) -> pa.Table:
     entries = _entries_of(coverage, name, files)
     column = coverage.column(name)
     known = entries >= 0

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from lakedex.index.bitmap.coverage import Coverage, Numbers
+from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
 from lakedex.index.bitmap.runs import RunFolder, list_runs
 from lakedex.layout.slice_table import SliceTable
 from lakedex.metadata.file_view import FileView
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.types import IntArray
 
 __all__ = ["HeldIndex", "held_index"]
 
@@ -39,7 +40,7 @@ class HeldIndex:
         """Columns with bitmaps."""
         return frozenset(column for index in self.definitions.values() for column in index.columns)
 
-    def files(self, snapshot: Snapshot, rows: Numbers) -> Numbers:
+    def files(self, snapshot: Snapshot, rows: IntArray) -> IntArray:
         """Per slice of the view the number of its covered base file. Call with the lock of the coverage held.
 
         Negative where no run speaks of it, or where log files change what the base file says.
@@ -62,7 +63,7 @@ def held_index(snapshot: Snapshot) -> HeldIndex | None:
     definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
     if not definitions:
         return None
-    cache = snapshot.metadata.cache
+    cache = snapshot.cache
     with cache.lock:
         coverage = cache.held.get(_NAME)
         if not isinstance(coverage, Coverage) or coverage.is_worn:
@@ -79,14 +80,14 @@ class _SliceFiles:
     """Numbers of the slices' base files in a coverage; moves from view to view with them."""
 
     coverage: Coverage
-    numbers: Numbers
+    numbers: IntArray
     seen: int
 
     @classmethod
     def of(cls, coverage: Coverage, table: SliceTable) -> _SliceFiles:
         return cls(coverage, np.full(len(table), _NOT_LOOKED_FOR, np.int64), 0)
 
-    def found(self, table: SliceTable) -> Numbers:
+    def found(self, table: SliceTable) -> IntArray:
         """The numbers; slices that were not found before are looked for again when coverage has grown."""
         known = len(self.coverage.files)
         missing = np.flatnonzero(self.numbers < (0 if known > self.seen else -1))

@@ -23,14 +23,14 @@ from lakedex.expr.nodes import Predicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.bitmap.condition import FALSE, TRUE, UNDECIDED, Condition, Term, divide, has_open_part, terms_in
 from lakedex.index.bitmap.counts import CountJudge, Counts, exact_rows
-from lakedex.index.bitmap.coverage import NULL, Coverage, Numbers
+from lakedex.index.bitmap.coverage import NULL, Coverage
 from lakedex.index.bitmap.held import HeldIndex, held_index
 from lakedex.index.bitmap.selection import RowSelection
 from lakedex.index.bitmap.sets import RowSets, all_rows, row_sets
-from lakedex.index.protocol import Mask, Rows, Unused, Verdict
+from lakedex.index.protocol import Unused, Verdict
 from lakedex.index.stats_pruning import slice_bounds
 from lakedex.metadata.snapshot import Snapshot
-from lakedex.types import size_text
+from lakedex.types import BoolArray, IntArray, size_text
 
 __all__ = ["Bitmaps", "bitmap_cost", "bitmaps_cost", "fetch_rows"]
 
@@ -65,7 +65,7 @@ class Bitmaps:
         """``bitmap``."""
         return "bitmap"
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """Judge the slices by the values of their indexed columns."""
         try:
             held = held_index(snapshot)
@@ -74,7 +74,7 @@ class Bitmaps:
             return Verdict(unused=(Unused(index=self.name, reason="damaged", detail=detail),))
         return Verdict() if held is None else self.prune_by(held, snapshot, predicate, rows)
 
-    def prune_by(self, held: HeldIndex, snapshot: Snapshot, predicate: Predicate, rows: Rows) -> Verdict:
+    def prune_by(self, held: HeldIndex, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
         """:meth:`prune` by an index that was looked up already."""
         condition = divide(predicate, held.columns)
         asked = terms_in(condition)
@@ -96,8 +96,8 @@ class _Plan:
     snapshot: Snapshot
     held: HeldIndex
     condition: Condition
-    rows: Rows
-    files: Numbers = field(init=False)
+    rows: IntArray
+    files: IntArray = field(init=False)
     judge: CountJudge = field(init=False)
     saved: npt.NDArray[np.float64] = field(init=False)
     cost: npt.NDArray[np.float64] = field(init=False)
@@ -107,7 +107,7 @@ class _Plan:
         self.files = self.held.files(self.snapshot, self.rows)
         self.judge = CountJudge(coverage, self.files, _groups(coverage, self.files), self._bounds)
         counts = self.judge.judge(self.condition)
-        keep: Mask = counts.true[1] > 0
+        keep: BoolArray = counts.true[1] > 0
         dropped = len(keep) - int(keep.sum())
         fetch, left = self._worth_it(counts, keep)
         selections: dict[int, RowSelection] = {}
@@ -128,7 +128,7 @@ class _Plan:
             selections=selections,
         )
 
-    def _bounds(self, predicate: Predicate) -> tuple[Mask, Mask, Mask] | None:
+    def _bounds(self, predicate: Predicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
         """What column stats say of a condition that is not on an indexed column."""
         columns = {column.name: column.type for column in columns_of(predicate)}
         found = slice_bounds(self.snapshot, columns, self.rows) if columns else None
@@ -136,7 +136,7 @@ class _Plan:
 
     # ------------------------------------------------------------------------------------------------ what it costs
 
-    def _worth_it(self, counts: Counts, keep: Mask) -> tuple[Numbers, Numbers]:
+    def _worth_it(self, counts: Counts, keep: BoolArray) -> tuple[IntArray, IntArray]:
         """Places whose bitmaps are read, the most useful first; and those that are left because that does not pay."""
         groups = _groups(self.held.coverage, self.files).astype(np.float64)
         known = np.zeros(len(self.files), np.bool_)
@@ -162,7 +162,7 @@ class _Plan:
         self.saved, self.cost = saved, cost
         return chosen, np.setdiff1d(np.flatnonzero(open_to_doubt), chosen)
 
-    def _forecast(self, places: Numbers) -> str:
+    def _forecast(self, places: IntArray) -> str:
         saved, cost = (size_text(round(float(bytes_[places].sum()))) for bytes_ in (self.saved, self.cost))
         return f"forecast: {saved} of data saved by {cost} of bitmaps"
 
@@ -178,7 +178,7 @@ class _Plan:
 
     # -------------------------------------------------------------------------------------------------- rows
 
-    def _selected(self, places: Numbers) -> dict[int, RowSelection]:
+    def _selected(self, places: IntArray) -> dict[int, RowSelection]:
         """The rows of some files, those whose bitmaps could be read."""
         coverage = self.held.coverage
         terms = list(self.judge.terms.items())
@@ -201,7 +201,7 @@ class _Plan:
 
     # -------------------------------------------------------------------------------------------------- words
 
-    def _note(self, fetch: Numbers, left: Numbers, selections: Mapping[int, RowSelection]) -> list[str]:
+    def _note(self, fetch: IntArray, left: IntArray, selections: Mapping[int, RowSelection]) -> list[str]:
         notes = []
         if len(fetch):
             notes.append(f"bitmaps of {len(fetch)} files read ({self._forecast(fetch)})")
@@ -228,7 +228,7 @@ class _Plan:
         return tuple(unused)
 
 
-def _groups(coverage: Coverage, files: Numbers) -> Numbers:
+def _groups(coverage: Coverage, files: IntArray) -> IntArray:
     """Row groups of each file; 1 where they are not known."""
     if not len(coverage.groups):
         return np.ones(len(files), np.int64)
@@ -242,7 +242,7 @@ def bitmap_cost(judge: CountJudge, term: Term) -> npt.NDArray[np.float64]:
     return bitmaps_cost(judge.rows, found.records, smaller)
 
 
-def bitmaps_cost(rows: Numbers, records: Numbers, positions: Numbers) -> npt.NDArray[np.float64]:
+def bitmaps_cost(rows: IntArray, records: IntArray, positions: IntArray) -> npt.NDArray[np.float64]:
     """About the bytes of bitmaps of files: base64 of at most 2 bytes a position or a bit a row, and the records' own.
 
     Args:
@@ -254,7 +254,7 @@ def bitmaps_cost(rows: Numbers, records: Numbers, positions: Numbers) -> npt.NDA
     return np.asarray(size + RECORD_COST * records, np.float64)
 
 
-def fetch_rows(coverage: Coverage, term: Term, of_value: npt.NDArray[np.int8], files: Numbers) -> dict[int, RowSets]:
+def fetch_rows(coverage: Coverage, term: Term, of_value: npt.NDArray[np.int8], files: IntArray) -> dict[int, RowSets]:
     """The rows of a term in some files, by file number; a file whose bitmaps are not all there is left out.
 
     Two of the three sets are read, those of the fewest values; the third is what is left of the file's rows.

@@ -35,7 +35,7 @@ from lakedex.io.storage import Storage
 from lakedex.layout.conform import conform_stored
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.row_groups import open_base_file
-from lakedex.metadata.cache import MetadataCache
+from lakedex.metadata.table_cache import TableCache
 
 __all__ = ["ColumnSample", "EqualityShares", "Sample", "sampled"]
 
@@ -211,7 +211,7 @@ def sampled(
             found[name] = ColumnSample(
                 column=column, files=bitmaps, bytes=len(content), seconds=seconds, too_many=too_many
             )
-        coverage = Coverage(own, folder, MetadataCache())
+        coverage = Coverage(own, folder, TableCache())
         coverage.refresh(list_runs(own, folder))
         yield Sample(coverage, built, found)
 

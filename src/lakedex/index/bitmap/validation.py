@@ -19,14 +19,15 @@ from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.blocks import IS_INDEXED, NO_ENTRY
 from lakedex.index.bitmap.builder import FileBitmaps, column_of
 from lakedex.index.bitmap.comparing import Compared, CompareFile, StoredColumn, StoredFile, StoredValue
-from lakedex.index.bitmap.coverage import Coverage, Numbers
+from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
 from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, bitmap_folder, list_runs
 from lakedex.index.bitmap.values import is_indexable, value_texts
 from lakedex.index.validation import Difference
 from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.cache import MetadataCache
 from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.table_cache import TableCache
+from lakedex.types import IntArray
 
 __all__ = ["BitmapValidation", "Tasks"]
 
@@ -74,7 +75,7 @@ class BitmapValidation:
         storage, base = self.snapshot.storage, self.snapshot.base_path
         self.folder = self._listed()
         for _ in range(LOOKS):
-            self._coverage = Coverage(storage, base, MetadataCache())
+            self._coverage = Coverage(storage, base, TableCache())
             self._coverage.refresh(self.folder)
             for name in self.limits:
                 self._coverage.column(name)
@@ -85,7 +86,7 @@ class BitmapValidation:
         self.bad_runs |= self._coverage.unread
         if self.bad_runs:
             # What else they say is not believed either: they will be taken out.
-            self._coverage = Coverage(storage, base, MetadataCache())
+            self._coverage = Coverage(storage, base, TableCache())
             self._coverage.refresh(replace(self.folder, runs=self._good_runs()))
 
     def _listed(self) -> RunFolder:
@@ -237,7 +238,7 @@ class BitmapValidation:
     def stale_entries(self, files: Sequence[BaseFile]) -> int:
         """Entries of this index's columns in base files that are not among the table's."""
         live = {(base.partition, base.name) for base in files}
-        stale: Numbers = np.array([number for name, number in self._coverage.numbers.items() if name not in live], int)
+        stale: IntArray = np.array([number for name, number in self._coverage.numbers.items() if name not in live], int)
         total = 0
         for name in self.columns if len(stale) else ():
             column = self._coverage.column(name)
