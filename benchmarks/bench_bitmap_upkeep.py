@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakedex.codec.bitmap_record import (
+from lakedex.codec.metadata_record import (
     BitmapRecord,
     bitmap_cells,
     bitmap_schema_json,

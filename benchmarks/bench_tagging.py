@@ -27,24 +27,33 @@ import pyarrow as pa
 
 from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
-from lakedex.codec.bloom_sizing import BloomSizing
-from lakedex.index.column_stats import ColumnStat, stats_records
+from lakedex.codec.bloom import BloomSizing
+from lakedex.index.column_stats.stats import ColumnStat, stats_records
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import BaseFileSettings, BaseFileSummary, BaseFileWriter
 from lakedex.local.engine import LocalEngine
-from lakedex.metadata.delta_commit import write_delta_commit
-from lakedex.metadata.partitions import ALL_PARTITIONS, BLOOM_FILTERS, COLUMN_STATS, FILES, bloom_key, files_key
-from lakedex.metadata.records import all_partitions_record, bloom_record, files_record
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.records import (
+    ALL_PARTITIONS,
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    all_partitions_record,
+    bloom_key,
+    bloom_record,
+    files_key,
+    files_record,
+)
+from lakedex.metadata.writer import write_delta_commit
 from lakedex.options import parse_options
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
+from lakedex.reports import TaggingReport
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.tagging.candidates import find_key_ranges
+from lakedex.tagging.keyed_rows import KEY, PARTITION
+from lakedex.tagging.tagging import tag
+from lakedex.timeline.active import complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
-from lakedex.timeline.transitions import complete, create_inflight, create_requested
 from lakedex.types import META_COLUMNS, RECORD_KEY
-from lakedex.write.key_ranges import find_key_ranges
-from lakedex.write.prepare import KEY, PARTITION
-from lakedex.write.result import TaggingReport
-from lakedex.write.tagging import tag
 
 ROWS = 100
 PARTITIONS = 10

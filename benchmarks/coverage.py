@@ -17,13 +17,21 @@ import numpy as np
 
 from benchmarks.synthetic import ROWS, file_name, make_table, partition_of
 from lakedex import Table
-from lakedex.codec.bitmap_record import BitmapRecord
-from lakedex.index.bitmap.blocks import column_block, encode_block, files_block
+from lakedex.codec.metadata_record import BitmapRecord
 from lakedex.index.bitmap.builder import INDEXED, ColumnBitmaps, FileBitmaps, RowGroup
+from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
-from lakedex.index.bitmap.held import held_index
 from lakedex.index.bitmap.keys import coverage_key, files_key
-from lakedex.index.bitmap.runs import FILES_PER_BLOCK, Run, encode_cells, record_cells, write_run
+from lakedex.index.bitmap.runs import (
+    FILES_PER_BLOCK,
+    Run,
+    column_block,
+    encode_block,
+    encode_cells,
+    files_block,
+    record_cells,
+    write_run,
+)
 from lakedex.io.local import LocalStorage
 
 __all__ = ["add_coverage", "commits_of", "coverage"]
@@ -107,7 +115,7 @@ def coverage(files: int = 100_000, columns: int = 50, folder: str | None = None)
         for taken in (1, columns):
             snapshot = Table.open(path)._snapshot()
             started = time.perf_counter()
-            held = held_index(snapshot)
+            held = load_bitmap_index(snapshot)
             if held is None:
                 raise SystemExit("no index was found")
             with held.coverage.lock:

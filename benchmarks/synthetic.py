@@ -14,22 +14,23 @@ import pyarrow as pa
 
 from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro
-from lakedex.index.column_stats import ColumnStat, merge_stats, stat_record, stats_records
+from lakedex.index.column_stats.stats import ColumnStat, merge_stats, stat_record, stats_records
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.delta_commit import write_delta_commit
-from lakedex.metadata.partitions import (
+from lakedex.metadata.records import (
     ALL_PARTITIONS,
     COLUMN_STATS,
     FILES,
     PARTITION_STATS,
+    all_partitions_record,
     files_key,
+    files_record,
     partition_stats_key,
 )
-from lakedex.metadata.records import all_partitions_record, files_record
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.writer import write_delta_commit
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
-from lakedex.timeline.transitions import complete, create_inflight, create_requested
 from lakedex.types import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 
 __all__ = ["FILE_BYTES", "ROWS", "add_files", "file_name", "make_table", "partition_of"]

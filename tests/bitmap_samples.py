@@ -11,18 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex import Table
-from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
+from lakedex.index.bitmap.builder import BitmapsBuilder, BitmapsOfFile, FileBitmaps, RowGroup
+from lakedex.index.bitmap.compaction import shards
 from lakedex.index.bitmap.definitions import (
     BitmapDefinition,
+    has_column,
     indexed_limits,
     read_bitmap_definitions,
     write_bitmap_definitions,
 )
-from lakedex.index.bitmap.files import BitmapsOfFile
-from lakedex.index.bitmap.folding import shards
 from lakedex.index.bitmap.runs import Manifest, Run, encode_run, list_runs, publish_manifest, write_run
 from lakedex.layout.file_slice import BaseFile
-from lakedex.write.bitmap_columns import has_column
 
 __all__ = ["ByHand", "built", "file_bitmaps", "positions_in_files", "run"]
 

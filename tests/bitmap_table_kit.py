@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex import Table
-from lakedex.index.bitmap.blocks import IS_INDEXED, state_text
 from lakedex.index.bitmap.coverage import NULL, Coverage
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.runs import list_runs
-from lakedex.metadata.table_cache import TableCache
+from lakedex.index.bitmap.runs import IS_INDEXED, list_runs, state_text
+from lakedex.snapshot.file_system_view import TableCache
 
 Said = dict[Any, list[int]] | str | None
 """Value → rows; why a column is not indexed; None for no entry."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from lakedex import Table
+from lakedex.index.bitmap.builder import BitmapsOfFile
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
-from lakedex.index.bitmap.files import BitmapsOfFile
 from lakedex.index.bitmap.runs import Run, encode_run, write_run
-from lakedex.io.fsspec_storage import open_storage
+from lakedex.io.fsspec import open_storage
 
 
 def put_bitmaps(

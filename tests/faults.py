@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lakedex.engine import TaskId, current_task, in_task
-from lakedex.io.failures import OPERATIONS, first_argument, typed_failures
 from lakedex.io.local import LocalStorage
-from lakedex.io.storage import FileInfo
+from lakedex.io.storage import OPERATIONS, FileInfo, first_argument, typed_failures
 from lakedex.types import IoCount
 
 _HALVES = ("create", "write", "delete_tree")

@@ -24,13 +24,12 @@ from lakedex.codec.bloom import BloomBuilder
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.index.bitmap.runs import list_runs
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.delta_commit import write_delta_commit
-from lakedex.metadata.partitions import ALL_PARTITIONS, files_key
-from lakedex.metadata.records import all_partitions_record, files_record
+from lakedex.metadata.records import ALL_PARTITIONS, all_partitions_record, files_key, files_record
+from lakedex.metadata.writer import write_delta_commit
+from lakedex.timeline.active import complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import update_table_config
-from lakedex.timeline.transitions import complete, create_inflight, create_requested
 from lakedex.types import META_COLUMNS
 from table_checks import open_with
 

@@ -18,8 +18,8 @@ from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode_log_block, encode_rollback_block
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
-from lakedex.scan.merge_read import MergeSettings, iter_merged_slice
-from lakedex.scan.planner import read_columns
+from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
+from lakedex.scan.plan import read_columns
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
 COMMIT_TIME, EVENT_TIME = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"

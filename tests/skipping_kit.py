@@ -23,9 +23,11 @@ import pyarrow.compute as pc
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import columns_of, filter_rows, parse_predicate
+from lakedex.expr.evaluator import filter_rows
 from lakedex.expr.nodes import Predicate
-from lakedex.scan.planner import plan_scan, read_columns
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import columns_of
+from lakedex.scan.plan import plan_scan, read_columns
 from lakedex.types import META_COLUMNS
 from table_kit import properties, set_properties
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 from faults import Faults, FaultyStorage, run_child
 from lakedex import Table
 from lakedex.index.bitmap.runs import list_runs
-from lakedex.index.column_stats import stat_of
+from lakedex.index.column_stats.stats import stat_of
 from lakedex.io.local import LocalStorage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.local.engine import LocalEngine
-from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.partitions import partition_stats_key
-from lakedex.table.engines import LocalSession
+from lakedex.local.session import LocalSession
+from lakedex.metadata.records import partition_stats_key
+from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.instant import State
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -78,7 +78,7 @@ def read(path: Path) -> Rows:
 def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str, str] | None = None) -> Table:
     """A table on a given storage and engine."""
     engine = engine or LocalEngine(2)
-    return Table(TableHandle(storage, str(path), engine), LocalSession(engine), options)
+    return Table(TableContext(storage, str(path), engine), LocalSession(engine), options)
 
 
 def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, partitioned: bool = True) -> Table:

@@ -12,33 +12,33 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "lakedex"
 
-MAX_MODULE_LINES = 500
+MAX_MODULE_LINES = 700
 MAX_FUNCTION_LINES = 60
 
 MAY_READ_ENVIRONMENT = ("cli/", "spark/session.py")
 MAY_PRINT = ("cli/",)
 MAY_USE_SPARK = ("spark/",)
-MAY_USE_PARQUET = ("layout/",)
+MAY_USE_PARQUET = ("parquet/",)
 # What Spark carries between processes of one session, as task or row; never what lies in a table's folder.
-MAY_PICKLE = ("spark/engine.py", "write/probe.py", "write/stage.py", "write/tagging.py")
+MAY_PICKLE = ("spark/engine.py", "tagging/tasks.py", "write/file_group_tasks.py", "tagging/tagging.py")
 NEVER_IMPORTED = ("marshal", "shelve", "dill", "joblib", "yaml", "copyreg")
 # Each deletes only what it has made itself or checked: whatever a table's files name goes by layout/table_files.py.
 MAY_DELETE = (
     "io/",
-    "timeline/transitions.py",
+    "timeline/active.py",
     "timeline/table_config.py",
     "layout/table_files.py",
-    "layout/archived_timeline.py",
-    "layout/base_file.py",
-    "metadata/compaction.py",
+    "timeline/archived.py",
+    "parquet/base_file_writer.py",
+    "maintenance/metadata_compaction.py",
     "index/bitmap/definitions.py",
     "index/bitmap/runs.py",
-    "write/create.py",
-    "write/stage.py",
+    "write/create_table.py",
+    "write/file_group_tasks.py",
     "spark/catalog/",
 )
 # Picks Spark or the local engine: the one place that must not import both at its head.
-MAY_IMPORT_LATE = ("table/engines.py",)
+MAY_IMPORT_LATE = ("table/session.py",)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -88,7 +88,7 @@ def test_only_the_spark_package_imports_pyspark() -> None:
     assert_none(imports_outside(MODULES, ("pyspark", "py4j"), MAY_USE_SPARK))
 
 
-def test_only_the_layout_package_opens_parquet() -> None:
+def test_only_the_parquet_package_opens_parquet() -> None:
     assert_none(imports_outside(MODULES, ("pyarrow.parquet",), MAY_USE_PARQUET))
 
 
@@ -145,7 +145,7 @@ def long():
     raise BaseException
 """
     + "    pass\n" * 60
-    + "#\n" * 500
+    + "#\n" * 700
 )
 
 

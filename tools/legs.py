@@ -56,6 +56,7 @@ class Leg:
 
 _NEED_NO_JVM = (
     "tests/test_architecture.py",
+    "tests/test_house.py",
     "tests/test_requirements.py",
     *(f"tests/{name}" for name in ("unit", "golden", "fuzz", "properties", "pruning", "crash")),
 )

@@ -15,9 +15,9 @@ from benchmarks.data import Workload
 from benchmarks.peers.protocol import STEPS, Peer, Settings
 from benchmarks.peers.spark import SparkPeer
 from lakedex import Table, configure_spark, register_catalog
-from lakedex.scan.analysis import AnalyzedPlan
+from lakedex.reports import WriteResult
+from lakedex.scan.analyze import AnalyzedPlan
 from lakedex.types import IoCount
-from lakedex.write.result import WriteResult
 
 __all__ = ["LakedexLocal", "LakedexPlain", "LakedexSpark"]
 

@@ -16,7 +16,10 @@ import pyarrow as pa
 
 __all__ = ["BatchMap", "Engine", "Frame", "TaskId", "current_task", "in_task"]
 
+
 T = TypeVar("T")
+
+
 R = TypeVar("R")
 
 

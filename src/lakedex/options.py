@@ -153,6 +153,8 @@ def _table_version(text: str) -> int:
 
 
 _LOCK_PACKAGE = "org.apache.hudi.client.transaction.lock."
+
+
 _LOCKS = ("FileSystemBasedLockProvider", "StorageBasedLockProvider", "InProcessLockProvider")
 
 
@@ -173,6 +175,7 @@ def _drop_duplicates(text: str) -> str:
 
 
 _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
+
 
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.parquet.max.file.size": ("max_file_size", _positive),
@@ -249,11 +252,21 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 """Option → (field of :class:`WriteOptions`, parser)."""
 
+
 _NEW_ROWS = frozenset({"upsert", "insert", "bulk_insert", "insert_overwrite", "merge"})
+
+
 _REWRITES = frozenset({"delete", "update", "erase", "rename_column", "widen_column", "rewrite_files"})
+
+
 _LOOK_UPS = frozenset({"upsert", "insert", "delete", "update", "merge", "erase"})
+
+
 _INDEX_BUILDS = frozenset({"create_index", "rebuild_metadata"})
+
+
 _EVERY_COMMIT = _NEW_ROWS | _REWRITES | {"add_columns", "drop_columns", "delete_partition"}
+
 
 ACTS_ON: dict[str, frozenset[str]] = {
     **dict.fromkeys(("max_file_size", "record_size_estimate", "null_for_missing"), _NEW_ROWS),
@@ -278,10 +291,12 @@ ACTS_ON: dict[str, frozenset[str]] = {
 """Field of :class:`WriteOptions` → calls of a table that it changes; in others a note says that it does nothing.
 
 Fields that are not here act on every call. Those of locks, retries, heartbeats, cleaning and archival do; those that a
-table keeps (:mod:`lakedex.write.table_settings`) have to agree with it.
+table keeps (:mod:`lakedex.commit.write_checks`) have to agree with it.
 """
 
+
 _BLOOM_SIZES = frozenset({"bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"})
+
 
 _FIXED = {
     "hoodie.populate.meta.fields": "true",
@@ -309,6 +324,7 @@ _FIXED = {
 }
 """Options of which only one value is done; any other is refused."""
 
+
 REFUSED = {
     "hoodie.table.name": "give name= to Table.create",
     "hoodie.table.type": "give table_type= to Table.create",
@@ -330,6 +346,7 @@ REFUSED = {
     "hoodie.metadata.index.drop": "call Table.drop_index",
 }
 """Options that are never taken here, with what to do instead."""
+
 
 HARMLESS = (
     "hoodie.write.auto.upgrade",

@@ -26,20 +26,36 @@ __all__ = [
     "size_text",
 ]
 
+
 BoolArray = npt.NDArray[np.bool_]
+
+
 IntArray = npt.NDArray[np.int64]
+
+
 Progress = Callable[[int, int], None]
 """Called with the work done and all of it."""
 
 
 COMMIT_TIME = "_hoodie_commit_time"
+
+
 COMMIT_SEQNO = "_hoodie_commit_seqno"
+
+
 RECORD_KEY = "_hoodie_record_key"
+
+
 PARTITION_PATH = "_hoodie_partition_path"
+
+
 FILE_NAME = "_hoodie_file_name"
+
 
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 """The five columns that Hudi puts before a table's own, in this order (HoodieRecord.HOODIE_META_COLUMNS)."""
+
+
 MISFIT = "__lakedex_misfit"
 """Of rows that Spark computed: JSON of ``column``, ``expected`` and ``value`` where a value does not fit."""
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.spark.failures import Seal
+from lakedex.spark.error_transport import Seal
 from lakedex.spark.session import is_connect
 
 ROWS = """

@@ -18,9 +18,9 @@ import pytest
 
 from faults import Faults, FaultyStorage, ReadHook, run_child, start_child, wait_child
 from lakedex import Table
+from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, SchemaMismatchError
-from lakedex.table.engines import LocalSession
-from lakedex.write.transaction import Transaction
+from lakedex.local.session import LocalSession
 from table_checks import (
     SCHEMA,
     START,

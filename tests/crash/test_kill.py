@@ -20,7 +20,7 @@ from lakedex import Table
 from lakedex.errors import TableNotFoundError
 from lakedex.timeline.instant import State
 from lakedex.timeline.table_config import read_table_config, update_table_config
-from lakedex.write.create import create_table
+from lakedex.write.create_table import create_table
 from table_checks import (
     KILLED,
     NEXT,

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from lakedex import Table
-from lakedex.layout.archived_timeline import read_history
 from lakedex.layout.names import parse_base_file_name
+from lakedex.maintenance import metadata_cleaning
+from lakedex.maintenance.schedule import clean_metadata_if_due
 from lakedex.options import parse_options
-from lakedex.services import metadata_cleaning
-from lakedex.services.upkeep import clean_metadata_if_due
+from lakedex.timeline.archived import read_history
 from table_checks import NEXT, START, Rows, check_table, deaths, frame, fresh_copy, new_table, read, writes
 
 OFF = {

@@ -120,7 +120,7 @@ def test_kill_in_the_creation(tmp_path: Path) -> None:
     arguments = {"record_key": "id", "partition_by": ["city"], "ordering_by": "ts", "options": SIX}
 
     def create(path: Path, storage: FaultyStorage) -> None:
-        from lakedex.write.create import create_table
+        from lakedex.write.create_table import create_table
 
         create_table(
             open_with(path, storage)._handle,

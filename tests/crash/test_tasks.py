@@ -12,7 +12,7 @@ from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
-from lakedex.write.stage import WriteGroups
+from lakedex.write.file_group_tasks import WriteFileGroups
 from table_checks import Rows, base_files, check_table, frame, new_table, open_with, read
 
 START: Rows = {f"k{i}": ("ab"[i % 2], 1, i) for i in range(8)}
@@ -23,7 +23,7 @@ SMALL_BLOOMS = {"hoodie.index.bloom.num_entries": "60000"}
 
 
 def engine_for(wrong: str) -> TwiceEngine:
-    return TwiceEngine(LocalEngine(2), WriteGroups, wrong)
+    return TwiceEngine(LocalEngine(2), WriteFileGroups, wrong)
 
 
 @pytest.mark.parametrize("spilled", [False, True])

@@ -15,30 +15,30 @@ from fuzz.hfile_parts import bomb, damaged_inside
 from fuzz.mutations import Mutator, packed, varint
 from fuzz.running import FILE, Case, Target, named
 from lakedex.codec import avro
-from lakedex.codec.avro_columns import datum_schema, decode_datums, split_avro_block
 from lakedex.codec.avro_schema import avro_to_arrow
-from lakedex.codec.bitmap_record import decode_bitmap_records
+from lakedex.codec.avro_vectorized import datum_schema, decode_datums, split_avro_block
 from lakedex.codec.bloom import decode_bloom
-from lakedex.codec.delete_block import decode_delete_block
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.column_bounds import timestamp_unit, unwrap_stat
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, decode_block
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.log_block import (
     BLOCK_TYPES,
     LogBlock,
     decode_command_block,
+    decode_delete_block,
     decode_log_blocks,
     encode_log_block,
     read_block_headers,
 )
-from lakedex.codec.metadata_record import decode_many
+from lakedex.codec.metadata_record import decode_bitmap_records, decode_many
 from lakedex.codec.properties import decode_properties, encode_properties
 from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap, encode_bitmap, serialize_bitmap
-from lakedex.codec.stats_value import timestamp_unit, unwrap_stat
 from lakedex.codec.varint import decode_varint, decode_vlong, encode_varint, encode_vlong
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.blocks import COLUMN_SCHEMA, FILES_SCHEMA
-from lakedex.index.bitmap.blocks import decode_block as decode_coverage
+from lakedex.index.bitmap.runs import COLUMN_SCHEMA, FILES_SCHEMA
+from lakedex.index.bitmap.runs import decode_block as decode_coverage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name, parse_marker_name
+from lakedex.snapshot.schema import moved_names
 from lakedex.timeline.commit_metadata import (
     decode_commit_metadata,
     decode_rollback_metadata,
@@ -46,7 +46,6 @@ from lakedex.timeline.commit_metadata import (
     encode_commit_metadata,
 )
 from lakedex.timeline.instant import parse_instant_name
-from lakedex.timeline.internal_schema import moved_names
 from lakedex.timeline.table_config import TableConfig
 
 __all__ = ["CODEC_TARGETS"]

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from fuzz.mutations import Mutator, packed
-from lakedex.codec.hfile import HFileReader
 from lakedex.codec.hfile.blocks import CODEC_NONE, DATA, FILE_INFO, META, ROOT_INDEX, decode_block, encode_block
 from lakedex.codec.hfile.index import IndexEntry, encode_meta_index, encode_root_index
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.hfile.trailer import Trailer, encode_file_info, encode_trailer
 
 __all__ = ["HFileParts", "bomb", "damaged_inside", "taken_apart"]

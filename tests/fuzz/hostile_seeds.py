@@ -21,8 +21,8 @@ import pyarrow as pa
 from faults import Faults, FaultyStorage, run_child
 from fuzz.seeds import GOLDEN
 from lakedex import Table
-from lakedex.metadata.handle import TableHandle
-from lakedex.table.engines import LocalSession
+from lakedex.local.session import LocalSession
+from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline import instant
 
 __all__ = ["PARTITIONS", "STATES", "VERSIONS", "rows", "seed_files", "seed_names"]
@@ -111,7 +111,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
 
     def act(faults: Faults) -> None:
         session = LocalSession()
-        action(Table(TableHandle(FaultyStorage(faults), str(path), session.engine), session, OPTIONS))
+        action(Table(TableContext(FaultyStorage(faults), str(path), session.engine), session, OPTIONS))
 
     if not call:
         act(Faults())
@@ -122,7 +122,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
         shutil.copytree(sound, trial)
         seen = Faults()
         session = LocalSession()
-        action(Table(TableHandle(FaultyStorage(seen), str(trial), session.engine), session, OPTIONS))
+        action(Table(TableContext(FaultyStorage(seen), str(trial), session.engine), session, OPTIONS))
     hits = [
         number
         for number, (name, where) in enumerate(seen.seen, 1)

@@ -17,9 +17,8 @@ from fuzz.running import FILE, Case, Target
 from lakedex.index.bitmap.definitions import bitmap_definitions_path, read_bitmap_definitions
 from lakedex.index.bitmap.runs import bitmap_folder, list_runs
 from lakedex.index.definitions import read_definitions, source_fields
-from lakedex.io.heartbeat import is_expired, is_ours
-from lakedex.layout.archive_log import read_archive_log
-from lakedex.layout.archived_timeline import archived_completion_times, archived_files, read_history
+from lakedex.io.liveness import is_expired, is_ours
+from lakedex.timeline.archived import archived_completion_times, archived_files, read_archive_log, read_history
 from lakedex.timeline.commit_metadata import (
     decode_body,
     decode_commit_metadata,
@@ -27,10 +26,10 @@ from lakedex.timeline.commit_metadata import (
     decode_rollback_metadata,
     decode_rollback_plan,
 )
-from lakedex.timeline.compaction_plan import decode_compaction_plan
 from lakedex.timeline.service_metadata import (
     decode_clean_metadata,
     decode_clean_plan,
+    decode_compaction_plan,
     decode_restore_metadata,
     decode_restore_plan,
     decode_savepoint_metadata,

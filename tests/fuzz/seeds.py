@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.log_block import LogBlock, decode_log_blocks
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lakedex.codec.deflate import deflate_as_java
-from lakedex.codec.hfile import HFileReader, write_hfile
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.hfile.blocks import CODEC_GZIP, DATA, HEADER_SIZE, ROOT_INDEX, decode_block
 from lakedex.codec.hfile.trailer import TRAILER_SIZE
 

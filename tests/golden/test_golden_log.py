@@ -6,17 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakedex.codec.hfile import HFileReader
-from lakedex.codec.log_block import (
-    RollbackCommand,
-    decode_command_block,
-    decode_delete_block,
-    decode_log_blocks,
-    encode_delete_block,
-    encode_log_block,
-    encode_rollback_block,
-    read_block_headers,
-)
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.log_block import RollbackCommand, decode_command_block, decode_delete_block, decode_log_blocks, encode_delete_block, encode_log_block, encode_rollback_block, read_block_headers
 
 FOLDER = Path(__file__).parent / "log"
 PATHS = sorted(FOLDER.iterdir())

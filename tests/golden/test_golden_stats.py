@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from golden_tables import unpack
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
-from lakedex.codec.stats_value import unwrap_stat, value_type, wrap_stat
-from lakedex.index.column_stats import stat_of
+from lakedex.codec.column_bounds import unwrap_stat, value_type, wrap_stat
+from lakedex.index.column_stats.stats import stat_of
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS
 
 

@@ -16,7 +16,7 @@ from judging import own_rows
 from rust_judge import RustJudge
 
 from lakedex import Table
-from lakedex.write.table_settings import INDEX_TYPE
+from lakedex.commit.write_checks import INDEX_TYPE
 
 SCHEMA = pa.schema(
     [

@@ -17,8 +17,8 @@ from rust_judge import RustJudge
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
+from lakedex.timeline.active import create_inflight, create_requested
 from lakedex.timeline.instant import plus_millis
-from lakedex.timeline.transitions import create_inflight, create_requested
 from lakedex.types import COMMIT_TIME
 
 SHOWN = [COMMIT_TIME, "key", "ts", "part", "value"]

@@ -116,8 +116,8 @@ def test_java_undoes_our_failed_overwrite(
 
     target = "complete" if metadata_too else "build_updates"
     with monkeypatch.context() as patched:
-        patched.setattr(f"lakedex.write.transaction.{target}", die)
-        patched.setattr("lakedex.write.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())
+        patched.setattr(f"lakedex.commit.transaction.{target}", die)
+        patched.setattr("lakedex.commit.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())
         with pytest.raises(KeyboardInterrupt):
             table.insert_overwrite(keyed(["k3"], 2, 2))
     assert_all_see(tmp_path, java, rust, keyed(["k1", "k2"], 1, 1))

@@ -351,8 +351,8 @@ def test_java_undoes_our_failed_write(
     # The writer is gone at once: it undoes nothing itself.
     target = "complete" if metadata_too else "build_updates"
     with monkeypatch.context() as patched:
-        patched.setattr(f"lakedex.write.transaction.{target}", die)
-        patched.setattr("lakedex.write.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())
+        patched.setattr(f"lakedex.commit.transaction.{target}", die)
+        patched.setattr("lakedex.commit.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())
         with pytest.raises(KeyboardInterrupt):
             table.upsert(keyed(["k1", "k3"], 2, 2))
     left = base_files(tmp_path) - before

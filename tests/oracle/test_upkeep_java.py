@@ -19,11 +19,10 @@ from rust_judge import RustJudge
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
-from lakedex.index.validation import ValidationReport
+from lakedex.maintenance.metadata_compaction import last_compaction
 from lakedex.metadata.store import metadata_path
-from lakedex.services.metadata_compaction import last_compaction
-from lakedex.timeline.compaction_plan import decode_compaction_plan
-from lakedex.timeline.service_metadata import decode_clean_metadata
+from lakedex.reports import ValidationReport
+from lakedex.timeline.service_metadata import decode_clean_metadata, decode_compaction_plan
 
 OURS = {
     "hoodie.parquet.small.file.limit": "0",

@@ -11,7 +11,7 @@ from judging import assert_all_see, create, keyed
 from rust_judge import RustJudge
 
 from lakedex import Table
-from lakedex.write.batches import last_batches
+from lakedex.commit.idempotency import last_batches
 
 SCHEMA = keyed([]).schema
 ARCHIVING = {

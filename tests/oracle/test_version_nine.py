@@ -23,7 +23,7 @@ from rust_judge import RustJudge
 from lakedex import Table
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Snapshot
 from table_checks import rounds
 
 NINE = {"hoodie.write.table.version": "9"}

@@ -116,8 +116,8 @@ def test_failed_writes(old_java: JavaJudge, rust: RustJudge, tmp_path: Path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("lakedex.write.transaction.complete", die)
-        patched.setattr("lakedex.write.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())
+        patched.setattr("lakedex.commit.transaction.complete", die)
+        patched.setattr("lakedex.commit.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())
         with pytest.raises(KeyboardInterrupt):
             table.upsert(keyed(["k1", "k3"], 2, 2))
     left = base_files(tmp_path) - before

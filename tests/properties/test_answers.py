@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 from bitmaps_by_hand import put_bitmaps
 from lakedex import Table
-from lakedex.scan.answers import answer_aggregates
-from lakedex.scan.groups import find_column
-from lakedex.scan.planner import read_columns
+from lakedex.scan.aggregate_pushdown import answer_aggregates
+from lakedex.scan.aggregation import find_column
+from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
 from table_kit import OWN_FILE
 
@@ -225,7 +225,7 @@ def test_joins_are_those_of_the_rows(tmp_path: Path) -> None:
 def test_the_cross_tab_of_many_values_is_that_of_few() -> None:
     """R144: value by value and decoded, bitmaps give the same numbers."""
     from lakedex.codec.roaring import bitmap_of
-    from lakedex.index.bitmap.answers import _decoded, _pairs
+    from lakedex.index.bitmap.aggregates import _decoded, _pairs
 
     rng = np.random.default_rng(3)
     rows = 5000

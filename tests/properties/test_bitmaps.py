@@ -25,11 +25,10 @@ from hypothesis import strategies as st
 from bitmap_samples import ByHand, positions_in_files
 from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
-from lakedex.expr import parse_predicate
+from lakedex.expr.parser import parse_predicate
+from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
-from lakedex.index.bitmap.values import is_indexable
-from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import indexes_for, plan_scan
+from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan
 from skipping_kit import KEYS, POOLS, Asker, Judged, Maker, keys_of, made_of, smallest
 
 DEEP = settings.default.max_examples >= 5000

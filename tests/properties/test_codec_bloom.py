@@ -5,8 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakedex.codec.bloom import DYNAMIC, SIMPLE, BloomBuilder, build_bloom, decode_bloom, hash_keys
-from lakedex.codec.bloom_probe import KeyProbe
+from lakedex.codec.bloom import DYNAMIC, SIMPLE, BloomBuilder, KeyProbe, build_bloom, decode_bloom, hash_keys
 from lakedex.codec.hashing import file_group_index, file_group_index_many, java_hash
 from lakedex.errors import CorruptFileError
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakedex.codec.hfile import HFileReader, write_hfile
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, decode_block
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.log_block import (
     BLOCK_TYPES,
     HEADER_KEYS,

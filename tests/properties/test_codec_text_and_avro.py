@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from lakedex.codec import avro
 from lakedex.codec.avro_schema import arrow_to_avro, avro_to_arrow
+from lakedex.codec.column_bounds import stats_supported, unwrap_stat, wrap_stat
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.codec.properties import decode_properties, encode_properties
-from lakedex.codec.stats_value import stats_supported, unwrap_stat, wrap_stat
 from lakedex.errors import CorruptFileError
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)

@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakedex.errors import InvalidInputError
-from lakedex.expr import ColumnBounds, equality_values, filter_rows, parse_predicate, prune, terms_used, to_sql
-from lakedex.expr.keys import ordering_keys
+from lakedex.expr.evaluator import filter_rows, truth_of_rows
 from lakedex.expr.nodes import Column
-from lakedex.expr.rows import truth_of_rows
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.sort_keys import ordering_keys
+from lakedex.expr.terms import equality_values, terms_used, to_sql
 
 TEXTS = ["", "a", "ab", "abc", "abcd", "b", "é", "Ａ", "😀", "😀x", "a_c", "a%c", "a\\c", "x" * 40, "x" * 39 + "y"]
 FLOATS = [0.0, -0.0, 1.5, -2.25, 1.1, math.nan, math.inf, -math.inf, 1e30, 16777217.0]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from lakedex.index.bitmap import folding
-from lakedex.write import bitmap_folds
+from lakedex.index.bitmap import compaction as bitmap_folds
+from lakedex.index.bitmap import compaction as folding
 from life_kit import FoldingLife, Life, MovingLife
 
 DEEP = settings.default.max_examples >= 5000
@@ -74,7 +74,7 @@ def test_a_life(version: int) -> None:
 def test_a_life_whose_bitmaps_are_folded_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is undone, restored or cut short: the manifest lists the runs that are there."""
     for module in (bitmap_folds, folding):
-        monkeypatch.setattr(module, "FOLD_AT", 2)
+        monkeypatch.setattr(module, "COMPACT_AT", 2)
     assert live("LifeOfFoldedBitmaps", FoldingLife, 8, FEW).keys() & UNDOING
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakedex.codec import avro_columns
-from lakedex.codec.avro_columns import Datums, decode_datums
+from lakedex.codec import avro_vectorized as avro_columns
+from lakedex.codec.avro_vectorized import Datums, decode_datums
 from lakedex.errors import CorruptFileError
 from mor_kit import datums
 

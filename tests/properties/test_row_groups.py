@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakedex.expr import parse_predicate
+from lakedex.expr.parser import parse_predicate
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.scan.slice_rows import Part, ReadCount, SliceReader, iter_slice_rows
+from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows
 
 UTC = dt.UTC
 # Type in the table, types that a file may have, values, literals.

@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakedex.codec.avro import metadata_schema_json
-from lakedex.codec.hfile import HFileReader, write_hfile
+from lakedex.codec.column_bounds import value_type, wrap_stat
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.metadata_record import encode_metadata_record
-from lakedex.codec.stats_value import value_type, wrap_stat
-from lakedex.index.file_bounds import stats_of_files
-from lakedex.index.stat_arrays import StatArrays, stat_arrays
+from lakedex.index.column_stats.reader import StatArrays, stat_arrays, stats_of_files
 from lakedex.metadata.file_groups import MetadataFileGroup
-from lakedex.metadata.log_file import Layer
-from lakedex.metadata.partitions import COLUMN_STATS, column_stats_key
-from lakedex.metadata.records import stats_record
+from lakedex.metadata.files import Layer
+from lakedex.metadata.records import COLUMN_STATS, column_stats_key, stats_record
 from lakedex.metadata.store import MetadataStore
 
 FILES = [(f"p={number % 2}", f"{number:04d}-0_0-0-0_20260101000000000.parquet") for number in range(6)]

@@ -20,8 +20,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lakedex import Table
-from lakedex.layout.base_file import read_footer
-from lakedex.layout.key_generator import KeyGenerator
+from lakedex.layout.keys import KeyGenerator
+from lakedex.parquet.base_file_reader import read_footer
 
 Row = dict[str, Any]
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakedex import Table
-from lakedex.codec.bloom import BloomFilter, build_bloom, decode_bloom
-from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.codec.bloom import BloomFilter, BloomSizing, build_bloom, decode_bloom
 from lakedex.index import bloom_filters
-from lakedex.index.key_intervals import KeyRanges, SortedKeys
-from lakedex.layout.base_file import BaseFileWriter, iter_base_file, read_footer
-from lakedex.metadata.partitions import BLOOM_FILTERS
+from lakedex.metadata.records import BLOOM_FILTERS
+from lakedex.parquet.base_file_reader import iter_base_file, read_footer
+from lakedex.parquet.base_file_writer import BaseFileWriter
+from lakedex.tagging import tagging
+from lakedex.tagging.candidates import KeyRanges, SortedKeys
 from lakedex.types import RECORD_KEY
-from lakedex.write import tagging
 from table_checks import fresh_copy
 from table_kit import OWN_FILE, make, own, rows
 

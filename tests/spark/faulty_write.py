@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakedex import Table, configure_spark
 from lakedex.engine import BatchMap, Frame, current_task
 from lakedex.spark.engine import SparkEngine
-from lakedex.write.stage import WriteGroups
+from lakedex.write.file_group_tasks import WriteFileGroups
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FaultyEngine(SparkEngine):
     wrapper: type = FailsOnce
 
     def map(self, frame: Frame, fn: BatchMap) -> Frame:
-        return super().map(frame, self.wrapper(fn) if isinstance(fn, WriteGroups) else fn)
+        return super().map(frame, self.wrapper(fn) if isinstance(fn, WriteFileGroups) else fn)
 
 
 def write(spark: SparkSession, kind: str, path: str) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakedex import Table, register_catalog
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import BaseFileWriter
+from lakedex.parquet.base_file_writer import BaseFileWriter
 from spark_plans import files_read, nodes
 from table_kit import OWN_FILE
 

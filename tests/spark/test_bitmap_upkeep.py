@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from bitmap_table_kit import batch, run_names, same_answers, uncovered
 from lakedex import Table
-from lakedex.write import bitmap_builds, bitmap_folds
+from lakedex.index.bitmap import compaction as bitmap_folds
+from lakedex.maintenance import bitmap_lifecycle as bitmap_builds
 
 COLUMNS = ("g", "n", "s.k")
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2", "g = 'changed'")

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakedex import Table, register_catalog
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.spark.callbacks import callback_gateway
+from lakedex.spark.jvm import callback_gateway
 
 
 class _Foreign:

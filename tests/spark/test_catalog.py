@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakedex import Table, configure_spark, register_catalog
 from lakedex.errors import InvalidInputError, OptionError
-from lakedex.spark.failures import surfacing
+from lakedex.spark.error_transport import surfacing
 
 OWN_FILES = {"hoodie.parquet.small.file.limit": "0"}
 TRIPS = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32())])

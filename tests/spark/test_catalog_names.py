@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lakedex.errors import InvalidInputError
-from lakedex.spark.catalog.places import open_warehouse
-from lakedex.spark.catalog.predicates import UntoldPredicateError, value_of
+from lakedex.spark.catalog.warehouse import open_warehouse
+from lakedex.spark.filters import UntranslatablePredicateError, value_of
 
 
 def test_names_are_folders_and_paths_are_themselves(tmp_path: Path) -> None:
@@ -177,5 +177,5 @@ def test_values_of_literals(kind: str, held: Any, value: Any) -> None:
     [("interval day", 5), ("date", 10**9), ("string collate UNICODE_CI", "a"), ("string", _Bytes(b"\xff"))],
 )
 def test_a_literal_without_exact_value_is_not_told(kind: str, held: Any) -> None:
-    with pytest.raises(UntoldPredicateError):
+    with pytest.raises(UntranslatablePredicateError):
         value_of(_Literal(kind, held))

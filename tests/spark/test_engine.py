@@ -19,10 +19,10 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakedex.arrow_frames import ArrowFrame
+from lakedex.arrow_types import ArrowFrame
 from lakedex.engine import Engine, TaskId, current_task
 from lakedex.errors import CommitConflictError, CorruptFileError, FileGoneError, InvalidInputError
-from lakedex.io.failures import storage_error
+from lakedex.io.storage import storage_error
 from lakedex.local.engine import LocalEngine
 from lakedex.spark.engine import DRIVER_CAP, SparkEngine, SparkFrame
 

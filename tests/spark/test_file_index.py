@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
-from lakedex.spark.failures import surfacing
+from lakedex.spark.error_transport import surfacing
 from lakedex.spark.file_index import Generation, file_index_frame
 from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.reader import read_files

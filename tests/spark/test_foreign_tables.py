@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from golden_tables import unpack_java_1_2
 from lakedex import Table, register_catalog
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.spark.failures import surfacing
+from lakedex.spark.error_transport import surfacing
 
 
 def frames(spark: SparkSession, path: Path) -> dict[str, DataFrame]:

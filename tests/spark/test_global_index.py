@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from lakedex import Table
 from lakedex.spark.engine import SparkEngine
-from lakedex.write import probe, tagging
+from lakedex.tagging import tagging
+from lakedex.tagging import tasks as probe
 from table_kit import OWN_FILE
 
 SCHEMA = "id string, city string, ts decimal(12,2), n int, _hoodie_is_deleted boolean"

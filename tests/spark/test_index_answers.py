@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakedex import Table, register_catalog
-from lakedex.expr import filter_rows
-from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.planner import read_columns
+from lakedex.expr.evaluator import filter_rows
+from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog import aggregates
-from lakedex.spark.catalog.answers import AggregateRequest
+from lakedex.spark.catalog.aggregates import AggregateRequest
 from spark_plans import nodes
 from table_kit import OWN_FILE
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakedex.codec.varint import decode_varint, encode_varint
+from lakedex.spark.dataframes import folder_values
 from lakedex.spark.jvm import FileStatuses
-from lakedex.spark.partitions import folder_values
 from lakedex.timeline.table_config import TableConfig
 
 PATHS = ["/t/a.parquet", "s3://b/é€😀/" + "x" * 300, "/" + "y" * 20_000]

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakedex import Table, register_catalog
-from lakedex.index.bitmap.files import row_groups_of
-from lakedex.layout.base_file import BaseFileWriter
-from lakedex.layout.row_groups import open_base_file
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.index.bitmap.builder import row_groups_of
+from lakedex.parquet.base_file_reader import open_for_scan
+from lakedex.parquet.base_file_writer import BaseFileWriter
 from lakedex.scan.plan import ScanPlan
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog import scan as catalog_scan
-from lakedex.spark.catalog.row_groups import FileRanges, ranges_of
+from lakedex.spark.catalog.scan_files import FileRanges, ranges_of
 from spark_plans import nodes
 from table_kit import OWN_FILE
 
@@ -67,7 +67,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Choice], None]:
                 path = f"{snapshot.base_path}/{base.relative_path}"
                 kept = choice(path)
                 if kept is not None:
-                    with open_base_file(snapshot.storage, path) as source:
+                    with open_for_scan(snapshot.storage, path) as source:
                         part = ranges_of(row_groups_of(source), kept)
                     assert part is not None and part.total == 8
                     found[path] = part

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakedex import Table
 from lakedex.errors import IndexInconsistentError
-from lakedex.scan import analysis
-from lakedex.scan.analysis import AnalyzedPlan
+from lakedex.scan import analyze as analysis
+from lakedex.scan.analyze import AnalyzedPlan
 from table_kit import OWN_FILE, rows
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
 from lakedex.spark import session as module
-from lakedex.spark.placement import salts
+from lakedex.spark.engine import salts
 from lakedex.spark.session import case_sensitive, configure_spark, session_timezone, set_job_description
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakedex import Table
-from lakedex.services import metadata_compaction
+from lakedex.maintenance import metadata_compaction
 
 OPTIONS = {
     "hoodie.metadata.compact.max.delta.commits": "4",

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from lakedex import arrow_frames
-from lakedex.arrow_frames import ArrowFrame, conform
-from lakedex.layout.dictionaries import ENCODED
+from lakedex.arrow_types import ArrowFrame, conform
+from lakedex.local import engine as arrow_frames
+from lakedex.parquet.conform import ENCODED
 
 LOOSE = pa.struct(
     [

@@ -14,7 +14,7 @@ from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import read_base_file
+from lakedex.parquet.base_file_reader import read_base_file
 from lakedex.types import META_COLUMNS
 from table_kit import base_files, own, picture
 

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from lakedex.arrow_types import as_table, normal_schema
 from lakedex.errors import InvalidInputError
-from lakedex.frame_input import as_table, normal_schema
 
 NAIVE, ZONED = dt.datetime(2024, 1, 1, 12), dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=5)))
 

@@ -20,12 +20,7 @@ from lakedex import Table
 from lakedex.codec.avro import write_container
 from lakedex.errors import CorruptFileError, FormatError, InvalidInputError
 from lakedex.io.local import LocalStorage
-from lakedex.timeline.commit_metadata import (
-    RollbackPlan,
-    RollbackRequest,
-    encode_commit_metadata,
-    encode_rollback_plan,
-)
+from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_commit_metadata, encode_rollback_plan
 from lakedex.timeline.service_metadata import CleanPlan, RestorePlan, encode_clean_plan, encode_restore_plan
 from service_kit import commits_of
 from table_checks import NEXT, START, check_table, frame, new_table

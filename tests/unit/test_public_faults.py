@@ -19,7 +19,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, LakedexError, OptionError, SchemaMismatchError
-from lakedex.layout.base_file import read_footer
+from lakedex.parquet.base_file_reader import read_footer
 from table_kit import OWN_FILE, base_files, own
 
 ID = pa.field("id", pa.string())

@@ -17,10 +17,10 @@ import xxhash
 
 from lakedex import Table
 from lakedex.codec.bloom import decode_bloom, hash_keys
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.partitions import bloom_key, column_stats_key, column_stats_prefix, partition_stats_key
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.records import bloom_key, column_stats_key, column_stats_prefix, partition_stats_key
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 from table_checks import open_with
 from table_kit import OWN_FILE, make, rows

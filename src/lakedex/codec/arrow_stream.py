@@ -13,10 +13,19 @@ import pyarrow as pa
 
 __all__ = ["unpacked_size"]
 
+
 _DICTIONARY, _BATCH = 2, 3
+
+
 _HEADER_TYPE, _HEADER = 1, 2
+
+
 _DATA_OF_DICTIONARY = 1
+
+
 _BUFFERS, _COMPRESSION = 2, 3
+
+
 _WORD = 8
 
 

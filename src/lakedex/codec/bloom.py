@@ -1,4 +1,6 @@
-"""Bloom filters over record keys, bit for bit those of Hudi, on whole Arrow columns.
+"""Bloom filters over record keys, bit for bit those of Hudi: build, probe many, choose a size.
+
+Bloom filters over record keys, bit for bit those of Hudi, on whole Arrow columns.
 
 Text form: standard base64 of big-endian bytes.
 
@@ -13,6 +15,10 @@ Hash: Hadoop's Murmur2, each hash seeded by the one before (first seed 0); bit `
 remainder. In Hudi: ``SimpleBloomFilter``, ``HoodieDynamicBoundedBloomFilter``, ``InternalBloomFilter``,
 ``InternalDynamicBloomFilter``, ``BloomFilterUtils``, ``MurmurHash`` (1.1.1). Not read: filters of the unversioned
 Hadoop form and filters by another hash, neither of which Hudi writes.
+
+Many bloom filters asked for the same keys.
+
+How large a file's bloom filter is to be, and whether one that is there will do.
 """
 
 from __future__ import annotations
@@ -27,39 +33,66 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lakedex.codec._strings import Keys, string_chunks
+from lakedex.codec.hashing import Keys, string_chunks
 from lakedex.errors import CorruptFileError, InvalidInputError
 
 __all__ = [
     "DYNAMIC",
+    "PLACED",
     "SIMPLE",
     "BloomBuilder",
     "BloomFilter",
+    "BloomSizing",
     "HashedKeys",
+    "KeyProbe",
     "build_bloom",
     "decode_bloom",
     "filter_size",
     "hash_keys",
 ]
 
+
 SIMPLE = "SIMPLE"
+
+
 DYNAMIC = "DYNAMIC_V0"
 
+
 Bytes = npt.NDArray[np.uint8]
+
+
 Words = npt.NDArray[np.uint32]
 
+
 _ROW_HEADER = struct.Struct(">iiBi")
+
+
 _DYNAMIC_HEADER = struct.Struct(">iiBiiii")
+
+
 _VERSION = -1
+
+
 _MURMUR = 1
+
+
 _INT_MAX = (1 << 31) - 1
+
+
 # The smallest double as false-positive rate asks for 1075 hashes.
 _MAX_HASHES = 1100
 
+
 _M = np.uint32(0x5BD1E995)
+
+
 _R = np.uint32(24)
+
+
 # Keys hashed at a time: the working set then stays within a core's cache.
 _BLOCK = 16_384
+
+
 # So few keys are looked up by all of their hashes at once: calls cost more than what they would save.
 _FEW = 64
 
@@ -485,3 +518,128 @@ def _rows(data: bytes, path: str, start: int, count: int, row_size: int) -> Byte
         expected = f"{count} row(s) of {row_size} bytes"
         raise CorruptFileError(path, start, expected, f"{len(data) - start} bytes")
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(count, row_size)
+
+
+_SIZES = 4
+
+
+PLACED = 6
+"""Of so many hashes of each key the bits are worked out beforehand. In a full filter one key of 64 gets further."""
+
+
+_FEW_ALIVE = 4096
+
+
+class KeyProbe:
+    """A column of keys that is looked up in many filters, mostly of few sizes.
+
+    Keys are hashed once, and where a key's first bits lie is worked out once for all filters of a size.
+    Memory per key: 4 bytes for each hash (30 at Hudi's default rate), and ``PLACED`` x 9 bytes for each of 4 sizes.
+    """
+
+    __slots__ = ("_hashed", "_keys", "_placed")
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._hashed: HashedKeys | None = None
+        self._placed: dict[int, list[tuple[npt.NDArray[np.intp], Bytes]]] = {}
+
+    def passing(self, bloom: BloomFilter, start: int, end: int) -> npt.NDArray[np.intp]:
+        """Places among the keys, from ``start`` to ``end``, of those that may be in a filter.
+
+        Raises:
+            InvalidInputError: Null or empty keys, or a type that is no string.
+        """
+        chain = self._chain(bloom)
+        found = None
+        for row in bloom.rows:
+            passed = self._passing_row(row, chain, bloom.bits, start, end)
+            found = passed if found is None else np.union1d(found, passed)
+        return np.empty(0, np.intp) if found is None else found
+
+    def _chain(self, bloom: BloomFilter) -> Words:
+        if self._hashed is None or self._hashed.num_hashes < bloom.num_hashes:
+            self._hashed = hash_keys(self._keys, bloom.num_hashes)
+        chain = self._hashed.hashes[: bloom.num_hashes]
+        if len(self._placed.get(bloom.bits, ())) < min(PLACED, bloom.num_hashes):
+            if len(self._placed) == _SIZES:
+                del self._placed[next(iter(self._placed))]
+            self._placed[bloom.bits] = [_place(hashes, bloom.bits) for hashes in chain[:PLACED]]
+        return chain
+
+    def _passing_row(self, row: Bytes, chain: Words, bits: int, start: int, end: int) -> npt.NDArray[np.intp]:
+        placed = self._placed[bits]
+        at, mask = placed[0]
+        alive = np.flatnonzero((row.take(at[start:end]) & mask[start:end]) != 0)
+        alive += start
+        for number in range(1, len(chain)):
+            if not alive.size:
+                break
+            if number < len(placed):
+                at, mask = placed[number]
+                at, mask = at[alive], mask[alive]
+            elif alive.size <= _FEW_ALIVE:
+                # Most of these are in the filter: nothing is saved by looking hash by hash, and calls cost more.
+                at, mask = _place(chain[number:, alive], bits)
+                passing: npt.NDArray[np.bool_] = ((row.take(at) & mask) != 0).all(axis=0)
+                return alive[passing]
+            else:
+                at, mask = _place(chain[number][alive], bits)
+            alive = alive[(row.take(at) & mask) != 0]
+        return alive
+
+
+def _place(hashes: Words, bits: int) -> tuple[npt.NDArray[np.intp], Bytes]:
+    """Byte and mask of the bit that each hash stands for."""
+    positions = hashes % np.uint32(bits)
+    return (positions >> 3).astype(np.intp), np.left_shift(np.uint8(1), (positions & 7).astype(np.uint8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomSizing:
+    """What filters are wanted.
+
+    Attributes:
+        num_entries: keys that a filter (a row of a DYNAMIC_V0 one) is made for, ``hoodie.index.bloom.num_entries``;
+            None for as many as the file has.
+        fpp: false-positive rate, ``hoodie.index.bloom.fpp``.
+        type_code: SIMPLE or DYNAMIC_V0, ``hoodie.bloom.index.filter.type``.
+        max_entries: where a DYNAMIC_V0 filter stops to grow, ``hoodie.bloom.index.filter.dynamic.max.entries``.
+    """
+
+    num_entries: int | None = None
+    fpp: float = 1e-9
+    type_code: str = DYNAMIC
+    max_entries: int = 100_000
+
+    def builder(self, keys: int) -> BloomBuilder:
+        """A builder for a file of about so many keys."""
+        entries = self.num_entries or max(keys, 1)
+        return BloomBuilder(
+            num_entries=entries, fpp=self.fpp, type_code=self.type_code, max_entries=self._largest(entries)
+        )
+
+    def _largest(self, entries: int) -> int:
+        # A filter that is sized for the keys must not be capped below them.
+        return max(self.max_entries, entries)
+
+    def fits(self, bloom: BloomFilter, keys: int) -> bool:
+        """Whether a filter over ``keys`` keys is of that type, rate and size; one for up to twice the keys will do."""
+        if bloom.type_code != self.type_code:
+            return False
+        if self.num_entries is not None:
+            return self._has_given_size(bloom, keys, self.num_entries)
+        keys = max(keys, 1)
+        if bloom.type_code == SIMPLE:
+            bits, hashes = filter_size(keys, self.fpp)
+            # A filter does not say for how many keys it was made; a part of a hash is rounded up.
+            return bits <= bloom.bits <= 2 * bits and abs(bloom.num_hashes - hashes) <= 1
+        entries = bloom.entries_per_row
+        shape = filter_size(entries, self.fpp)
+        return len(bloom.rows) == 1 and keys <= entries <= 2 * keys and (bloom.bits, bloom.num_hashes) == shape
+
+    def _has_given_size(self, bloom: BloomFilter, keys: int, entries: int) -> bool:
+        if (bloom.bits, bloom.num_hashes) != filter_size(entries, self.fpp):
+            return False
+        rows = min(max(-(-keys // entries), 1), -(-self._largest(entries) // entries))
+        return bloom.type_code == SIMPLE or (bloom.entries_per_row == entries and len(bloom.rows) == rows)

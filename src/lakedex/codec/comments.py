@@ -16,6 +16,7 @@ from lakedex.errors import InvalidInputError
 
 __all__ = ["arrow_comments", "avro_comments", "check_comment", "field_paths", "with_comments", "with_docs"]
 
+
 _KEY = b"comment"
 
 

@@ -12,8 +12,13 @@ from typing import Protocol
 
 __all__ = ["InflateError", "Inflater", "crc32", "deflate", "deflate_as_java", "gzip_inflater"]
 
+
 _RAW, _GZIP = -15, 31
+
+
 _JAVA_LEVEL = 6
+
+
 _ISAL_LEVEL = 2
 """Of 0 to 3: costs what 1 does, is a percent shorter; 3 takes a fifth longer for another half of a percent."""
 

@@ -1,4 +1,8 @@
-"""Hashes by which Hudi names columns, partitions and files, and spreads keys over file groups.
+"""Hashes by which Hudi names columns, partitions and files, on whole Arrow columns.
+
+Arrow string columns as plain numpy buffers.
+
+Hashes by which Hudi names columns, partitions and files, and spreads keys over file groups.
 
     ============  ==================================================  ==========
     id            hash                                                text
@@ -16,19 +20,21 @@ from __future__ import annotations
 
 from base64 import b64encode
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import md5
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from lakedex.codec._strings import Keys, StringChunk, string_chunks
 from lakedex.errors import InvalidInputError
 
 __all__ = [
+    "Keys",
+    "StringChunk",
     "column_id",
     "file_group_index",
     "file_group_index_many",
@@ -36,14 +42,66 @@ __all__ = [
     "file_id_bytes",
     "java_hash",
     "partition_id",
+    "string_chunks",
 ]
+
+
+Keys: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+
+StringChunk: TypeAlias = "tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], pa.Array[Any]]"
+
+
+def string_chunks(keys: Keys, what: str = "key") -> Iterator[StringChunk]:
+    """Offsets (from 0), UTF-8 bytes and the array itself, per chunk that is not empty.
+
+    Slices are honoured: the bytes are those of the slice only. Nothing is copied but the offsets.
+
+    Raises:
+        InvalidInputError: Nulls, or a type that is no string.
+    """
+    for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
+        if chunk.null_count:
+            raise InvalidInputError(f"{chunk.null_count} null {what}(s)", count=chunk.null_count)
+        if len(chunk):
+            yield _buffers(_as_string(chunk, what))
+
+
+def _as_string(array: pa.Array[Any], what: str) -> pa.Array[Any]:
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return array
+    if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
+        return array.cast(pa.string())
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    raise InvalidInputError(f"a {what} must be a string, not {kind}")
+
+
+def _buffers(array: pa.Array[Any]) -> StringChunk:
+    # Arrow leaves a buffer out when there is nothing in it.
+    _, offset_buffer, data_buffer = (buffer if buffer is not None else b"" for buffer in array.buffers())
+    width = "<i8" if pa.types.is_large_string(array.type) else "<i4"
+    offsets = np.frombuffer(memoryview(offset_buffer), dtype=width)[
+        array.offset : array.offset + len(array) + 1
+    ].astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, np.frombuffer(memoryview(data_buffer), dtype=np.uint8)[first:last], array
+
 
 # HashID keeps 0xdabadaba in an int; XXHash64 widens it to a long, sign and all.
 SEED_64 = 0xFFFFFFFF_DABADABA
+
+
 NON_PARTITIONED = "."
 
+
 _INT_MAX = (1 << 31) - 1
+
+
 _MAX_BMP = 0xFFFF
+
+
 _MAX_ASCII = 0x7F
 
 

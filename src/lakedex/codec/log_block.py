@@ -1,4 +1,6 @@
-"""Blocks of log files.
+"""Blocks of log files, and the content of DELETE blocks.
+
+Blocks of log files.
 
     ======  ====================================================================
     bytes   content (big-endian)
@@ -21,23 +23,35 @@ runs past the end of the file or whose two sizes differ. All other damage is an 
 no block: an empty log file is what a writer leaves that ended before its first block.
 
 Hudi keeps the header in a hash map of enums, so its order differs from run to run; here it is that of the dict.
+
+Content of DELETE log blocks: the keys of deleted records.
+
+    ======  ====================================================================
+    bytes   content (big-endian)
+    ======  ====================================================================
+    4       version of the content: 3
+    4       size of the datum
+    n       Avro datum ``HoodieDeleteRecordList``
+    ======  ====================================================================
+
+In Hudi: ``HoodieDeleteBlock`` (1.1.1). Its versions 1 and 2 are objects serialized by Java and Kryo; tables of the
+versions that lakedex reads do not hold them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from lakedex.codec.delete_block import decode_delete_block, encode_delete_block
-from lakedex.codec.hfile import Fetch
+from lakedex.codec.avro import decode_datum, encode_datum, parsed
+from lakedex.codec.hfile.reader import Fetch
 from lakedex.errors import CorruptFileError, InvalidInputError
 
 __all__ = [
     "BLOCK_TYPES",
     "HEADER_KEYS",
-    "Fetch",
     "LogBlock",
     "RollbackCommand",
     "decode_command_block",
@@ -49,7 +63,10 @@ __all__ = [
     "read_block_headers",
 ]
 
+
 BLOCK_TYPES = ("COMMAND", "DELETE", "CORRUPT", "AVRO_DATA", "HFILE_DATA", "PARQUET_DATA", "CDC_DATA")
+
+
 HEADER_KEYS = (
     "INSTANT_TIME",
     "TARGET_INSTANT_TIME",
@@ -62,26 +79,51 @@ HEADER_KEYS = (
     "BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS",
 )
 
+
 WINDOW_SIZE = 64 * 1024
 """Fetched at once when only headers are read: a header is a schema and little more."""
 
+
 MAX_TORN_BLOCKS = 1000
 """Beyond so many unfinished blocks no writer's end explains a file, and looking at each takes requests."""
+
+
 _FIRST_SEARCH = 256
 
+
 _MAGIC = b"#HUDI#"
+
+
 _VERSION = 1
+
+
 _ROLLBACK = "0"
+
+
 _MAX_BLOCK_SIZE = 2**31 - 1
+
+
 _CORRUPT = BLOCK_TYPES.index("CORRUPT")
 
+
 _START = struct.Struct(">6sqiii")
+
+
 _ENTRY = struct.Struct(">ii")
+
+
 _LONG = struct.Struct(">q")
+
+
 _END = struct.Struct(">iq")
 
+
 _SIZE_AT = len(_MAGIC)
+
+
 _SIZED_FROM = _SIZE_AT + 8
+
+
 _MIN_SIZE = 4 + 4 + 4 + 8 + _END.size
 
 
@@ -340,3 +382,52 @@ def encode_rollback_block(command: RollbackCommand) -> bytes:
         "TARGET_INSTANT_TIME": command.target_instant,
     }
     return encode_log_block("COMMAND", header, b"")
+
+
+_DELETE_VERSION = 3
+
+
+_DELETE_START = struct.Struct(">ii")
+
+
+_SCHEMA = "HoodieDeleteRecordList"
+
+
+_LIST = "deleteRecordList"
+
+
+def decode_delete_block(content: bytes | memoryview, path: str = "", offset: int = 0) -> list[dict[str, Any]]:
+    """Read the deleted records.
+
+    Args:
+        content: Content of the block.
+        path: Named in the error.
+        offset: Offset of the content in the file, for the error.
+
+    Returns:
+        A dict per record: ``recordKey``, ``partitionPath`` and ``orderingVal``, which is None or a pair of the full
+        name of a wrapper record and that record.
+
+    Raises:
+        CorruptFileError: Damaged bytes, or another version.
+    """
+    if len(content) < _DELETE_START.size:
+        raise CorruptFileError(path, offset, f"a delete block of at least {_START.size} bytes", f"{len(content)}")
+    version, size = _DELETE_START.unpack_from(content)
+    if version != _DELETE_VERSION:
+        raise CorruptFileError(path, offset, f"delete block version {_VERSION}", str(version))
+    if size != len(content) - _DELETE_START.size:
+        raise CorruptFileError(path, offset + 4, f"a datum of {len(content) - _START.size} bytes", str(size))
+    record = decode_datum(parsed(_SCHEMA), content[_DELETE_START.size :], path, offset + _DELETE_START.size)
+    records: list[dict[str, Any]] = record[_LIST]
+    return records
+
+
+def encode_delete_block(records: Iterable[Mapping[str, Any]]) -> bytes:
+    """Write the content of a delete block; records as :func:`decode_delete_block` gives them.
+
+    Raises:
+        InvalidInputError: A record that does not fit ``HoodieDeleteRecordList``.
+    """
+    datum = encode_datum(parsed(_SCHEMA), {_LIST: list(records)})
+    return _DELETE_START.pack(_DELETE_VERSION, len(datum)) + datum

@@ -1,4 +1,6 @@
-r"""Java ``.properties`` text, and the checksum of ``hoodie.properties``.
+r"""Text formats: Java ``.properties`` with their checksum, and JSON objects.
+
+Java ``.properties`` text, and the checksum of ``hoodie.properties``.
 
 Bytes are ISO-8859-1. A logical line is ``key``, a separator (``=``, ``:`` or blanks) and ``value``; a line that ends
 in an odd number of backslashes goes on in the next one, whose leading blanks are skipped; lines whose first character
@@ -6,32 +8,58 @@ is ``#`` or ``!`` are comments. ``\t \n \r \f \uXXXX`` are escapes, any other es
 UTF-16 surrogates are escaped one by one.
 
 In Java: ``java.util.Properties.load`` and ``store``; in Hudi: ``HoodieTableConfig.generateChecksum`` (1.1.1).
+
+JSON objects as Hudi's files hold them: timeline bodies, definitions, manifests.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from lakedex.errors import CorruptFileError, InvalidInputError
 
-__all__ = ["decode_properties", "encode_properties", "table_checksum"]
+__all__ = ["decode_json_object", "decode_properties", "encode_properties", "table_checksum"]
+
 
 MAX_BYTES = 8 << 20
 """A schema of 50,000 columns takes less, …"""
+
+
 MAX_LINES = 100_000
 """… and one line. Hudi knows some hundred properties."""
 
+
 _PAST_BLANKS = re.compile(r"[^ \t\f]|\Z")
+
+
 _PAST_EMPTY_LINES = re.compile(r"[^ \t\f\r\n]|\Z")
+
+
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
 _ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})?|.)", re.DOTALL)
+
+
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
 _IN_KEY = re.compile(r"\\.|[=: \t\f]", re.DOTALL)
+
+
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+
+
 _TO_ESCAPE = re.compile(r"[\t\n\f\r\\=:#!]|[^ -~]")
+
+
 _LINE_END = re.compile(r"\r\n|\r|\n")
+
+
 _MAX_BMP = 0xFFFF
 
 
@@ -163,3 +191,35 @@ def _unicode_escape(letter: str) -> str:
 
 def _comment(line: str) -> str:
     return "".join(letter if letter <= "\xff" else _unicode_escape(letter) for letter in line)
+
+
+def decode_json_object(data: bytes | str, what: str, path: str = "") -> dict[str, Any]:
+    """The object that JSON text is.
+
+    Args:
+        data: the text.
+        what: what it should be, for errors.
+        path: the file, for errors.
+
+    Raises:
+        CorruptFileError: no JSON, another kind of value, or texts that are no Unicode (halves of a character).
+    """
+    try:
+        document = json.loads(data, parse_constant=_no_number)
+        # An escape may name half of a character, which no path, key or file can hold.
+        if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(path, getattr(error, "pos", 0), what, _shown(data, str(error))) from error
+    if not isinstance(document, dict):
+        raise CorruptFileError(path, 0, what, _shown(data, type(document).__name__))
+    return document
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _shown(data: bytes | str, why: str) -> str:
+    text = data[:40]
+    return f"{text.decode('utf-8', 'replace') if isinstance(text, bytes) else text!r} ({why})"

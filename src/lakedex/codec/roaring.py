@@ -30,27 +30,41 @@ from pyroaring import BitMap
 
 from lakedex.errors import CorruptFileError
 
-__all__ = [
-    "bitmap_of",
-    "decode_bitmap",
-    "deserialize_bitmap",
-    "encode_bitmap",
-    "serialize_bitmap",
-    "serialize_bitmaps",
-]
+__all__ = ["bitmap_of", "decode_bitmap", "deserialize_bitmap", "encode_bitmap", "serialize_bitmap", "serialize_bitmaps"]
+
 
 _COOKIE = 12346
+
+
 _COOKIE_WITH_RUNS = 12347
+
+
 _MAX_CONTAINERS = 1 << 16
+
+
 _CONTAINER = 1 << 16
 """Positions that fall into one container."""
+
+
 _LARGEST_ARRAY = 4096
+
+
 _BITSET_BYTES = _CONTAINER // 8
+
+
 _FEW = 1024
 """Up to so many numbers it is quicker to look for where each begins than to look at all rows."""
+
+
 _ROWS = np.arange(_CONTAINER, dtype=np.uint32)
+
+
 _ONE_CONTAINER = struct.Struct("<IIHHI")
+
+
 _ONE_OF_RUNS = struct.Struct("<HHBHH")
+
+
 _OFFSETS_FROM = 4
 """Containers from which on a bitmap with runs has offsets."""
 

@@ -33,12 +33,16 @@ __all__ = [
     "last_part",
 ]
 
+
 BASE_FILE_NAME = re.compile(r"([a-zA-Z0-9\-]+)_([a-zA-Z0-9\-]+)_([0-9]+)(\.[a-zA-Z0-9]+)")
 """File id, write token, instant and extension."""
+
+
 LOG_FILE_NAME = re.compile(
     r"\.([^._/\\\x00-\x1f\x7f\ud800-\udfff]+)_([0-9]+)\.log\.([0-9]{1,18})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?"
 )
 """File id, instant, version, write token with its parts, and the ending of change data."""
+
 
 _UNSAFE = re.compile(
     "[\x00\ud800-\udfff]"  # no file system has NUL in a name, and no UTF-8 file a lone surrogate
@@ -47,7 +51,11 @@ _UNSAFE = re.compile(
     r"|(?:^|[/\\])(?:\.\.?|\.hoodie(?:_partition_metadata[^/\\]*)?)(?:[/\\]|\Z)",
     re.IGNORECASE,  # as some file systems do
 )
+
+
 _INSTANT = re.compile(r"[0-9]{1,40}")
+
+
 _SHOWN = 80
 
 

@@ -22,31 +22,44 @@ from typing import Any, Final
 from lakedex.codec.varint import decode_varint, encode_varint
 from lakedex.errors import CorruptFileError
 
-__all__ = [
-    "BINARY",
-    "I16",
-    "I32",
-    "I64",
-    "LIST",
-    "STRUCT",
-    "Struct",
-    "decode_struct",
-    "encode_struct",
-    "structs",
-]
+__all__ = ["BINARY", "I16", "I32", "I64", "LIST", "STRUCT", "Struct", "decode_struct", "encode_struct", "structs"]
+
 
 TRUE: Final = 1
+
+
 FALSE: Final = 2
+
+
 BYTE: Final = 3
+
+
 I16: Final = 4
+
+
 I32: Final = 5
+
+
 I64: Final = 6
+
+
 DOUBLE: Final = 7
+
+
 BINARY: Final = 8
+
+
 LIST: Final = 9
+
+
 SET: Final = 10
+
+
 MAP: Final = 11
+
+
 STRUCT: Final = 12
+
 
 Struct = dict[int, tuple[int, Any]]
 """Number of a field → its kind and value.
@@ -55,7 +68,10 @@ Numbers are ints, truth is the kind alone (None), floating point and binary are 
 are (kind, values), maps (kind of keys, kind of values, pairs).
 """
 
+
 _MAX_DEPTH = 64
+
+
 _LONG = 15
 
 

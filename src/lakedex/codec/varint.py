@@ -20,7 +20,10 @@ from lakedex.errors import CorruptFileError
 
 __all__ = ["decode_varint", "decode_vlong", "encode_varint", "encode_vlong", "vlong_size"]
 
+
 _MASK64 = (1 << 64) - 1
+
+
 _MAX_VARINT_SIZE = 10
 
 

@@ -12,7 +12,10 @@ import pyarrow as pa
 
 __all__ = ["hudi_types", "is_vector_of", "vector_bytes", "vector_type", "vectors"]
 
+
 _ELEMENTS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
+
+
 _HUDI_TYPES = frozenset({"vector", "blob", "variant"})
 
 

@@ -1,13 +1,13 @@
 """Predicates in Spark SQL: parse them, prune files by them, filter rows by them."""
 
-from lakedex.expr.parse import parse_filter_or_unknown, parse_predicate, parse_scalar
-from lakedex.expr.prune import ColumnBounds, judge, prune
-from lakedex.expr.rows import evaluate_scalar, filter_rows
+from lakedex.expr.evaluator import evaluate_scalar, filter_rows
+from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate, parse_scalar
+from lakedex.expr.pruner import ColumnBounds, judge, prune
 from lakedex.expr.terms import (
     columns_of,
     depends_on_zone,
     equality_values,
-    is_judged,
+    is_prunable,
     terms_of,
     terms_used,
     to_spark_sql,
@@ -23,7 +23,7 @@ __all__ = [
     "equality_values",
     "evaluate_scalar",
     "filter_rows",
-    "is_judged",
+    "is_prunable",
     "judge",
     "parse_filter_or_unknown",
     "parse_predicate",

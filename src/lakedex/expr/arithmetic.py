@@ -1,9 +1,14 @@
-"""``+ - * / % DIV`` over whole columns: exact, and an error where the result does not fit, as in Spark's ANSI mode."""
+"""Arithmetic over whole columns in ANSI mode, and decimals of single values rounded as Spark rounds them.
+
+Decimals and single precision, one value at a time and with Spark's rounding.
+
+``+ - * / % DIV`` over whole columns: exact, and an error where the result does not fit, as in Spark's ANSI mode.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -12,15 +17,60 @@ import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
 from lakedex.expr.distinct import per_distinct
-from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
-from lakedex.expr.numbers import rescale
+from lakedex.expr.nodes import Literal
+from lakedex.expr.types import Kind, NotPrunableError, kind_of
 from lakedex.types import BoolArray
 
-__all__ = ["calculate", "decimal_result"]
+__all__ = ["calculate", "decimal_result", "exact_decimal", "float32", "rescale"]
+
+
+_EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
+
+
+def exact_decimal(value: Decimal) -> Literal:
+    """A decimal literal with the precision and scale of its own digits."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise NotPrunableError
+    if exponent > 0:
+        digits, exponent = digits + (0,) * exponent, 0
+    scale = -exponent
+    precision = max(len(digits), scale, 1)
+    if precision > 38:
+        raise NotPrunableError
+    return Literal(Decimal((sign, digits, exponent)), pa.decimal128(precision, scale))
+
+
+def rescale(value: Decimal, target: Any) -> Decimal:
+    """The value at the target's scale, rounded half up as Spark does.
+
+    Raises:
+        NotJudgeable: It has more digits than the target (null in Spark, an error in ANSI Spark).
+    """
+    try:
+        scaled = value.quantize(Decimal(1).scaleb(-target.scale), context=_EXACT)
+    except InvalidOperation as error:
+        raise NotPrunableError from error
+    if len(scaled.as_tuple().digits) > target.precision:
+        raise NotPrunableError
+    return scaled
+
+
+def float32(value: float) -> float:
+    """The nearest single precision value, as a Python float."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
 
 _MAX_DIGITS, _KEPT_SCALE = 38, 6
+
+
 _WIDE = Context(prec=160, rounding=ROUND_HALF_UP)
+
+
 _DIVIDED_SCALE = Decimal(1).scaleb(-39)
+
+
 _LONG = (-(2**63), 2**63 - 1)
 
 
@@ -180,7 +230,7 @@ def _decimals(op: str, left: Any, right: Any, result: Any) -> Any:
             return int(value) if _LONG[0] <= value <= _LONG[1] else None
         try:
             return rescale(value, result)
-        except NotJudgeable:
+        except NotPrunableError:
             return None
 
     return per_distinct(one, result, left, right)

@@ -11,20 +11,27 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from lakedex.expr.bind import Binder
+from lakedex.expr.binder import Binder
 from lakedex.expr.functions import ALIASES, CASTS_BY_NAME, FUNCTIONS, INTERNAL, nearest_names
 from lakedex.expr.functions_nested import element_type, key_type
 from lakedex.expr.functions_time import is_unit
-from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.literals import session_zone
 from lakedex.expr.nodes import Case, Comparison, Function, IsNull, Literal, Not, Predicate, Scalar
 from lakedex.expr.signatures import FunctionSpec, Takes
+from lakedex.expr.types import Kind, NotPrunableError, kind_of
 
 __all__ = ["CallTranslator"]
 
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 _INSTANT = pa.timestamp("us", "UTC")
+
+
 _DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
+
+
 _FIELDS = {
     name: part
     for part, names in {
@@ -80,16 +87,16 @@ class CallTranslator(ABC):
         if known in INTERNAL or ALIASES.get(known, known) not in FUNCTIONS:
             near = nearest_names(name)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise NotJudgeable(f"there is no function {name} outside Spark{hint}")
+            raise NotPrunableError(f"there is no function {name} outside Spark{hint}")
         return self.function(ALIASES.get(known, known), arguments)
 
     def function(self, name: str, arguments: Sequence[Scalar]) -> Scalar:
         """A function of the table with its arguments cast."""
         spec = FUNCTIONS[name]
         if not spec.accepts(len(arguments)):
-            raise NotJudgeable(f"{name} does not take {len(arguments)} arguments")
+            raise NotPrunableError(f"{name} does not take {len(arguments)} arguments")
         if not (spec.in_both_modes or self.binder.ansi):
-            raise NotJudgeable(f"{name} depends on spark.sql.ansi.enabled")
+            raise NotPrunableError(f"{name} depends on spark.sql.ansi.enabled")
         typed = self._typed(name, spec, arguments)
         return Function(name, tuple(typed), spec.type_of(typed), self.binder.timezone)
 
@@ -102,11 +109,11 @@ class CallTranslator(ABC):
             nested = _NESTED_TESTS.get(takes)
             if nested is not None:
                 if not nested(argument.type):
-                    raise NotJudgeable(f"{name} takes {takes.value}, not {argument.type}")
+                    raise NotPrunableError(f"{name} takes {takes.value}, not {argument.type}")
                 typed.append(argument)
             elif takes is Takes.WORD:
                 if not isinstance(argument, Literal) or kind_of(argument.type) not in (Kind.STRING, Kind.NULL):
-                    raise NotJudgeable(f"{name} takes a literal text as argument {position + 1}")
+                    raise NotPrunableError(f"{name} takes a literal text as argument {position + 1}")
                 typed.append(Literal(argument.value, pa.string()))
             elif takes is Takes.TEXTS:
                 listed = _is_list(argument.type) and element_type(argument.type) == pa.string()
@@ -121,26 +128,26 @@ class CallTranslator(ABC):
         if name in ("array_contains", "array_position"):
             wanted = element_type(nested)
             if kind_of(argument.type) is not kind_of(wanted) or kind_of(wanted) is Kind.DECIMAL:
-                raise NotJudgeable(f"{name} looks for {wanted} in this array, not for {argument.type}")
+                raise NotPrunableError(f"{name} looks for {wanted} in this array, not for {argument.type}")
             return argument
         if kind_of(argument.type) is Kind.NULL and name != "item":
-            raise NotJudgeable(f"{name} of NULL")
+            raise NotPrunableError(f"{name} of NULL")
         wanted = key_type(nested)
         if kind_of(wanted) is Kind.INT and kind_of(argument.type) in (Kind.INT, Kind.NULL):
             return self.binder.to(argument, Literal(None, wanted))
         if kind_of(wanted) is Kind.STRING:
             return self.binder.argument(argument, Takes.TEXT)
         if kind_of(argument.type) not in (kind_of(wanted), Kind.NULL) or kind_of(wanted) is Kind.DECIMAL:
-            raise NotJudgeable(f"the key is {wanted}, not {argument.type}")
+            raise NotPrunableError(f"the key is {wanted}, not {argument.type}")
         return self.binder.to(argument, Literal(None, wanted))
 
     def extract(self, field: str, source: Scalar) -> Scalar:
         """``EXTRACT(field FROM source)``."""
         part = _FIELDS.get(field.upper())
         if part is None:
-            raise NotJudgeable(f"there is no field {field} of a time")
+            raise NotPrunableError(f"there is no field {field} of a time")
         if part == "seconds" and kind_of(source.type) is Kind.STRING:
-            raise NotJudgeable("the seconds of a text")
+            raise NotPrunableError("the seconds of a text")
         return self.function(part, [source])
 
     def branches(self, conditions: Sequence[Predicate], values: Sequence[Scalar]) -> Scalar:
@@ -159,6 +166,7 @@ _NESTED_TESTS: dict[Takes, Callable[[Any], bool]] = {
     Takes.NESTED: lambda data_type: _is_list(data_type) or pa.types.is_map(data_type),
 }
 
+
 # ------------------------------------------------------------------------------ what Spark rewrites to something else
 
 _Macro = Callable[[CallTranslator, list[Scalar]], Scalar]
@@ -166,7 +174,7 @@ _Macro = Callable[[CallTranslator, list[Scalar]], Scalar]
 
 def _count(arguments: Sequence[Scalar], *allowed: int) -> None:
     if len(arguments) not in allowed:
-        raise NotJudgeable(f"{len(arguments)} arguments")
+        raise NotPrunableError(f"{len(arguments)} arguments")
 
 
 def _nullif(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
@@ -213,7 +221,7 @@ def _cast(target: pa.DataType, named: str, *, attempt: bool) -> _Macro:
         moment = kind_of(arguments[0].type) in (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)
         if len(arguments) == 1 or moment:
             if not moment and kind_of(arguments[0].type) not in (Kind.STRING, Kind.NULL):
-                raise NotJudgeable(f"{named} of {arguments[0].type}")
+                raise NotPrunableError(f"{named} of {arguments[0].type}")
             return to.cast_to(arguments[0], target, attempt=attempt)
         return to.function(named, arguments)
 
@@ -223,7 +231,7 @@ def _cast(target: pa.DataType, named: str, *, attempt: bool) -> _Macro:
 def _to_local(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
     _count(arguments, 1)
     if kind_of(arguments[0].type) not in (Kind.STRING, Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL, Kind.NULL):
-        raise NotJudgeable(f"to_timestamp_ntz of {arguments[0].type}")
+        raise NotPrunableError(f"to_timestamp_ntz of {arguments[0].type}")
     return to.cast_to(arguments[0], pa.timestamp("us"))
 
 
@@ -257,14 +265,14 @@ def _date_part(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
     _count(arguments, 2)
     field = arguments[0]
     if not isinstance(field, Literal) or not isinstance(field.value, str):
-        raise NotJudgeable("date_part takes a literal text as field")
+        raise NotPrunableError("date_part takes a literal text as field")
     return to.extract(field.value, arguments[1])
 
 
 def _now(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
     _count(arguments, 0)
     if not to.binder.ansi:
-        raise NotJudgeable("the time now is Spark's to say")
+        raise NotPrunableError("the time now is Spark's to say")
     return Literal((datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1), _INSTANT)
 
 
@@ -278,7 +286,7 @@ def _date_add(sign: str) -> _Macro:
     def make(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
         _count(arguments, 2)
         if kind_of(arguments[1].type) in (Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL) or arguments[1].type == pa.int64():
-            raise NotJudgeable(f"{sign} takes an int as number of days")
+            raise NotPrunableError(f"{sign} takes an int as number of days")
         return to.function(sign, arguments)
 
     return make

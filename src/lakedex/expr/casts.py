@@ -1,8 +1,12 @@
-"""Casts of whole columns with the meaning that Spark gives them in ANSI mode, its default from version 4 on.
+"""Casts with Spark's meaning: of whole columns, and of constants folded at parse time.
+
+Casts of whole columns with the meaning that Spark gives them in ANSI mode, its default from version 4 on.
 
 A cast of one kind of type to another is a function in a table; it makes null of what does not fit, and
 :func:`cast_array` makes an error of that null, or leaves it for ``TRY_CAST``. Spark's other mode has null or a number
 that wrapped around in such places.
+
+Casts of constants, folded at parse time.
 """
 
 from __future__ import annotations
@@ -15,24 +19,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, LakedexError, UnsupportedFeatureError
+from lakedex.expr.arithmetic import rescale
 from lakedex.expr.distinct import per_distinct
-from lakedex.expr.keys import literal_array, to_micros
-from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.nodes import Literal
-from lakedex.expr.numbers import rescale
-from lakedex.expr.text_forms import by_clock, float_texts, texts_of
-from lakedex.expr.text_values import value_of_text
+from lakedex.expr.sort_keys import literal_array, literals_of, to_micros
+from lakedex.expr.text_casts import by_clock, float_texts, texts_of, value_of_text
+from lakedex.expr.types import Kind, NotPrunableError, kind_of
 from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock
 
-__all__ = ["MICROS_PER_DAY", "can_cast", "cast_array", "days_of_micros"]
+__all__ = ["can_cast", "cast_array", "days_of_micros", "fold_cast"]
+
 
 _MICROS = 1_000_000
+
+
 _MILLION, _MILLIONTH = Decimal(1_000_000), Decimal("0.000001")
+
+
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
+
+
 _PLAIN_DOUBLE = r"^-?[0-9]{1,200}(\.[0-9]{1,100})?([eE][+-]?[0-9]{1,2})?$"
+
+
 _PLAIN_DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$"
+
+
 _SHOWN = 60
+
 
 _CastOne = Callable[[Any, Any, str], Any]
 
@@ -64,7 +79,7 @@ def cast_array(values: Any, target: Any, timezone: str = "UTC", *, attempt: bool
         )
     try:
         found = function(values, target, timezone)
-    except NotJudgeable as error:
+    except NotPrunableError as error:
         raise UnsupportedFeatureError(
             f"cannot cast {values.type} to {target} outside Spark: {error}", feature=f"CAST({values.type} AS {target})"
         ) from error
@@ -147,7 +162,7 @@ def _decimal_of(text: str, target: Any) -> Decimal | None:
     number = Decimal(text)
     try:
         return rescale(number, target) if number.is_finite() else None
-    except NotJudgeable:
+    except NotPrunableError:
         return None
 
 
@@ -196,7 +211,7 @@ def _number_to_instant(values: Any, target: Any, _: str) -> Any:
         wide = pc.multiply(values.cast(pa.decimal256(68, values.type.scale)), pa.scalar(_MILLION, pa.decimal256(7, 0)))
         micros = _decimal_to_integer(wide, pa.int64(), "")
         if micros.null_count > values.null_count:
-            raise NotJudgeable("Spark lets such a number of seconds wrap around")
+            raise NotPrunableError("Spark lets such a number of seconds wrap around")
     else:
         micros = _float_to_integer(pc.multiply(values.cast(pa.float64()), float(_MICROS)), pa.int64(), "")
     return (
@@ -254,7 +269,11 @@ def days_of_micros(micros: Any) -> Any:
 
 
 _NUMBERS = (Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL)
+
+
 _FLOATS = (Kind.FLOAT, Kind.DOUBLE)
+
+
 _CASTS: dict[tuple[Kind, Kind], _CastOne] = {
     **{(kind, kind): _same for kind in Kind if kind not in _NUMBERS},
     (Kind.INT, Kind.INT): _integer_to_integer,
@@ -276,3 +295,26 @@ _CASTS: dict[tuple[Kind, Kind], _CastOne] = {
     (Kind.LOCAL, Kind.TIMESTAMP): _local_to_instant,
     (Kind.TIMESTAMP, Kind.LOCAL): _instant_to_local,
 }
+
+
+# A literal's value is in microseconds whatever the unit of the column.
+_LITERAL_TYPES: dict[Kind, pa.DataType] = {Kind.TIMESTAMP: pa.timestamp("us", "UTC"), Kind.LOCAL: pa.timestamp("us")}
+
+
+def fold_cast(literal: Literal, target: pa.DataType, timezone: str) -> Literal:
+    """``CAST(literal AS target)``.
+
+    Raises:
+        NotJudgeable: Spark's two modes differ (overflow, malformed text), or we do not do this pair of types.
+    """
+    if literal.value is None or kind_of(target) is Kind.NULL:
+        return Literal(literal.value, target if literal.value is None else literal.type)
+    source, kind = kind_of(literal.type), kind_of(target)
+    target = _LITERAL_TYPES.get(kind, target)
+    if source is kind and kind not in (Kind.INT, Kind.DECIMAL):
+        return Literal(literal.value, target)
+    try:
+        found = literals_of(cast_array(literal_array(literal), target, timezone))
+    except LakedexError as error:
+        raise NotPrunableError from error
+    return found[0] if found else Literal(None, target)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
 from lakedex.expr.distinct import per_distinct
-from lakedex.expr.kinds import NotJudgeable
+from lakedex.expr.types import NotPrunableError
 from lakedex.types import IntArray
 
 __all__ = ["formatted", "moments_of_text"]
@@ -24,8 +24,14 @@ __all__ = ["formatted", "moments_of_text"]
 _PIECE = re.compile(
     r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<plain>[^A-Za-z'\[\]{}#]+)|(?P<bad>.)", re.DOTALL
 )
+
+
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
+
+
 _EPOCH = datetime(1970, 1, 1)
+
+
 _MONTHS = [
     "January",
     "February",
@@ -40,7 +46,11 @@ _MONTHS = [
     "November",
     "December",
 ]
+
+
 _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+
+
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
@@ -55,7 +65,7 @@ def _pieces(pattern: str) -> tuple[_Piece, ...]:
     pieces = []
     for match in _PIECE.finditer(pattern):
         if match["bad"]:
-            raise NotJudgeable(f"the datetime pattern {pattern!r}")
+            raise NotPrunableError(f"the datetime pattern {pattern!r}")
         quoted = match["quoted"]
         text = match["plain"] or ("'" if quoted == "" else (quoted or "").replace("''", "'"))
         pieces.append(_Piece(match["letters"] or "", "" if match["letters"] else text))
@@ -80,12 +90,12 @@ def _reader(pattern: str) -> re.Pattern[str]:
             continue
         known = _READERS.get(piece.letters)
         if known is None or known[0] in fields or flexible:
-            raise NotJudgeable(f"the datetime pattern {pattern!r}")
+            raise NotPrunableError(f"the datetime pattern {pattern!r}")
         fields.add(known[0])
         flexible = "," in known[1]
         parts.append(f"(?P<{known[0]}>{known[1]})")
     if "year" not in fields:
-        raise NotJudgeable(f"the datetime pattern {pattern!r} without a year")
+        raise NotPrunableError(f"the datetime pattern {pattern!r} without a year")
     return re.compile("".join(parts), re.ASCII | re.IGNORECASE)
 
 
@@ -133,6 +143,8 @@ _FIELDS: dict[str, Callable[[IntArray, IntArray, IntArray], IntArray]] = {
     "s": lambda _, __, time: time % _MINUTE // _SECOND,
     "E": lambda _, days, __: (days + 3) % 7,
 }
+
+
 _WRITERS: dict[str, Callable[[IntArray], Any]] = {
     "yyyy": _padded(4), "y": _padded(1), "yy": lambda years: _padded(2)(years % 100), "MM": _padded(2), "M": _padded(1),
     "MMM": lambda months: _named(_MONTHS, 3)(months - 1), "MMMM": lambda months: _named(_MONTHS, None)(months - 1),
@@ -150,7 +162,7 @@ def formatted(clock: IntArray, pattern: str) -> Any:
     """
     days, time = np.divmod(clock, _DAY)
     if len(days) and not (days.min() >= _FIRST_DAY and days.max() <= _LAST_DAY):
-        raise NotJudgeable("a year outside 1 to 9999")
+        raise NotPrunableError("a year outside 1 to 9999")
     months = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
     parts: list[Any] = []
     for piece in _pieces(pattern):
@@ -162,6 +174,6 @@ def formatted(clock: IntArray, pattern: str) -> Any:
         elif piece.letters in _WRITERS:
             parts.append(_WRITERS[piece.letters](_FIELDS[piece.letters[0]](months, days, time)))
         else:
-            raise NotJudgeable(f"the letters {piece.letters} of the datetime pattern {pattern!r}")
+            raise NotPrunableError(f"the letters {piece.letters} of the datetime pattern {pattern!r}")
     empty = pa.array([""] * 1).take(pa.array(np.zeros(len(clock), np.int64)))
     return pc.binary_join_element_wise(empty, *parts, "")

@@ -15,6 +15,7 @@ from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
 
 __all__ = ["ALIASES", "CASTS_BY_NAME", "FUNCTIONS", "INTERNAL", "nearest_names"]
 
+
 FUNCTIONS: dict[str, FunctionSpec] = {
     **TEXT_FUNCTIONS,
     **TIME_FUNCTIONS,
@@ -24,10 +25,12 @@ FUNCTIONS: dict[str, FunctionSpec] = {
     "coalesce": FunctionSpec((Takes.COMMON,), same_as_first, pc.coalesce, repeats=True, strict=False),
 }
 
+
 INTERNAL = frozenset({"negate", "seconds", "plus_months", "plus_micros", "item", "field", "concat_bytes",
                       "yearofweek", "dayofweek_iso",
                       *(name for name in FUNCTIONS if name.startswith("bit_") and name != "bit_length")})  # fmt: skip
 """What the parser makes of other syntax; no names that a user can write."""
+
 
 ALIASES = {
     "char_length": "length", "character_length": "length", "len": "length", "ucase": "upper", "lcase": "lower",
@@ -36,11 +39,13 @@ ALIASES = {
     "ifnull": "coalesce", "nvl": "coalesce", "negative": "negate",
 }  # fmt: skip
 
+
 CASTS_BY_NAME: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
     "float": pa.float32(), "double": pa.float64(), "decimal": pa.decimal128(10, 0), "string": pa.string(),
     "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
 }  # fmt: skip
+
 
 _OTHER_WORDS = ("if", "nullif", "nvl2", "isnull", "isnotnull", "ilike", "mod", "try_cast", "date_part", "current_date",
                 "current_timestamp", "now", "extract", "trim", "equal_null", "unix_timestamp", "to_unix_timestamp",

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
-from lakedex.expr.keys import ordering_keys
 from lakedex.expr.signatures import FunctionSpec, Takes
+from lakedex.expr.sort_keys import ordering_keys
 from lakedex.types import IntArray
 
 __all__ = ["NESTED_FUNCTIONS", "element_type", "key_type"]
@@ -182,6 +182,7 @@ def _field(structs: Any, name: Any) -> Any:
 
 
 _LIST, _NESTED, _MAP, _ELEMENT = Takes.LIST, Takes.NESTED, Takes.MAP, Takes.ELEMENT
+
 
 NESTED_FUNCTIONS: dict[str, FunctionSpec] = {
     "item": FunctionSpec((_NESTED, _ELEMENT), _item_type, _item, written="{0}[{1}]"),

@@ -14,16 +14,21 @@ import pyarrow.compute as pc
 from lakedex.errors import InvalidInputError
 from lakedex.expr.arithmetic import calculate
 from lakedex.expr.distinct import per_distinct
-from lakedex.expr.keys import ordering_keys
-from lakedex.expr.kinds import Kind, NotJudgeable, kind_of
 from lakedex.expr.nodes import Literal
 from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
-from lakedex.expr.text_forms import float_texts
+from lakedex.expr.sort_keys import ordering_keys
+from lakedex.expr.text_casts import float_texts
+from lakedex.expr.types import Kind, NotPrunableError, kind_of
 
 __all__ = ["NUMBER_FUNCTIONS"]
 
+
 _MAX_DIGITS = 38
+
+
 _ROUNDED_FROM = 34
+
+
 _WIDE = Context(prec=400)
 
 
@@ -40,7 +45,7 @@ def _check_sign(numbers: Any) -> None:
         return
     limit = pa.scalar(Decimal(10) ** (_ROUNDED_FROM - numbers.type.scale), pa.decimal256(76, numbers.type.scale))
     if pc.any(pc.greater_equal(pc.abs(numbers.cast(limit.type)), limit)).as_py():
-        raise NotJudgeable("Spark rounds decimals of more than 34 digits where it turns their sign")
+        raise NotPrunableError("Spark rounds decimals of more than 34 digits where it turns their sign")
 
 
 def _abs(numbers: Any) -> Any:
@@ -63,10 +68,10 @@ def _rounded_type(mode: str) -> Callable[[Any], pa.DataType]:
         source: Any = arguments[0].type
         digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int32())
         if not isinstance(digits, Literal) or not isinstance(digits.value, int):
-            raise NotJudgeable("the number of digits has to be a literal")
+            raise NotPrunableError("the number of digits has to be a literal")
         cut = mode in (ROUND_FLOOR, ROUND_CEILING)
         if cut and len(arguments) > 1 and kind_of(source) is not Kind.DECIMAL:
-            raise NotJudgeable("floor and ceil to a number of digits, of what is no decimal")
+            raise NotPrunableError("floor and ceil to a number of digits, of what is no decimal")
         if cut and len(arguments) == 1 and kind_of(source) is Kind.DECIMAL and source.scale == 0:
             return source
         return _type_of_rounded(source, digits.value, cut=cut)

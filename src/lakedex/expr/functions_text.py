@@ -14,12 +14,15 @@ import pyarrow.compute as pc
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.distinct import per_distinct
 from lakedex.expr.java_regex import translated
-from lakedex.expr.patterns import ANY_RUN, compile_like
+from lakedex.expr.like import ANY_RUN, compile_like
 from lakedex.expr.signatures import FunctionSpec, Takes
 
 __all__ = ["TEXT_FUNCTIONS"]
 
+
 _MAX_INT = 2**31 - 1
+
+
 _MAX_TEXT = 2**26
 """A result of more characters than this is refused: a table of such texts does not fit in memory."""
 
@@ -255,8 +258,14 @@ _LTRIM, _RTRIM, _BTRIM = (
     _trimmer(pc.utf8_rtrim, str.rstrip),
     _trimmer(pc.utf8_trim, str.strip),
 )
+
+
 _STRIPS = {_LTRIM: str.lstrip, _RTRIM: str.rstrip}
+
+
 _TEXT, _INT, _WORD = Takes.TEXT, Takes.INT, Takes.WORD
+
+
 _STRING = pa.string()
 
 

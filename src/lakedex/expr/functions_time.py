@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
 from lakedex.expr.datetime_patterns import formatted, moments_of_text
-from lakedex.expr.keys import to_micros
 from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
-from lakedex.expr.text_forms import by_clock
+from lakedex.expr.sort_keys import to_micros
+from lakedex.expr.text_casts import by_clock
 from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock, shown_by_clock
 from lakedex.types import IntArray
 
@@ -22,9 +22,17 @@ __all__ = ["DATE_PARTS", "TIME_FUNCTIONS", "TIME_PARTS", "is_unit"]
 
 
 _LAST_MICRO = 9.2e18
+
+
 _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
+
+
 _INT_LIMITS = (-(2**31), 2**31 - 1)
+
+
 _MILLIONTH = pa.scalar(Decimal("0.000001"), pa.decimal128(6, 6))
+
+
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
 
@@ -84,6 +92,8 @@ DATE_PARTS: dict[str, Callable[[IntArray], IntArray]] = {
     "yearofweek": lambda days: _iso_week_and_year(days)[1],
     "dayofweek_iso": lambda days: _monday(days) + 1,
 }
+
+
 TIME_PARTS: dict[str, Callable[[IntArray], IntArray]] = {
     "hour": lambda micros: micros % MICROS_PER_DAY // _HOUR,
     "minute": lambda micros: micros % _HOUR // _MINUTE,
@@ -145,6 +155,8 @@ def _trunc(dates: Any, unit: Any) -> Any:
 
 
 _SHORT_UNITS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": _SECOND}
+
+
 _CLOCK_UNITS = {"MINUTE": _MINUTE, "HOUR": _HOUR, "DAY": MICROS_PER_DAY, "DD": MICROS_PER_DAY}
 
 
@@ -308,7 +320,10 @@ def _own_moment(arguments: Any) -> pa.DataType:
 
 
 _DATE, _MOMENT, _INT, _WORD = Takes.DATE, Takes.MOMENT, Takes.INT, Takes.WORD
+
+
 _CLOCKED: dict[str, Any] = {"zoned": True, "typed": True}
+
 
 TIME_FUNCTIONS: dict[str, FunctionSpec] = {
     **{name: _date_part(name, part) for name, part in DATE_PARTS.items()},

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from lakedex.expr.kinds import NotJudgeable
+from lakedex.expr.types import NotPrunableError
 
 __all__ = ["RegularExpression", "translated"]
 
@@ -32,12 +32,26 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
 _BLANKS = r"\t\n\x0b\f\r "
+
+
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
+
+
 _FINAL_LINE_END = rf"(?:\r\n|[{_LINE_ENDS}])?\z"
+
+
 _CLASS_ESCAPE = re.compile(r"\\([dDwWsStnrf\\]|[^a-zA-Z0-9])")
+
+
 _AFTER_END = re.compile(r"\)*(\||$)", re.DOTALL)
+
+
 _IGNORE_CASE = "(?i)"
+
+
 _ANY_ESCAPE = re.compile(r"\\.", re.DOTALL)
 
 
@@ -51,7 +65,7 @@ def translated(pattern: str) -> RegularExpression:
     ignore_case = pattern.startswith(_IGNORE_CASE)
     body = pattern.removeprefix(_IGNORE_CASE)
     if ignore_case and not body.isascii():
-        raise NotJudgeable("(?i) with letters outside ASCII")
+        raise NotPrunableError("(?i) with letters outside ASCII")
     parts = [_IGNORE_CASE] if ignore_case else []
     ascii_only = ignore_case
     for match in _TOKEN.finditer(body):
@@ -59,7 +73,7 @@ def translated(pattern: str) -> RegularExpression:
         if match["repeat"]:
             kind = "repeat"
         if kind in ("refused", "brace"):
-            raise NotJudgeable(f"Java reads {text!r} of a regular expression in its own way")
+            raise NotPrunableError(f"Java reads {text!r} of a regular expression in its own way")
         if kind == "escape":
             ascii_only |= text in (r"\b", r"\B")
             text = {r"\s": f"[{_BLANKS}]", r"\S": f"[^{_BLANKS}]"}.get(text, text)
@@ -69,14 +83,14 @@ def translated(pattern: str) -> RegularExpression:
             text = f"[^{_LINE_ENDS}]"
         elif kind == "end":
             if not _AFTER_END.match(body, match.end()) or "\\r" in body or "\r" in body:
-                raise NotJudgeable("$ in the middle of a regular expression")
+                raise NotPrunableError("$ in the middle of a regular expression")
             text = _FINAL_LINE_END
         parts.append(text)
     found = "".join(parts)
     try:
         re.compile(_ANY_ESCAPE.sub("x", body))
     except re.error as error:
-        raise NotJudgeable(f"{pattern!r} is no regular expression: {error}") from error
+        raise NotPrunableError(f"{pattern!r} is no regular expression: {error}") from error
     return RegularExpression(found, ascii_only)
 
 
@@ -85,10 +99,10 @@ def _class(text: str) -> str:
         if match[1] == "s":
             return _BLANKS
         if match[1] == "S":
-            raise NotJudgeable(r"\S inside a character class")
+            raise NotPrunableError(r"\S inside a character class")
         return match[0]
 
     rest = _CLASS_ESCAPE.sub("", text)
     if "\\" in rest or "^" in rest[2:]:
-        raise NotJudgeable(f"Java reads {text!r} of a regular expression in its own way")
+        raise NotPrunableError(f"Java reads {text!r} of a regular expression in its own way")
     return _CLASS_ESCAPE.sub(one, text)

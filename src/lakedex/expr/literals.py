@@ -26,14 +26,29 @@ __all__ = [
     "unescape",
 ]
 
+
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 _MICRO = timedelta(microseconds=1)
+
+
 _BLANKS = "".join(map(chr, (*range(33), 127)))
 """What Spark's casts take off both ends of a text."""
+
+
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
+
+
 OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
+
+
 _SIMPLE_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+
+
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
 
 

@@ -1,7 +1,7 @@
 """The nodes of a predicate: immutable, typed, hashable.
 
 A *scalar* has a value per row and a :attr:`type`; a *predicate* is true, false or null per row. Trees come from
-:mod:`lakedex.expr.parse`, where both sides of a comparison are already brought to one type as Spark does it, so
+:mod:`lakedex.expr.parser`, where both sides of a comparison are already brought to one type as Spark does it, so
 that pruning and filtering compare like with like.
 
 Literals hold the physical value: an ``int`` of days for a date, of UTC microseconds for a timestamp (of local
@@ -40,7 +40,9 @@ __all__ = [
     "is_predicate",
 ]
 
+
 LiteralValue = bool | int | float | Decimal | str | bytes | None
+
 
 COMPARISON_OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 
@@ -132,7 +134,7 @@ class Comparison:
 class In:
     """``operand IN (values)``; the literals have the operand's type, a null among them counts.
 
-    ``cached`` is for :func:`~lakedex.expr.keys.in_keys`: a join's keys are tens of thousands of values.
+    ``cached`` is for :func:`~lakedex.expr.sort_keys.in_keys`: a join's keys are tens of thousands of values.
     """
 
     operand: Scalar
@@ -191,7 +193,11 @@ class Unknown:
 
 
 Predicate = Comparison | In | IsNull | Like | Not | And | Or | Literal | Unknown
+
+
 Condition = Comparison | In | IsNull | Like | Not | And | Or | Unknown
+
+
 Scalar = Column | Literal | Cast | Arithmetic | Function | Case | Truth
 
 

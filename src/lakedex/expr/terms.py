@@ -10,11 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.expr.fold import fold_cast
+from lakedex.expr.arithmetic import exact_decimal
+from lakedex.expr.casts import fold_cast
 from lakedex.expr.functions import FUNCTIONS
-from lakedex.expr.kinds import Kind, NotJudgeable, is_harmless_cast, kind_of
 from lakedex.expr.literals import date_text, timestamp_text, unescape
-from lakedex.expr.names import quote_name
 from lakedex.expr.nodes import (
     And,
     Arithmetic,
@@ -36,14 +35,14 @@ from lakedex.expr.nodes import (
     Unknown,
     is_predicate,
 )
-from lakedex.expr.numbers import exact_decimal
+from lakedex.expr.types import Kind, NotPrunableError, is_harmless_cast, kind_of, quote_name
 
 __all__ = [
     "children_of",
     "columns_of",
     "depends_on_zone",
     "equality_values",
-    "is_judged",
+    "is_prunable",
     "terms_of",
     "terms_used",
     "to_spark_sql",
@@ -53,10 +52,17 @@ __all__ = [
     "unknown_texts",
 ]
 
+
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?P<body>(?:\\.|[^'\\])*)'", re.DOTALL)
+
+
 _EXACT_DOUBLE = 2**53
+
+
 _SHOWN = 100
 """So many values of a list are shown."""
+
+
 _SQL_TYPES = {
     Kind.BOOL: "BOOLEAN",
     Kind.FLOAT: "FLOAT",
@@ -68,6 +74,8 @@ _SQL_TYPES = {
     Kind.LOCAL: "TIMESTAMP_NTZ",
     Kind.NULL: "VOID",
 }
+
+
 _INTEGERS = {8: ("TINYINT", "Y"), 16: ("SMALLINT", "S"), 32: ("INT", ""), 64: ("BIGINT", "L")}
 
 
@@ -134,7 +142,7 @@ def terms_used(predicate: Predicate) -> dict[Column, list[str]]:
     """For each column the terms that speak of it and that its bounds can judge (:func:`is_judged`), as SQL text."""
     found: dict[Column, list[str]] = {}
     for term in terms_of(predicate):
-        if is_judged(term):
+        if is_prunable(term):
             for column in columns_of(term):
                 texts = found.setdefault(column, [])
                 if (text := to_text(term)) not in texts:
@@ -153,18 +161,18 @@ def terms_of(node: Predicate) -> Iterator[Predicate]:
         yield node
 
 
-def is_judged(term: Predicate) -> bool:
+def is_prunable(term: Predicate) -> bool:
     """Whether bounds of its columns can say anything about a term: no function of a column, no cast that may fail."""
     if isinstance(term, Unknown):
         return False
     if isinstance(term, Not):
-        return is_judged(term.operand)
+        return is_prunable(term.operand)
     if isinstance(term, And | Or):
-        return all(is_judged(operand) for operand in term.operands)
+        return all(is_prunable(operand) for operand in term.operands)
     if isinstance(term, Comparison):
         return _is_plain(term.left) and _is_plain(term.right)
     if isinstance(term, IsNull) and is_predicate(term.operand):
-        return is_judged(term.operand)  # type: ignore[arg-type]
+        return is_prunable(term.operand)  # type: ignore[arg-type]
     return isinstance(term, Literal) or _is_plain(term.operand)  # type: ignore[arg-type]
 
 
@@ -180,7 +188,7 @@ _MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)
 def _keeps_bounds(source: pa.DataType, target: pa.DataType) -> bool:
     try:
         return is_harmless_cast(source, target) or (kind_of(source) in _MOMENTS and kind_of(target) in _MOMENTS)
-    except NotJudgeable:
+    except NotPrunableError:
         return False
 
 
@@ -231,7 +239,7 @@ def _values_for(operand: Scalar, values: Sequence[Literal], name: str) -> dict[L
             try:
                 back = fold_cast(literal, column.type, operand.timezone)
                 again = fold_cast(back, operand.type, operand.timezone)
-            except NotJudgeable:
+            except NotPrunableError:
                 return None
             if not _is_one_to_one(column.type, operand.type, literal.value):
                 return None

@@ -13,21 +13,37 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.expr.kinds import NotJudgeable
 from lakedex.expr.literals import session_zone
+from lakedex.expr.types import NotPrunableError
 from lakedex.types import IntArray
 
 __all__ = ["MICROS_PER_DAY", "day_starts", "instants_of_clock", "offsets_at", "shown_by_clock"]
 
 
 MICROS_PER_DAY = 86_400_000_000
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 _MICRO = timedelta(microseconds=1)
+
+
 _LISTED_UNTIL = (datetime(2037, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO
+
+
 _RULED_UNTIL = (datetime(9990, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO
+
+
 _FIRST_YEAR = (datetime(2, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO
+
+
 _LIMIT = 2**63 - 1_000_000_000_000
+
+
 _CYCLE = 146_097 * MICROS_PER_DAY
+
+
 _BISECTIONS = 48
 
 
@@ -74,7 +90,7 @@ def shown_by_clock(instants: IntArray, timezone: str) -> IntArray:
         NotJudgeable: An instant within days of the last that there can be: its clock time would wrap around.
     """
     if np.any((instants > _LIMIT) | (instants < -_LIMIT)):
-        raise NotJudgeable("a timestamp at the end of what a timestamp can be")
+        raise NotPrunableError("a timestamp at the end of what a timestamp can be")
     return instants + offsets_at(instants, timezone)
 
 

@@ -1,45 +1,72 @@
-"""``bloom_filters``: the filter of each base file's record keys, kept in the metadata table.
+"""``bloom_filters``: the filter of each base file's record keys, in the metadata table: read, prune, build.
+
+``bloom_filters``: the filter of each base file's record keys, kept in the metadata table.
 
 The keys of one data partition's filters are contiguous (they begin with the partition's id), so the filters of many
 files are a few range reads; each key is hashed once and probes them all. Filters that a query read stay for the next.
 
 Memory of those: ``HELD_BYTES`` for each state of the table; states that follow each other share what did not change.
+
+The bloom filter of a base file that is there, and the records of many.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.codec.bloom import BloomFilter, HashedKeys, decode_bloom, hash_keys
-from lakedex.codec.hfile import HFileReader
-from lakedex.codec.record_columns import payload_columns
-from lakedex.expr import equality_values
+from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom, hash_keys
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.metadata_record import payload_columns
+from lakedex.errors import CorruptFileError
 from lakedex.expr.nodes import Predicate
-from lakedex.index.protocol import Verdict, not_there
-from lakedex.layout.value_text import value_text
-from lakedex.metadata.cells import decode_cell, record_schema
-from lakedex.metadata.file_view import FileView, MetadataFiles
-from lakedex.metadata.partitions import BLOOM_FILTERS, bloom_key
-from lakedex.metadata.records import PAYLOADS, is_deleted
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.expr.terms import equality_values
+from lakedex.index.protocol import PruneResult, index_missing
+from lakedex.io.spilled import Spilled
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.keys import value_text
+from lakedex.metadata.files import MetadataFiles, decode_cell, record_schema
+from lakedex.metadata.records import BLOOM_FILTERS, PAYLOADS, bloom_key, bloom_record, is_deleted
 from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.writer import Keyed, SpilledBloom
+from lakedex.options import WriteOptions
+from lakedex.parquet.base_file_reader import iter_base_file, read_footer
+from lakedex.snapshot.file_system_view import FileSystemView
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, IntArray
 
-__all__ = ["BATCH_BYTES", "HELD_BYTES", "BloomFilters", "HeldFilters", "iter_filters", "load_filters"]
+__all__ = [
+    "BATCH_BYTES",
+    "HELD_BYTES",
+    "BloomFilterCache",
+    "BloomFilters",
+    "BloomOfFile",
+    "BuiltBlooms",
+    "bloom_records",
+    "bloom_sizing",
+    "iter_filters",
+    "load_filters",
+]
+
 
 BATCH_BYTES = 16 << 20
 """Blocks of the metadata table that are read, and filters that are decoded, at once (a larger filter alone). Java makes
 filters of 60,000 entries, 430 KiB, whatever a file holds: a batch is some 40 of them."""
+
+
 HELD_BYTES = 64 << 20
 """Decoded filters that stay: 200 of Java's."""
+
+
 MOST_UNSEEN = 16
 """Layers of the metadata table that may wait to be looked at before held filters are given up."""
+
 
 File = tuple[str, str]
 """Data partition and name of a base file."""
@@ -98,7 +125,7 @@ def _batches(store: MetadataStore, keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 @dataclass(slots=True, eq=False)
-class HeldFilters:
+class BloomFilterCache:
     """Filters that were read, those asked for last at the end; None where a file has none that can be used.
 
     Attributes:
@@ -112,11 +139,11 @@ class HeldFilters:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
-    def of(cls, view: FileView, store: MetadataStore) -> HeldFilters:
+    def of(cls, view: FileSystemView, store: MetadataStore) -> BloomFilterCache:
         """Those of a state."""
         with view.lock:
             held = view.derived.get(BLOOM_FILTERS.name)
-            if not isinstance(held, HeldFilters):
+            if not isinstance(held, BloomFilterCache):
                 held = view.derived[BLOOM_FILTERS.name] = cls(store.files_of(BLOOM_FILTERS.name))
             return held
 
@@ -167,7 +194,7 @@ class HeldFilters:
             self._size += size
             self._filters[file] = bloom
 
-    def carried(self, older: FileView, newer: FileView, store: MetadataStore) -> HeldFilters | None:
+    def carried(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> BloomFilterCache | None:
         """What still holds in a newer state: filters of files that it has too, if they were not written again."""
         added = store.added_since(BLOOM_FILTERS.name, self.files) if store.has(BLOOM_FILTERS.name) else None
         if added is None or len(self._unseen) + len(added) > MOST_UNSEEN:
@@ -177,7 +204,7 @@ class HeldFilters:
             filters = {file: bloom for file, bloom in self._filters.items() if file in present}
             unseen = (*self._unseen, *added)
         files = store.files_of(BLOOM_FILTERS.name)
-        return HeldFilters(files, filters, unseen, sum(map(_cost, filters.values())))
+        return BloomFilterCache(files, filters, unseen, sum(map(_cost, filters.values())))
 
 
 def _cost(bloom: BloomFilter | None) -> int:
@@ -187,6 +214,7 @@ def _cost(bloom: BloomFilter | None) -> int:
 
 _PLAIN_KEYS = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
 """Key generators whose key of one field is the field's value and nothing else."""
+
 
 _ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 """Types whose values have one text in keys, whoever wrote it. Java's options decide the text of a date or timestamp,
@@ -202,13 +230,13 @@ class BloomFilters:
         """``bloom_filters``."""
         return BLOOM_FILTERS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
         """Probe the filters of the slices."""
         tied = _key_values(snapshot, predicate)
         if tied is None:
-            return Verdict()
+            return PruneResult()
         if not snapshot.metadata.has(self.name):
-            return Verdict(unused=(not_there(self.name, snapshot.metadata),))
+            return PruneResult(unused=(index_missing(self.name, snapshot.metadata),))
         column, keys = tied
         keep = np.ones(len(rows), bool)
         view = snapshot.view()
@@ -220,13 +248,13 @@ class BloomFilters:
                 files.append((item.partition, item.base_file.name))
         missing = len(rows)
         hashed: HashedKeys | None = None
-        for at, bloom in HeldFilters.of(view, snapshot.metadata).iter(snapshot.metadata, files):
+        for at, bloom in BloomFilterCache.of(view, snapshot.metadata).iter(snapshot.metadata, files):
             missing -= 1
             if len(keys) and (hashed is None or hashed.num_hashes < bloom.num_hashes):
                 hashed = hash_keys(keys, bloom.num_hashes)
             keep[places[at]] = hashed is not None and bool(bloom.probe(hashed).any())
         term = f"{column} = {keys[0].as_py()!r}" if len(keys) == 1 else f"{column} IN ({len(keys)} values)"
-        return Verdict(keep=keep, terms=(term,), note=f"no filter for {missing} files, kept" if missing else "")
+        return PruneResult(keep=keep, terms=(term,), note=f"no filter for {missing} files, kept" if missing else "")
 
 
 def _key_values(snapshot: Snapshot, predicate: Predicate) -> tuple[str, pa.Array] | None:
@@ -246,3 +274,75 @@ def _key_values(snapshot: Snapshot, predicate: Predicate) -> tuple[str, pa.Array
         texts = value_text(pa.array(values, kind))
         return name, texts.filter(pc.not_equal(texts, ""))
     return None
+
+
+INLINE_BLOOM_BYTES = 4 * 1024
+"""Larger filters lie in the table's temp folder until they are written."""
+
+
+def bloom_sizing(options: WriteOptions) -> BloomSizing:
+    """Which bloom filters are wanted."""
+    return BloomSizing(
+        num_entries=options.bloom_entries,
+        fpp=options.bloom_fpp,
+        type_code=options.bloom_type,
+        max_entries=options.bloom_max_entries,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomOfFile:
+    """Task: a base file's filter, from its footer if that has one that fits, else from its keys; ``anew`` from them.
+
+    ``folder`` takes larger filters; None returns them all.
+    """
+
+    storage: Storage
+    base_path: str
+    folder: str | None
+    options: WriteOptions
+    anew: bool = False
+
+    def __call__(self, base: BaseFile) -> tuple[str, bytes | None, Spilled | None]:
+        """Type of the filter, and its text or where that lies."""
+        path = f"{self.base_path}/{base.relative_path}"
+        footer = read_footer(self.storage, path)
+        kind, text = footer.bloom_type, footer.bloom
+        if text is None or self.anew or not self._will_do(text, kind, footer.rows):
+            kind, text = self.options.bloom_type, self._built(path, footer.rows)
+        if self.folder is None or len(text) <= INLINE_BLOOM_BYTES:
+            return kind, text, None
+        return kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text)
+
+    def _will_do(self, text: bytes, kind: str, rows: int) -> bool:
+        """Whether the footer's filter is what was asked for, if anything was."""
+        if not self.options.bloom_asked:
+            return True
+        try:
+            return bloom_sizing(self.options).fits(decode_bloom(text, kind), rows)
+        except CorruptFileError:
+            return False
+
+    def _built(self, path: str, rows: int) -> bytes:
+        builder = bloom_sizing(self.options).builder(rows)
+        for batch in iter_base_file(self.storage, path, [RECORD_KEY]):
+            builder.add(batch.column(0))
+        return builder.finish().encode()
+
+
+BuiltBlooms = Mapping[BaseFile, tuple[str, bytes | None, Spilled | None]]
+"""Base file → type of its filter, and its text or where that lies."""
+
+
+def bloom_records(built: BuiltBlooms, files: Sequence[BaseFile], per_commit: int) -> Iterator[dict[str, Keyed]]:
+    """Records of base files' filters, those of ``per_commit`` files at a time; once none for a table without files."""
+    for start in range(0, max(len(files), 1), per_commit):
+        records: Keyed = []
+        for base in files[start : start + per_commit]:
+            kind, text, spill = built[base]
+            key = bloom_key(base.partition, base.name)
+            if spill is not None:
+                records.append((key, SpilledBloom(spill, kind, base.instant)))
+            else:
+                records.append((key, bloom_record(kind, base.instant, text or b"")))
+        yield {BLOOM_FILTERS.name: records}

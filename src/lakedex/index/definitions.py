@@ -10,8 +10,8 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lakedex.codec.json_object import decode_json_object
-from lakedex.codec.stats_value import StatsVersion, default_stats_version
+from lakedex.codec.column_bounds import StatsVersion, default_stats_version
+from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.expr import ColumnBounds, prune
 from lakedex.expr.nodes import Predicate
-from lakedex.index.protocol import Unused, Verdict, terms_on
-from lakedex.layout.partition_path import partition_values
-from lakedex.layout.slice_table import SliceTable
-from lakedex.metadata.file_view import FileView
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.index.protocol import PruneResult, UnusedIndex, terms_on
+from lakedex.layout.file_slice import SliceTable
+from lakedex.layout.keys import partition_values
+from lakedex.snapshot.file_system_view import FileSystemView
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import PARTITION_PATH, IntArray
 
 __all__ = ["PartitionValues", "partition_bounds"]
@@ -30,20 +30,20 @@ class PartitionValues:
         """``partition``."""
         return "partition"
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
         """Judge each partition once, and its slices with it."""
         config = snapshot.config
         fields = {*config.partition_fields, *([PARTITION_PATH] if config.populate_meta_fields else [])}
         used = terms_on(predicate, lambda column: column.name in fields)
         if not used or not config.partition_fields:
-            return Verdict()
+            return PruneResult()
         if not config.folders_are_values:
             detail = f"folders of the key generator {config.key_generator} are formatted text"
-            return Verdict(unused=(Unused(index=self.name, reason="key generator", detail=detail),))
+            return PruneResult(unused=(UnusedIndex(index=self.name, reason="key generator", detail=detail),))
         view = snapshot.view()
         columns = _columns(snapshot, view)
         keep = prune(predicate, lambda column: columns.get(column.name), len(view.table.partitions))
-        return Verdict(keep=keep[view.table.partition_of[rows]], terms=used)
+        return PruneResult(keep=keep[view.table.partition_of[rows]], terms=used)
 
 
 def partition_bounds(snapshot: Snapshot, columns: Collection[str], rows: IntArray) -> dict[str, ColumnBounds]:
@@ -76,12 +76,12 @@ class _Values:
     paths: tuple[str, ...]
     columns: dict[str, ColumnBounds]
 
-    def carried(self, older: FileView, newer: FileView, store: object) -> _Values | None:
+    def carried(self, older: FileSystemView, newer: FileSystemView, store: object) -> _Values | None:
         del older, store
         return self if newer.table.partitions == self.paths else None
 
 
-def _columns(snapshot: Snapshot, view: FileView) -> dict[str, ColumnBounds]:
+def _columns(snapshot: Snapshot, view: FileSystemView) -> dict[str, ColumnBounds]:
     with view.lock:
         held = view.derived.get("partition_values")
         if not isinstance(held, _Values):

@@ -1,4 +1,8 @@
-"""What an index is to a query: something that removes files which it proves to hold no matching row.
+"""The pruning protocol: an index removes file slices that it proves to hold no matching row, and may select rows.
+
+The rows of a base file that a query needs, as an index knows them before the file is opened.
+
+What an index is to a query: something that removes files which it proves to hold no matching row.
 
 Rules for whoever implements :class:`PruningIndex`: what is absent, stale, partial or not to be trusted keeps the file;
 nothing is said about a file that was not looked at; and what could not be used is said in :attr:`Verdict.unused`.
@@ -6,32 +10,79 @@ nothing is said about a file that was not looked at; and what could not be used 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
-from lakedex.expr import is_judged, terms_used
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from lakedex.codec.roaring import deserialize_bitmap, serialize_bitmap
 from lakedex.expr.nodes import Column, Predicate
-from lakedex.index.bitmap.selection import RowSelection
-from lakedex.metadata.partitions import FILES
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.expr.terms import is_prunable, terms_used
+from lakedex.index.bitmap.builder import RowGroup
+from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray
 
 __all__ = [
     "DAMAGED",
+    "PruneResult",
     "PruningIndex",
-    "Unused",
-    "Verdict",
+    "RowSelection",
+    "UnusedIndex",
     "damaged",
-    "not_there",
+    "index_missing",
     "terms_on",
-    "unjudged",
+    "unprunable_terms",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unused:
+class RowSelection:
+    """Rows of a base file that may match. Pickles: tasks carry it.
+
+    Attributes:
+        positions: their ordinals in the file, portable roaring bytes.
+        count: how many.
+        is_exact: all of them do match, so the condition need not be looked at again.
+        groups: row groups of the file.
+    """
+
+    positions: bytes
+    count: int
+    is_exact: bool
+    groups: tuple[RowGroup, ...]
+
+    @classmethod
+    def of(cls, rows: BitMap, groups: Sequence[RowGroup], *, is_exact: bool) -> RowSelection:
+        """The selection of a bitmap."""
+        count = len(rows)
+        return cls(positions=serialize_bitmap(rows), count=count, is_exact=is_exact, groups=tuple(groups))
+
+    @property
+    def rows(self) -> BitMap:
+        """The positions."""
+        return deserialize_bitmap(self.positions)
+
+    def kept_groups(self) -> list[int]:
+        """Numbers of the row groups that have one of the rows."""
+        rows, ends = self.rows, list(accumulate(group.rows for group in self.groups))
+        starts = [0, *ends[:-1]]
+        return [n for n, (a, b) in enumerate(zip(starts, ends, strict=True)) if rows.range_cardinality(a, b)]
+
+    def mask(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Which of a file's rows are selected."""
+        mask = np.zeros(rows, np.bool_)
+        mask[np.asarray(self.rows.to_array(), np.int64)] = True
+        return mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedIndex:
     """Why an index, or an index on one column, did not take part in a plan.
 
     Attributes:
@@ -52,7 +103,7 @@ class Unused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PruneResult:
     """An index's answer.
 
     Attributes:
@@ -66,7 +117,7 @@ class Verdict:
     keep: BoolArray | None = None
     terms: tuple[str, ...] = ()
     note: str = ""
-    unused: tuple[Unused, ...] = ()
+    unused: tuple[UnusedIndex, ...] = ()
     selections: Mapping[int, RowSelection] = field(default_factory=dict)
 
 
@@ -77,25 +128,25 @@ class PruningIndex(Protocol):
     def name(self) -> str:
         """The name that plans show."""
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
         """Judge the slices in ``rows`` of the snapshot's view."""
 
 
-def not_there(index: str, store: MetadataStore) -> Unused:
+def index_missing(index: str, store: MetadataStore) -> UnusedIndex:
     """Why an index of the metadata table has no part: it is not there, or not whole."""
     wrong = store.why_lost(FILES.name) or store.why_lost(index)
     if wrong:
         return damaged(index, wrong)
-    return Unused(index=index, reason="no index", detail="not in the table's metadata")
+    return UnusedIndex(index=index, reason="no index", detail="not in the table's metadata")
 
 
 DAMAGED = "damaged"
 """Reason of an index that could not be read: it may be whole again at the next look."""
 
 
-def damaged(index: str, wrong: str) -> Unused:
+def damaged(index: str, wrong: str) -> UnusedIndex:
     """An index, or the listing of files, that cannot be used."""
-    return Unused(index=index, reason=DAMAGED, detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
+    return UnusedIndex(index=index, reason=DAMAGED, detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
 
 
 def terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[str, ...]:
@@ -104,9 +155,10 @@ def terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[st
     return tuple(dict.fromkeys(found))
 
 
-def unjudged(terms: Iterable[Predicate], text_of: Callable[[Predicate], str]) -> tuple[Unused, ...]:
+def unprunable_terms(terms: Iterable[Predicate], text_of: Callable[[Predicate], str]) -> tuple[UnusedIndex, ...]:
     """The conditions that no index judges, because of a function or a cast in them."""
-    texts = dict.fromkeys(text_of(term) for term in terms if not is_judged(term))
+    texts = dict.fromkeys(text_of(term) for term in terms if not is_prunable(term))
     return tuple(
-        Unused(index="all indexes", reason="function", detail=f"{text} cannot be judged from bounds") for text in texts
+        UnusedIndex(index="all indexes", reason="function", detail=f"{text} cannot be judged from bounds")
+        for text in texts
     )

@@ -21,19 +21,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from lakedex.arrow_frames import run_threads
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.io.failures import OPERATIONS, first_argument, typed_failures
-from lakedex.io.ranges import read_coalesced
-from lakedex.io.storage import FileInfo
+from lakedex.io.storage import OPERATIONS, FileInfo, first_argument, read_coalesced, typed_failures
+from lakedex.parallel import run_threads
 from lakedex.types import IoCount
 
 __all__ = ["LocalStorage"]
 
+
 _TEMP_PREFIX = ".lakedex-"
+
+
 _TEMP_SUFFIX = ".tmp"
+
+
 _MAX_GAP = 64 * 1024
+
+
 _BUFFER = 64 * 1024
+
+
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
 
 
@@ -239,8 +246,12 @@ class _Unsynced:
 
 
 _MOST_HELD = 256
+
+
 _held = threading.BoundedSemaphore(_MOST_HELD)
 """Files that a process holds open to force them to disk: systems allow 1024 open ones."""
+
+
 _SYNC_THREADS = 8
 
 

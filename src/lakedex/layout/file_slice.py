@@ -1,19 +1,26 @@
-"""File groups and their slices: which files a snapshot of a table has (``HoodieTableFileSystemView``).
+"""File groups and their slices: the files that a snapshot of a table has, as objects and as columns.
+
+File groups and their slices: which files a snapshot of a table has (``HoodieTableFileSystemView``).
 
 A listing names files; the timeline says which of them count. A base file counts when the instant in its name is
 committed; a file group that a completed replace commit names is gone from then on. Log files of change data
 (``.cdc``) are no part of a slice here.
+
+File slices as columns: what planning over many files works on instead of one object after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from lakedex.codec.table_paths import BASE_FILE_NAME
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "base_versions", "find_slices"]
+__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "SliceTable", "base_versions", "find_slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +238,51 @@ def _base_instant(log_instant: str, bases: Mapping[str, BaseFile], rules: SliceR
 def _log_order(name: str) -> tuple[str, int, str, bool]:
     parsed = parse_log_file_name(name)
     return parsed.order if parsed is not None else (name, 0, "", False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceTable:
+    """The slices of a snapshot, ordered by partition and file id; a *row* is a place in this order.
+
+    Attributes:
+        slices: the slices themselves.
+        partitions: paths of the partitions that have slices, in order.
+        starts: per partition its first row, and at the end the number of slices.
+        sizes: bytes of each slice, log files included.
+        has_logs: whether a slice has log files.
+    """
+
+    slices: tuple[FileSlice, ...]
+    partitions: tuple[str, ...]
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    has_logs: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, by_partition: Mapping[str, Sequence[FileSlice]]) -> SliceTable:
+        """The slices of each partition, put one after the other."""
+        partitions = tuple(path for path in sorted(by_partition) if by_partition[path])
+        slices = tuple(item for path in partitions for item in by_partition[path])
+        starts = np.zeros(len(partitions) + 1, np.int64)
+        np.cumsum([len(by_partition[path]) for path in partitions], out=starts[1:])
+        sizes = np.fromiter((item.size for item in slices), np.int64, len(slices))
+        has_logs = np.fromiter((bool(item.log_files) for item in slices), np.bool_, len(slices))
+        return cls(slices, partitions, starts, sizes, has_logs)
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    @property
+    def partition_of(self) -> npt.NDArray[np.int64]:
+        """Per slice the place of its partition in :attr:`partitions`."""
+        return np.repeat(np.arange(len(self.partitions)), np.diff(self.starts))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> list[FileSlice]:
+        """The slices of some rows."""
+        slices = self.slices
+        return [slices[row] for row in rows.tolist()]
+
+    def rows_in(self, older: SliceTable) -> npt.NDArray[np.int64]:
+        """Per slice its row in an older table that holds the very same object; -1 where it is new."""
+        known = {id(item): row for row, item in enumerate(older.slices)}
+        return np.fromiter((known.get(id(item), -1) for item in self.slices), np.int64, len(self))

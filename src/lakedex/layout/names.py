@@ -24,7 +24,9 @@ __all__ = [
     "parse_marker_name",
 ]
 
+
 PARTITION_METAFILE = ".hoodie_partition_metadata"
+
 
 _MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
 

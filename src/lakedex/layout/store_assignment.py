@@ -25,10 +25,19 @@ from lakedex.errors import SchemaMismatchError
 
 __all__ = ["StoreAssignment", "can_assign", "child_parts", "is_uuid", "match_names"]
 
+
 _SHOWN = 40
+
+
 _UUID_BYTES = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34]
+
+
 _UUID_LENGTH = 36
+
+
 _INTEGERS_AS_DECIMAL = pa.decimal128(20, 0)
+
+
 _LISTS = (
     pa.types.is_list,
     pa.types.is_large_list,
@@ -36,8 +45,13 @@ _LISTS = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
+
+
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+
 
 RowOf = Callable[[int], int]
 """Row of an array that the n-th value of one of its parts belongs to."""

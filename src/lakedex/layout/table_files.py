@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from lakedex.arrow_frames import run_threads
 from lakedex.codec.table_paths import check_instant, check_partition, file_path
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import join_path
+from lakedex.parallel import run_threads
 
 __all__ = [
     "delete_entries",

@@ -17,26 +17,31 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from lakedex.arrow_frames import run_threads
 from lakedex.codec.hashing import file_group_index_many
-from lakedex.codec.hfile import Budget, HFileReader
+from lakedex.codec.hfile.blocks import Budget
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.table_paths import check_partition
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
 from lakedex.layout.table_files import inner_folders, list_folder
-from lakedex.metadata.cache import MetadataFileCache
-from lakedex.metadata.cells import decode_cell, key_text, record_schema
-from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name
-from lakedex.metadata.file_view import MetadataFiles
-from lakedex.metadata.log_file import Layer, MetadataBlock, MetadataLogFile
-from lakedex.metadata.partitions import ALL_PARTITIONS, BLOOM_FILTERS, FILES
-from lakedex.metadata.records import MERGE_RULES, PAYLOADS, Record, live_files
-from lakedex.metadata.wholeness import missing_file
+from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name, missing_file
+from lakedex.metadata.files import (
+    Layer,
+    MetadataBlock,
+    MetadataFileCache,
+    MetadataFiles,
+    MetadataLogFile,
+    decode_cell,
+    key_text,
+    record_schema,
+)
+from lakedex.metadata.records import ALL_PARTITIONS, BLOOM_FILTERS, FILES, MERGE_RULES, PAYLOADS, Record, live_files
+from lakedex.parallel import run_threads
+from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import decode_body
-from lakedex.timeline.timeline import Timeline
 
-__all__ = ["Layer", "MetadataFileGroup", "MetadataStore", "NewestValues", "metadata_path"]
+__all__ = ["LatestValues", "MetadataStore", "metadata_path"]
 
 
 def metadata_path(base_path: str) -> str:
@@ -46,8 +51,11 @@ def metadata_path(base_path: str) -> str:
 
 _READS_AT_ONCE = 16
 """Threads that wait for a storage that lets one wait."""
+
+
 _SECONDS_WORTH_THREADS = 0.004
 """A listing that takes longer comes from afar. On a local disk starting threads takes longer than reading."""
+
 
 _NO_RECORD_BYTES = 80
 """A log file of layout 2 up to this size holds no record, so it need not be read: a block takes 46 bytes besides its
@@ -55,7 +63,7 @@ header and content, the instant in its header 22, and a list of one deleted key 
 
 
 @dataclass(frozen=True, slots=True)
-class NewestValues:
+class LatestValues:
     """Values of numbered keys.
 
     Attributes:
@@ -71,7 +79,7 @@ class NewestValues:
     again: list[int]
 
     @classmethod
-    def none(cls, count: int) -> NewestValues:
+    def none(cls, count: int) -> LatestValues:
         """No values yet."""
         return cls([b""] * count, [-1] * count, [], [])
 
@@ -143,7 +151,7 @@ class MetadataStore:
     def why_lost(self, partition: str) -> str:
         """What is wrong with the files of a metadata partition; empty if nothing is, or if it is not listed.
 
-        Looked up once for each state of the metadata timeline (:mod:`lakedex.metadata.wholeness`).
+        Looked up once for each state of the metadata timeline (:mod:`lakedex.metadata.file_groups`).
         """
         if partition not in self.partitions:
             return ""
@@ -384,7 +392,7 @@ class MetadataStore:
             self._merge(partition, group, found, lambda layer: layer.scan_prefixes(wanted, budget), None)
         return found
 
-    def newest_values(self, partition: str, places: Mapping[bytes, int], prefixes: Sequence[str]) -> NewestValues:
+    def newest_values(self, partition: str, places: Mapping[bytes, int], prefixes: Sequence[str]) -> LatestValues:
         """The value of each key that was written last, not decoded: for those who decode many at once.
 
         Args:
@@ -392,7 +400,7 @@ class MetadataStore:
             places: keys, numbered from 0.
             prefixes: each of the keys begins with one of them.
         """
-        found = NewestValues.none(len(places))
+        found = LatestValues.none(len(places))
         wanted, budget = [prefix.encode() for prefix in set(prefixes)], _budget(partition)
         for group in self.file_groups(partition):
             for layer in self.layers(group):
@@ -402,7 +410,7 @@ class MetadataStore:
                     found.take(layer, places, layer.scan_prefixes(wanted, budget))
         return found
 
-    def newest_of(self, partition: str, keys: Sequence[str]) -> NewestValues:
+    def newest_of(self, partition: str, keys: Sequence[str]) -> LatestValues:
         """The value of each key that was written last, as of :meth:`newest_values`. Reads the blocks that may hold one.
 
         Args:
@@ -410,7 +418,7 @@ class MetadataStore:
             keys: distinct keys; their places are the numbers.
         """
         groups = self.file_groups(partition)
-        found = NewestValues.none(len(keys))
+        found = LatestValues.none(len(keys))
         if not groups or not keys:
             return found
         places = {key.encode(): place for place, key in enumerate(keys)}

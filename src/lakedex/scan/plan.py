@@ -1,24 +1,49 @@
-"""``ScanPlan``: which files a scan keeps, and what each index did for it."""
+"""Plan a scan: from a predicate to the file slices that may match, with what each index removed.
+
+``ScanPlan``: which files a scan keeps, and what each index did for it.
+
+From a predicate to the slices that may hold matching rows, one index after the other.
+
+Candidates are all file slices of the snapshot; each index removes only what it can prove empty of matching rows.
+
+``ORDER BY c LIMIT n``: which files can hold one of the first ``n`` rows, by the bounds of ``c``.
+
+Files whose values all come at or before some value *t* hold ``n`` rows together: then no row after *t* is among the
+first, and a file that has only such rows need not be read. Further columns of the order break ties only, so the first
+one decides. Slices with log files count for nothing, since how many rows they have is not known before they are merged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakedex.index.bitmap.selection import RowSelection
-from lakedex.index.protocol import Unused
-from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.layout.slice_table import SliceTable
+from lakedex.errors import CorruptFileError
+from lakedex.expr.nodes import Predicate
+from lakedex.expr.sort_keys import ordering_keys
+from lakedex.expr.terms import terms_of, to_text
+from lakedex.expr.types import NotPrunableError
+from lakedex.index.bitmap.pruning import Bitmaps
+from lakedex.index.bloom_filters import BloomFilters
+from lakedex.index.column_stats.pruning import ColumnStats, PartitionStats, slice_bounds
+from lakedex.index.partition_values import PartitionValues
+from lakedex.index.protocol import PruningIndex, RowSelection, UnusedIndex, damaged, unprunable_terms
+from lakedex.layout.file_slice import BaseFile, FileSlice, SliceTable
+from lakedex.metadata.records import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.printing import printed
-from lakedex.types import size_text
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import META_COLUMNS, IntArray, size_text
 
-__all__ = ["PruneStage", "ScanPlan"]
+__all__ = ["INDEXES", "PruneStage", "ScanPlan", "TopRows", "indexes_for", "keep_top_rows", "plan_scan", "read_columns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +95,7 @@ class ScanPlan:
     bytes_total: int
     slices: tuple[FileSlice, ...]
     stages: tuple[PruneStage, ...] = ()
-    unused: tuple[Unused, ...] = ()
+    unused: tuple[UnusedIndex, ...] = ()
     seconds: float = 0.0
     candidates: SliceTable | None = field(default=None, compare=False)
     dropped_by: npt.NDArray[np.int8] | None = field(default=None, compare=False)
@@ -190,3 +215,212 @@ def _bar(name: str, files: int, total: int, terms: str) -> str:
     width = max(1, round(300 * files / total)) if total else 1
     bar = f"<div style='background:#4c78a8;height:12px;width:{width}px'></div>"
     return f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{files}</td><td>{escape(terms)}</td></tr>"
+
+
+INDEXES: tuple[PruningIndex, ...] = (PartitionValues(), PartitionStats(), ColumnStats(), BloomFilters(), Bitmaps())
+"""In the order of their cost: each judges what the ones before it left."""
+
+
+def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | None = None) -> tuple[PruningIndex, ...]:
+    """The indexes for a reader.
+
+    Args:
+        select: it can leave out row groups and rows of a file (:attr:`~lakedex.scan.plan.ScanPlan.selections`).
+        gated: bitmaps are read only where the forecast says that it pays.
+        result: columns that it reads even if it need not look at the condition; None if it looks in any case.
+    """
+    return (*INDEXES[:-1], Bitmaps(select=select, gated=gated, result=result))
+
+
+def read_columns(schema: pa.Schema) -> pa.Schema:
+    """Columns that reading a table gives: Hudi's meta columns, then the table's."""
+    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+
+
+def plan_scan(
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    *,
+    skipping: bool = True,
+    indexes: Sequence[PruningIndex] = INDEXES,
+) -> ScanPlan:
+    """Choose the file slices of a scan.
+
+    Args:
+        snapshot: the table, pinned to an instant.
+        predicate: from :func:`lakedex.expr.parse_predicate`; None for all rows.
+        skipping: False keeps all files.
+        indexes: who may remove files, in order.
+    """
+    started = time.perf_counter()
+    if predicate is not None and skipping:
+        snapshot.metadata.list_folders((FILES.name, PARTITION_STATS.name, COLUMN_STATS.name))
+    table = snapshot.view().table
+    rows: IntArray = np.arange(len(table))
+    dropped_by = np.full(len(table), -1, np.int8)
+    stages: list[PruneStage] = []
+    unused: list[UnusedIndex] = []
+    selections: dict[int, RowSelection] = {}
+    if wrong := snapshot.metadata.why_lost(FILES.name):
+        unused.append(damaged(FILES.name, f"storage was listed instead, {wrong}"))
+    if predicate is not None and not skipping:
+        unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="skipping is off"))
+    elif predicate is not None:
+        unused += unprunable_terms(terms_of(predicate), to_text)
+        for index in indexes:
+            if not len(rows):
+                break
+            stage, kept = _ask(snapshot, predicate, index, rows, unused, selections)
+            if stage is not None:
+                dropped_by[np.setdiff1d(rows, kept, assume_unique=True)] = len(stages)
+                stages.append(stage)
+                rows = kept
+    return ScanPlan(
+        table=snapshot.config.name,
+        instant=snapshot.instant,
+        where=None if predicate is None else to_text(predicate),
+        files_total=len(table),
+        bytes_total=int(table.sizes.sum()),
+        slices=tuple(table.slices if len(rows) == len(table) else table.take(rows)),
+        stages=tuple(stages),
+        unused=tuple(unused),
+        seconds=time.perf_counter() - started,
+        candidates=table,
+        dropped_by=dropped_by,
+        selections=_by_name(table, rows, selections),
+    )
+
+
+def _by_name(table: SliceTable, kept: IntArray, selections: Mapping[int, RowSelection]) -> dict[str, RowSelection]:
+    """Selections by the name of the base file, those of a name that two partitions share left out.
+
+    Hudi's bucket index may give file groups of two partitions one id. Rows of such a file are looked for.
+    """
+    if not selections:
+        return {}
+    names = Counter(table.slices[row].name for row in kept.tolist())
+    named = ((table.slices[row].name, selection) for row, selection in selections.items())
+    return {name: selection for name, selection in named if names[name] == 1}
+
+
+def _ask(
+    snapshot: Snapshot,
+    predicate: Predicate,
+    index: PruningIndex,
+    rows: IntArray,
+    unused: list[UnusedIndex],
+    selections: dict[int, RowSelection],
+) -> tuple[PruneStage | None, IntArray]:
+    """One index's turn: its stage (None when it had no part) and the rows left."""
+    counted, started = snapshot.storage.counted, time.perf_counter()
+    before = counted.copy()
+    try:
+        verdict = index.prune(snapshot, predicate, rows)
+    except (CorruptFileError, FileNotFoundError) as error:
+        unused.append(damaged(index.name, str(error)))
+        return None, rows
+    unused += verdict.unused
+    selections.update(verdict.selections)
+    if verdict.keep is None:
+        return None, rows
+    kept = rows[verdict.keep]
+    read, sizes = counted - before, snapshot.view().table.sizes
+    stage = PruneStage(
+        name=index.name,
+        before=len(rows),
+        after=len(kept),
+        bytes_before=int(sizes[rows].sum()),
+        bytes_after=int(sizes[kept].sum()),
+        requests=read.requests,
+        bytes_read=read.bytes_read,
+        seconds=time.perf_counter() - started,
+        terms=verdict.terms,
+        note=verdict.note,
+    )
+    return stage, kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRows:
+    """The first ``limit`` rows by a column."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+    limit: int
+
+    def __str__(self) -> str:
+        words = ("DESC" if self.descending else "ASC", "NULLS FIRST" if self.nulls_first else "NULLS LAST")
+        return f"ORDER BY {self.column} {' '.join(words)} LIMIT {self.limit}"
+
+
+def keep_top_rows(snapshot: Snapshot, plan: ScanPlan, top: TopRows) -> ScanPlan:
+    """The plan without slices that hold none of the first rows. Only for a plan without a condition.
+
+    Args:
+        snapshot: that of the plan.
+        plan: all rows.
+        top: which rows are wanted.
+    """
+    schema = read_columns(snapshot.schema)
+    if plan.where is not None or top.column not in schema.names or plan.dropped_by is None or plan.candidates is None:
+        return plan
+    counted, started = snapshot.storage.counted, time.perf_counter()
+    before = counted.copy()
+    rows = np.flatnonzero(plan.dropped_by < 0)
+    found = slice_bounds(snapshot, {top.column: schema.field(top.column).type}, rows)
+    if found is None:
+        return plan
+    bounds = found[top.column]
+    try:
+        low, high = ordering_keys(bounds.minimum), ordering_keys(bounds.maximum)
+    except (NotPrunableError, pa.ArrowException):
+        return plan
+    counts = np.where(plan.candidates.has_logs[rows], -1, bounds.row_count)
+    keep = _keep(top, (low, high), bounds.null_count, counts, bounds.row_count)
+    kept, read = rows[keep], counted - before
+    dropped_by = plan.dropped_by.copy()
+    dropped_by[rows[~keep]] = len(plan.stages)
+    stage = PruneStage(
+        name="top_n",
+        before=len(rows),
+        after=len(kept),
+        bytes_before=int(plan.candidates.sizes[rows].sum()),
+        bytes_after=int(plan.candidates.sizes[kept].sum()),
+        requests=read.requests,
+        bytes_read=read.bytes_read,
+        seconds=time.perf_counter() - started,
+        terms=(str(top),),
+    )
+    slices = tuple(plan.candidates.take(kept))
+    return replace(plan, slices=slices, stages=(*plan.stages, stage), dropped_by=dropped_by)
+
+
+def _keep(
+    top: TopRows,
+    keys: tuple[pa.Array, pa.Array],
+    nulls: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    stored: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Slices that may hold one of the rows. ``counts`` are rows that surely come out, ``stored`` all that are there."""
+    low, high = keys
+    # The value by which a slice's last row comes, and that by which its first does.
+    last, first = (low, high) if top.descending else (high, low)
+    known = (last.is_valid().to_numpy(zero_copy_only=False)) & (counts >= 0) & (nulls >= 0)
+    usable = np.flatnonzero(known)
+    order = pc.sort_indices(
+        last.take(pa.array(usable)), sort_keys=[("", "descending" if top.descending else "ascending")]
+    ).to_numpy()
+    ordered = usable[order]
+    enough = np.searchsorted(np.cumsum((counts - nulls)[ordered]), top.limit)
+    if enough >= len(ordered):
+        return np.ones(len(counts), bool)
+    bound = last[int(ordered[enough])]
+    after = (pc.less if top.descending else pc.greater)(first, bound).fill_null(False).to_numpy(zero_copy_only=False)
+    all_null = (nulls >= 0) & (stored > 0) & (nulls == stored)
+    useless = after | all_null
+    if top.nulls_first:
+        useless &= nulls == 0
+    keep: npt.NDArray[np.bool_] = ~useless
+    return keep

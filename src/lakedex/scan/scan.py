@@ -12,33 +12,40 @@ import pyarrow as pa
 
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
-from lakedex.expr import parse_predicate, to_spark_sql
 from lakedex.expr.nodes import And, Column, Predicate, all_of
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import to_spark_sql
 from lakedex.layout.file_slice import FileSlice
-from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.analysis import AnalyzedPlan, Measurer
-from lakedex.scan.answers import Answer, AnswerPlan, Question
-from lakedex.scan.answers import answer as answer_question
-from lakedex.scan.groups import find_column
-from lakedex.scan.joins import KeyReader, key_condition
-from lakedex.scan.ordered import stream_ordered
-from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import indexes_for, plan_scan, read_columns
-from lakedex.scan.slice_rows import Part, SliceReader, iter_slice_rows, reader_for
+from lakedex.parallel import stream_ordered
+from lakedex.scan.aggregate_pushdown import AggregatePlan, AggregateQuery, Answer
+from lakedex.scan.aggregate_pushdown import answer as answer_question
+from lakedex.scan.aggregation import find_column
+from lakedex.scan.analyze import AnalyzedPlan, PlanAnalyzer
+from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
+from lakedex.scan.semi_join import KeyReader, key_condition
+from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, reader_for
+from lakedex.snapshot.snapshot import Snapshot
+
+__all__ = ["Scan", "join_scan", "semi_joined"]
+
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
 
-__all__ = ["Scan", "join_scan", "semi_joined"]
 
 PART_BYTES = 8 << 20
 """A file is read in parts, each of which reads the footer, only if they are larger than this."""
+
+
 FEW_KEYS = 1_000
 """Up to so many keys a join that has another judge prunes by them."""
 
+
 AnswerKind = Literal["count", "count_by", "count_distinct", "min", "max", "exists"]
+
+
 FrameReader = Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]
 
 
@@ -181,8 +188,8 @@ class Scan:
             self._measurer(predicate).verify(plan)
         return plan
 
-    def _measurer(self, predicate: Predicate | None) -> Measurer:
-        return Measurer(
+    def _measurer(self, predicate: Predicate | None) -> PlanAnalyzer:
+        return PlanAnalyzer(
             snapshot=self.snapshot, reader=self._reader(predicate, ()), engine=self.engine, threads=self.threads
         )
 
@@ -194,7 +201,7 @@ class Scan:
     def explain(self, *, analyze: Literal[False] = False, verify: None = None, answer: None = None) -> ScanPlan: ...
 
     @overload
-    def explain(self, *, answer: AnswerKind, columns: str | Sequence[str] = ...) -> AnswerPlan: ...
+    def explain(self, *, answer: AnswerKind, columns: str | Sequence[str] = ...) -> AggregatePlan: ...
 
     @overload
     def explain(self, *, analyze: bool = ..., verify: Literal["full"] | None = ...) -> ScanPlan | AnalyzedPlan: ...
@@ -206,7 +213,7 @@ class Scan:
         verify: Literal["full"] | None = None,
         answer: AnswerKind | None = None,
         columns: str | Sequence[str] = (),
-    ) -> ScanPlan | AnalyzedPlan | AnswerPlan:
+    ) -> ScanPlan | AnalyzedPlan | AggregatePlan:
         """The plan; it prints as a table of what each index did.
 
         Args:
@@ -336,7 +343,7 @@ class Scan:
         predicate, columns = self._predicate(), tuple(self._column(name) for name in names)
         if self.verify is not None:
             self._verified(predicate)
-        question = Question(
+        question = AggregateQuery(
             snapshot=self.snapshot,
             predicate=predicate,
             reader=self._reader(predicate, list(dict.fromkeys(column.path[0] for column in columns))),

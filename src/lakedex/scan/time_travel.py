@@ -6,14 +6,15 @@ import datetime
 from collections.abc import Callable
 
 from lakedex.errors import InvalidInputError
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
+from lakedex.timeline.compatibility import require_readable
 from lakedex.timeline.instant import parse_as_of
-from lakedex.timeline.table_support import require_readable
-from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
 from lakedex.types import TableType
 
 __all__ = ["missing_versions", "require_settled", "require_versions", "snapshot_at"]
+
 
 Group = tuple[str, str]
 

@@ -1,4 +1,15 @@
-"""Stages on Spark: Arrow batches in, Arrow batches out, and no job for what is so small that the driver is quicker."""
+"""Stages on Spark: Arrow batches in, Arrow batches out, and no job for work so small that the driver is quicker.
+
+Choosing the task of a row: Spark's hash partitioning, run backwards.
+
+Rows that executors keep, so that a lazy frame is computed once and every later stage reads the very same rows.
+
+They are Spark's local checkpoint: blocks on the executors, and no lineage that could compute other rows again. Each
+block lies on two executors, for with a single copy the loss of an executor would be the end of the write. They lie on
+disks: in memory, ten million rows were the end of a JVM of 1.5 GB.
+
+Stages on Spark: Arrow batches in, Arrow batches out, and no job for what is so small that the driver is quicker.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +17,153 @@ import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import StorageLevel, TaskContext
 from pyspark.cloudpickle import dumps as _dumps
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from lakedex import arrow_frames
-from lakedex.arrow_frames import ArrowFrame, conform
+from lakedex.arrow_types import ROWS_PER_PARTITION, ArrowFrame, as_table, conform, normal_schema, split
 from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
 from lakedex.errors import InvalidInputError, LakedexError, StorageError
-from lakedex.frame_input import as_table, normal_schema
-from lakedex.spark.failures import Seal, is_final, surfacing
-from lakedex.spark.kept_rows import KeptRows, is_local, release
-from lakedex.spark.placement import salts
+from lakedex.local.engine import exchange, left_join, map_partitions
+from lakedex.parallel import run_threads
+from lakedex.spark.error_transport import Seal, is_final, surfacing
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
 from lakedex.spark.session import case_sensitive, is_connect, set_job_description
 
-__all__ = ["DRIVER_CAP", "LOCAL_CAP", "SparkEngine", "SparkFrame"]
+__all__ = ["DRIVER_CAP", "LOCAL_CAP", "CheckpointedRows", "SparkEngine", "SparkFrame", "is_local", "release", "salts"]
+
+
+_MASK = 0xFFFFFFFF
+
+
+@cache
+def salts(tasks: int) -> tuple[int, ...]:
+    """For each of ``tasks`` partitions an int that ``repartition(tasks, column)`` sends there."""
+    found: dict[int, int] = {}
+    for value in count():
+        found.setdefault(_spark_hash(value) % tasks, value)
+        if len(found) == tasks:
+            return tuple(found[partition] for partition in range(tasks))
+    raise AssertionError
+
+
+def _spark_hash(value: int) -> int:
+    """``Murmur3_x86_32.hashInt`` with Spark's seed 42, as a signed int."""
+    k = _rotate(value * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+    h = (_rotate(42 ^ k, 13) * 5 + 0xE6546B64) & _MASK
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
+    h ^= h >> 16
+    return h - (1 << 32) if h >= 1 << 31 else h
+
+
+def _rotate(value: int, bits: int) -> int:
+    return (value << bits | value >> (32 - bits)) & _MASK
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedRows:
+    """Rows on executors.
+
+    Attributes:
+        df: reads them.
+        rows: how many they are.
+        size: bytes that a copy takes: more than the rows take in Arrow. 0 on Spark Connect, which
+            does not tell.
+    """
+
+    df: DataFrame
+    rows: int
+    size: int
+
+    @classmethod
+    def of(cls, df: DataFrame) -> CheckpointedRows:
+        """Compute a frame, on a classic session in a single job."""
+        spark = df.sparkSession
+        copies = 1 if is_local(spark) else 2
+        level = StorageLevel.DISK_ONLY if copies == 1 else StorageLevel.DISK_ONLY_2
+        if is_connect(spark):
+            # PySpark 4, the first whose Connect has checkpoints, takes a level; the type stubs know that of 3.5.
+            kept: DataFrame = df.localCheckpoint(True, level)  # type: ignore[call-arg, unused-ignore]
+            return cls(kept, kept.count(), 0)
+        kept = df.localCheckpoint(eager=False)
+        # An RDD that is marked for a checkpoint takes another level until its first job (RDD.persist).
+        _rdd(kept).persist(spark.sparkContext._getJavaStorageLevel(level))
+        rows = kept.count()
+        infos = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        number = _rdd(kept).id()
+        size = next((info.memSize() + info.diskSize() for info in infos if info.id() == number), 0)
+        return cls(kept, rows, size // copies)
+
+
+def release(df: DataFrame) -> None:
+    """Let go of the rows of :class:`KeptRows`; on Spark Connect they go with the session."""
+    if not is_connect(df.sparkSession):
+        _rdd(df).unpersist(False)
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the session's executors are the driver itself, which cannot lose them."""
+    return re.fullmatch(r"local(\[.*\])?", str(spark.conf.get("spark.master", ""))) is not None
+
+
+def _rdd(df: DataFrame) -> Any:
+    return df._jdf.queryExecution().analyzed().rdd()
+
 
 T = TypeVar("T")
+
+
 R = TypeVar("R")
+
 
 # Operators whose output Spark estimates without knowing what they make of a row.
 _GROWING = re.compile(
     r"\b(Generate|Expand|MapIn\w+|FlatMap\w+|MapPartitions\w*|MapElements|PythonMap\w*|ScriptTrans\w+)\b"
 )
+
+
 DRIVER_CAP = 200_000, 32 << 20
 """Rows and bytes of staged input that the driver of a cluster holds."""
+
+
 LOCAL_CAP = 4_000_000, 256 << 20
+
+
 # A relation of files, whose estimate is their size as they are stored.
 _FILES = re.compile(r"\bRelation\w*[ \[(]")
+
+
 _PACKED = 8
 """Rows of a Parquet file may take so many times its size, or more; larger input is counted before it is collected."""
+
+
 _DRIVER_TASKS = 2
+
+
 # A driver-held table goes to the executors in pieces of at least this size.
 _PAYLOAD_BYTES = 1 << 20
+
+
 # Tasks that say of themselves that they do little: a look into a file's key column, say.
 _LIGHT_TASKS = 32
+
+
 # Threads of Arrow's that share one interpreter without much waiting.
 _THREADS_OF_ONE = 4
+
+
 _PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
+
+
 _PAYLOAD_ARROW = pa.schema([pa.field("payload", pa.binary(), False)])
 
 
@@ -112,7 +226,7 @@ class SparkEngine(Engine):
         """See :meth:`lakedex.engine.Engine.stage`.
 
         A Spark frame that its plan shows to be small is collected and prepared here, without Python workers. Any other
-        is kept on executors (:mod:`lakedex.spark.kept_rows`), counted there, and collected if it turned out small.
+        is kept on executors (:mod:`lakedex.spark.engine`), counted there, and collected if it turned out small.
         Arrow rows go to the executors as they are, types that Spark lacks too.
         """
         if not _is_dataframe(data):
@@ -137,7 +251,7 @@ class SparkEngine(Engine):
         if not isinstance(frame, SparkFrame):
             return frame
         with surfacing():
-            found = KeptRows.of(frame.df)
+            found = CheckpointedRows.of(frame.df)
         kept = SparkFrame(found.df, frame.schema, kept=True)
         if found.rows > self._driver_rows or found.size > self._driver_bytes:
             return kept
@@ -177,7 +291,7 @@ class SparkEngine(Engine):
         return self._driver_map(held, fn)
 
     def _driver_map(self, frame: ArrowFrame, fn: BatchMap) -> ArrowFrame:
-        return arrow_frames.map_partitions(frame, fn, self._threads)
+        return map_partitions(frame, fn, self._threads)
 
     def _spark_map(self, frame: SparkFrame, fn: BatchMap) -> SparkFrame:
         schema = fn.schema
@@ -193,7 +307,7 @@ class SparkEngine(Engine):
         """
         del texts
         if not isinstance(frame, SparkFrame):
-            return arrow_frames.exchange(_held(frame), by, tasks, order, self._threads)
+            return exchange(_held(frame), by, tasks, order, self._threads)
         key = F.col(quoted(by))
         if frame.schema.field(by).type in (pa.int32(), pa.int64()):
             # Hash partitioning alone puts several of few values into one task and leaves others idle.
@@ -205,7 +319,7 @@ class SparkEngine(Engine):
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
         """See :meth:`lakedex.engine.Engine.join`. A right side that the driver holds is broadcast."""
         if isinstance(left, ArrowFrame) and isinstance(right, ArrowFrame):
-            return arrow_frames.left_join(left, right, on)
+            return left_join(left, right, on)
         a, b = self._as_spark(left), self._as_spark(right)
         other = F.broadcast(b.df) if isinstance(right, ArrowFrame) else b.df
         fields = list(a.schema) + [f.with_nullable(True) for f in b.schema if f.name not in on]
@@ -230,8 +344,8 @@ class SparkEngine(Engine):
     def _sent(self, table: pa.Table, fn: BatchMap) -> DataFrame:
         """A batch map over rows that go to the executors as Arrow bytes."""
         by_size = -(-table.nbytes // max(min(self._driver_bytes, DRIVER_CAP[1]), _PAYLOAD_BYTES))
-        parts = max(1, self.parallelism if table.num_rows > arrow_frames.ROWS_PER_PARTITION else 1, by_size)
-        payloads = [(_pack(part),) for part in arrow_frames.split(table, parts)]
+        parts = max(1, self.parallelism if table.num_rows > ROWS_PER_PARTITION else 1, by_size)
+        payloads = [(_pack(part),) for part in split(table, parts)]
         packed = self.spark.createDataFrame(payloads, _PAYLOAD)
         task = _Task(_Unpack(fn), _PAYLOAD_ARROW, _all_nullable(fn.schema))
         return packed.mapInArrow(_rows(task), _struct(fn.schema))
@@ -250,7 +364,7 @@ class SparkEngine(Engine):
         Spark's to retry.
         """
         if len(items) <= 1:
-            return arrow_frames.run_threads(fn, items, 1)
+            return run_threads(fn, items, 1)
         payloads = [_pickle(item) for item in items]
         call = _Call(_pickle(fn))
         # A label that the user has set says more.
@@ -339,7 +453,7 @@ class _MapOne:
 
     def __call__(self, payload: bytes) -> bytes:
         out = self.fn.schema
-        batches = _unpack(payload).to_batches(max_chunksize=arrow_frames.ROWS_PER_PARTITION)
+        batches = _unpack(payload).to_batches(max_chunksize=ROWS_PER_PARTITION)
         full = (conform(batch, self.found) for batch in batches if batch.num_rows)
         return _pack(pa.Table.from_batches([conform(batch, out) for batch in self.fn(full)], schema=out))
 

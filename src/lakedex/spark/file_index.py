@@ -32,6 +32,7 @@ from lakedex.types import IntArray
 
 __all__ = ["Generation", "PartitionColumns", "file_index_frame"]
 
+
 _INTERFACE = "org.apache.spark.sql.execution.datasources.FileIndex"
 
 

@@ -1,9 +1,16 @@
-"""Catalyst filters as Spark SQL text that means the same wherever it is parsed.
+"""Spark's filters as predicates or SQL text of the same meaning.
+
+Catalyst filters as Spark SQL text that means the same wherever it is parsed.
 
 ``Expression.sql()`` writes a column as ``view.column``, or bare even where it is named ``and``; a timestamp in the
 session's zone, where one text can mean two instants; and before Spark 4 a ``LIKE`` without its ``ESCAPE``. Here columns
 are quoted and without qualifier, timestamps are in UTC, escapes are said, and a filter that cannot be told exactly is
 left out, which is always safe: an index may then only keep more files.
+
+Spark's V2 predicates as Spark's own expressions, or not at all; their values are never text that a parser reads.
+
+``DELETE`` runs on these expressions, so there is no nearly: a part that is not listed (``LakedexBridge.catalyst``) is
+refused.
 """
 
 from __future__ import annotations
@@ -18,28 +25,56 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 import pyspark
+from pyspark.sql import Column
 
-__all__ = ["filter_texts", "matching_rows"]
+from lakedex.spark.catalog.java_bridge import JavaBridge
+
+__all__ = [
+    "UntranslatablePredicateError",
+    "bound_condition",
+    "condition_of",
+    "filter_texts",
+    "matching_rows",
+    "value_of",
+]
+
 
 _log = logging.getLogger(__name__)
 
+
 _MARK = f"lakedex{uuid4().hex}c"
+
+
 _TOKENS = re.compile(
     rf"(?P<ntz>TIMESTAMP_NTZ '[^']*')|TIMESTAMP '(?P<time>[^']*)'| LIKE (?P<pattern>'(?:\\.|[^'\\])*')"
     rf"|'(?:\\.|[^'\\])*'|`[^`]*`|{_MARK}(?P<column>\d+)x",
     re.DOTALL,
 )
+
+
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
+
+
 _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
+
+
 _MANY_TIMES = 64
+
+
 _MANY_NODES = 400
+
+
 _LIKE_LOSES_ESCAPE = pyspark.__version__.startswith("3.")
+
+
 _REPLACED = "\ufffd"
 """What ``sql()`` writes for bytes of a string that are not UTF-8."""
+
+
 _IN_QUOTES = {"'": "\\'"}
 
 
-class _UntoldError(Exception):
+class _UntranslatableError(Exception):
     """A filter whose text may mean something else."""
 
 
@@ -51,7 +86,7 @@ def filter_texts(jvm: Any, sequences: Iterable[Any]) -> list[str]:
         for index in range(sequence.size()):
             try:
                 texts.append(_text(jvm, sequence.apply(index), clock))
-            except _UntoldError:
+            except _UntranslatableError:
                 continue
             except Exception as error:  # another Spark may lack a method that is called by name
                 _log.warning("a filter is not used for skipping files: %s", error)
@@ -76,7 +111,7 @@ def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
     renamed_expression = getattr(rename, "MODULE$").replaceAlias(expression, pairs)
     text = str(renamed_expression.sql())
     if _REPLACED in text:
-        raise _UntoldError
+        raise _UntranslatableError
     escapes = _escapes(renamed_expression) if _LIKE_LOSES_ESCAPE and " LIKE " in text else []
     remaining = iter(escapes)
 
@@ -88,13 +123,13 @@ def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
         if match["pattern"] is not None and escapes:
             pattern, escape = next(remaining, ("", ""))
             if pattern != match["pattern"]:
-                raise _UntoldError
+                raise _UntranslatableError
             return match[0] + ("" if escape == "\\" else f" ESCAPE '{_IN_QUOTES.get(escape, escape)}'")
         return match[0]
 
     told = _TOKENS.sub(plain, text)
     if next(remaining, None) is not None:
-        raise _UntoldError
+        raise _UntranslatableError
     return told
 
 
@@ -110,7 +145,7 @@ def _escapes(expression: Any) -> list[tuple[str, str]]:
             found.append((str(node.right().sql()), str(node.escapeChar())))
         children = node.children()
         stack += [children.apply(index) for index in reversed(range(children.size()))]
-    raise _UntoldError
+    raise _UntranslatableError
 
 
 class _Clock:
@@ -128,7 +163,7 @@ class _Clock:
     def utc(self, local: str) -> str:
         """``local`` in UTC, with its offset said. Raises ``_UntoldError`` where it is no time, or two of them."""
         if _LOCAL_TIME.fullmatch(local) is None:
-            raise _UntoldError
+            raise _UntranslatableError
         if self._rules is None:
             zone = getattr(self._jvm, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone()
             utils = getattr(self._jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils")
@@ -141,16 +176,16 @@ class _Clock:
                 self._offset(local) if self._fixed is None else self._fixed
             )
         except (ValueError, OverflowError) as error:
-            raise _UntoldError from error
+            raise _UntranslatableError from error
         return f"{moved.isoformat(sep=' ')}+00:00"
 
     def _offset(self, local: str) -> datetime.timedelta:
         self._calls += 1
         if self._calls > _MANY_TIMES:
-            raise _UntoldError
+            raise _UntranslatableError
         offsets = self._rules.getValidOffsets(self._jvm.java.time.LocalDateTime.parse(local.replace(" ", "T")))
         if offsets.size() != 1:
-            raise _UntoldError
+            raise _UntranslatableError
         return datetime.timedelta(seconds=offsets.get(0).getTotalSeconds())
 
 
@@ -191,3 +226,73 @@ def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray
     projection.initialize(0)
     judged = rows.iterator().map(projection).mkString(",")
     return np.array([text == "[true]" for text in judged.split(",")], dtype=bool)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+_PLAIN = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double"})
+
+
+class UntranslatablePredicateError(Exception):
+    """An expression that is not translated; its text."""
+
+
+def condition_of(side: JavaBridge, predicates: Iterable[Any]) -> Column | None:
+    """All predicates together, for a DataFrame with their columns; None for no predicate.
+
+    Raises:
+        UntoldPredicateError: names the predicate that has no exact translation.
+    """
+    found = None
+    for predicate in predicates:
+        expression = side.bridge.catalyst(predicate)
+        if expression is None:
+            raise UntranslatablePredicateError(str(predicate.toString()))
+        column = Column(_java_column(side, expression))
+        found = column if found is None else found & column
+    return found
+
+
+def _java_column(side: JavaBridge, expression: Any) -> Any:
+    if side.is_spark_3:
+        return side.view.org.apache.spark.sql.Column(expression)
+    return side.view.org.apache.spark.sql.classic.ExpressionUtils.column(expression)
+
+
+def bound_condition(side: JavaBridge, predicate: Any, schema: Any) -> Any:
+    """A predicate over columns of a Java ``StructType``, as ``Seq[Expression]`` whose columns are known.
+
+    Raises:
+        UntoldPredicateError: it has no exact translation.
+    """
+    column: Any = condition_of(side, [predicate])
+    nothing = side.session.createDataFrame(side.view.java.util.ArrayList(), schema)
+    analyzed = nothing.filter(column._jc).queryExecution().analyzed()
+    return side.utils.toSeq([analyzed.condition()])
+
+
+def value_of(literal: Any) -> Any:
+    """The Python value of a V2 literal. Catalyst keeps days, microseconds and ``UTF8String``.
+
+    Raises:
+        UntoldPredicateError: a type or value that Python does not have.
+    """
+    kind, value = str(literal.dataType().simpleString()), literal.value()
+    if value is None or kind in _PLAIN:
+        return value
+    try:
+        if kind == "string":
+            return value if isinstance(value, str) else bytes(value.getBytes()).decode()
+        if kind.startswith("decimal"):
+            return value.toJavaBigDecimal()
+        if kind == "binary":
+            return bytes(value)
+        if kind == "date":
+            return (_EPOCH + datetime.timedelta(days=int(value))).date()
+        if kind in ("timestamp", "timestamp_ntz"):
+            moment = _EPOCH + datetime.timedelta(microseconds=int(value))
+            return moment.replace(tzinfo=datetime.UTC) if kind == "timestamp" else moment
+    except (OverflowError, TypeError, ValueError) as error:
+        raise UntranslatablePredicateError(str(literal.toString())) from error
+    raise UntranslatablePredicateError(f"{literal.toString()} ({kind})")

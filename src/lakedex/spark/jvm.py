@@ -1,35 +1,137 @@
-"""What Python hands to Spark's own classes over py4j, each in a few calls however many files there are."""
+"""Calls of Spark's own classes over py4j: class look-ups, file statuses and relations, each in a few calls.
+
+Java classes by name, each looked up once in a JVM.
+
+py4j asks the JVM for every part of ``view.org.apache.spark…``, again at every use, and for each part Spark's class
+loader searches all jars for a class of that name. A query that Python plans says some hundred such names.
+
+py4j's callback server: Java calls Python objects by it, and whoever else knows an object's name could.
+
+It listens on 127.0.0.1, where every user of the machine can connect, and asks for no token. It could not: PySpark tells
+Java the port once the server has one, and Java's client then forgets the token that it had (``PythonClient.copyWith``).
+An object's name is all that a caller needs, and py4j calls them p0, p1, … So names go on from a random number of 120
+bits before an object of lakedex gets one; they are never printed, and go to Spark's JVM alone, on connections that it
+and Python opened to each other (Java's own server, in the other direction, asks for PySpark's token).
+
+What a stranger can still do: connect, which costs a thread of the driver each, and call objects that other code gave
+away under small numbers before lakedex came (a function of ``foreachBatch``). Who may read the driver's memory or the
+traffic of its loopback device (root, or its own user) knows the names.
+
+What Python hands to Spark's own classes over py4j, each in a few calls however many files there are.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import secrets
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.java_gateway import JavaClass, JavaPackage
 from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakedex.codec.varint import encode_varint
-from lakedex.errors import LakedexError
-from lakedex.spark.callbacks import callback_gateway
-from lakedex.spark.failures import remember
-from lakedex.spark.java_names import java_names
+from lakedex.errors import LakedexError, UnsupportedFeatureError
+from lakedex.spark.error_transport import remember
 from lakedex.spark.reader import REBASE, qualified
 
-__all__ = ["FileStatuses", "Jvm"]
+__all__ = ["FileStatuses", "JavaNames", "Jvm", "callback_gateway", "java_names"]
+
+
+class JavaNames:
+    """A package, or py4j's view of all of them; it remembers what was found in it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = _remembering(getattr(self._source, name))
+        self.__dict__[name] = found
+        return found
+
+
+class _KnownClass(JavaClass):  # type: ignore[misc]
+    """A class that remembers its static methods, inner classes and constants (the ``MODULE$`` of a Scala object)."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = _remembering(super().__getattr__(name))
+        self.__dict__[name] = found
+        return found
+
+
+def _remembering(found: Any) -> Any:
+    if isinstance(found, JavaPackage):
+        return JavaNames(found)
+    if isinstance(found, JavaClass):
+        return _KnownClass(found._fqn, found._gateway_client)
+    return found
+
+
+_known: WeakKeyDictionary[Any, JavaNames] = WeakKeyDictionary()
+
+
+_lock = threading.Lock()
+
+
+def java_names(gateway: Any) -> Any:
+    """What ``gateway.jvm`` gives. For classes of fixed names only: nothing is ever looked up again."""
+    with _lock:
+        if gateway not in _known:
+            _known[gateway] = JavaNames(gateway.jvm)
+        return _known[gateway]
+
+
+_BITS = 120
+
+
+_starting = threading.Lock()
+
+
+def callback_gateway(spark: SparkSession) -> Any:
+    """The session's py4j gateway, ready to hand Python objects to Java under names that nobody guesses.
+
+    Raises:
+        UnsupportedFeatureError: the callback server listens on the network.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    with _starting:
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        address = str(gateway.get_callback_server().get_listening_address())
+        if not ipaddress.ip_address(address).is_loopback:
+            raise UnsupportedFeatureError(
+                f"py4j's callback server listens on {address}, where other machines read what Java asks Python; let it "
+                "listen on 127.0.0.1",
+                feature="callback server on the network",
+            )
+        pool = gateway.gateway_property.pool
+        with pool.lock:
+            if pool.next_id < 1 << (_BITS // 2):
+                pool.next_id = secrets.randbits(_BITS) | 1 << _BITS
+    return gateway
 
 
 # ------------------------------------------------------------------------------------------------ file statuses
 
 # org.apache.hadoop.fs.FSProtos.FileStatusProto: field number << 3 | wire type.
 _TYPE, _PATH, _LENGTH, _MODE, _MODIFIED, _REPLICAS, _BLOCK = b"\x08\x12\x18\x22\x38\x50\x58"
+
+
 _REST = bytes([_MODE, 3, 8, *encode_varint(0o644), _REPLICAS, 1, _BLOCK, *encode_varint(128 << 20)])
+
+
 _PATH_DIGITS, _NUMBER_DIGITS = 4, 9
 
 

@@ -14,7 +14,9 @@ from lakedex.spark.schema import align, nullable
 
 __all__ = ["REBASE", "qualified", "read_files"]
 
+
 _GLOB = re.compile(r"[\\{}\[\]*?]")
+
 
 REBASE = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 """Neither Hudi 1.x nor lakedex writes the old hybrid calendar; Spark must not ask the footers about it."""

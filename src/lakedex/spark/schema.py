@@ -30,9 +30,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakedex.arrow_types import normal_schema
 from lakedex.codec.comments import check_comment, with_comments
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.frame_input import normal_schema
 
 __all__ = [
     "align",
@@ -44,6 +44,7 @@ __all__ = [
     "spark_to_arrow",
     "store_assigned",
 ]
+
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -60,8 +61,14 @@ _TO_ARROW: dict[type[DataType], pa.DataType] = {
     TimestampNTZType: pa.timestamp("us"),
     NullType: pa.null(),
 }
+
+
 _TO_SPARK: dict[pa.DataType, type[DataType]] = {arrow: spark for spark, arrow in _TO_ARROW.items()}
+
+
 _COMMENT = "comment"
+
+
 _CHAR_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps ``char(n)`` and ``varchar(n)`` of a column that it calls a string (``CharVarcharUtils``)."""
 

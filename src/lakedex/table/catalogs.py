@@ -8,7 +8,7 @@ from typing import Any
 from lakedex.errors import OptionError
 from lakedex.spark import session
 from lakedex.spark.catalog.catalog import register
-from lakedex.spark.catalog.tables import Tables
+from lakedex.spark.catalog.warehouse import Tables
 from lakedex.table.table import Table
 
 __all__ = ["configure_spark", "register_catalog"]

@@ -1,27 +1,35 @@
-"""What a table holds, as Arrow tables: files, index entries, timeline, history."""
+"""The content of a table as Arrow tables (files, index entries, timeline, history), and the card of its facts.
+
+What a table holds, as Arrow tables: files, index entries, timeline, history.
+
+How a table shows itself: a card of its facts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
+from html import escape
 from typing import Any
 
 import pyarrow as pa
 
 from lakedex.codec.bloom import decode_bloom
-from lakedex.codec.stats_value import unwrap_stat
-from lakedex.index.bitmap.figures import bitmap_table
-from lakedex.layout.archive_log import archived_writes
-from lakedex.layout.archived_timeline import ArchivedInstant, read_history
-from lakedex.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, bloom_key
-from lakedex.metadata.records import is_deleted
-from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.planner import read_columns
+from lakedex.codec.column_bounds import unwrap_stat
+from lakedex.errors import CorruptFileError
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.bitmap.stats import bitmap_stats_table
+from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, bloom_key, is_deleted
+from lakedex.printing import printed
+from lakedex.scan.plan import read_columns
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import WRITE_ACTIONS
+from lakedex.timeline.archived import ArchivedInstant, archived_writes, read_history
 from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
-from lakedex.timeline.timeline import WRITE_ACTIONS
+from lakedex.types import size_text
 
-__all__ = ["Inspect", "history_table"]
+__all__ = ["Inspect", "history_table", "table_card", "table_html"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ class Inspect:
         ``cardinality`` is the rows that hold the value, ``row_groups`` in how many row groups they lie, ``run`` the
         file that the entry comes from. Entries of files that are ``current`` no more say nothing to a query.
         """
-        return bitmap_table(self.snapshot, column, partition)
+        return bitmap_stats_table(self.snapshot, column, partition)
 
     def timeline(self) -> pa.Table:
         """All instants of the active timeline: requested, action, state, completed."""
@@ -123,6 +131,8 @@ _STATS = pa.schema(
         ("total_uncompressed_size", pa.int64()),
     ]
 )
+
+
 _BLOOMS = pa.schema(
     [
         ("partition", pa.string()),
@@ -135,6 +145,8 @@ _BLOOMS = pa.schema(
         ("instant", pa.string()),
     ]
 )
+
+
 _HISTORY = pa.schema(
     [
         ("commit_time", pa.string()),
@@ -237,3 +249,46 @@ def _commit_row(requested: str, completed: str | None, action: str, commit: Comm
         "total_update_records_written": sum(stat.num_updates for stat in stats),
         "total_errors": sum(stat.write_errors for stat in stats),
     }
+
+
+def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
+    config = snapshot.config
+    bases = snapshot.base_files()
+    return [
+        ("table", config.name),
+        ("path", snapshot.base_path),
+        ("type", f"{config.table_type}, version {config.version}"),
+        ("record key", ", ".join(config.record_key_fields) or "–"),
+        ("partition by", ", ".join(config.partition_fields) or "–"),
+        ("ordering by", ", ".join(config.ordering_fields) or "–"),
+        ("indexes", ", ".join([*sorted(config.metadata_partitions - {"files"}), *_bitmaps(snapshot)]) or "none"),
+        ("commits", f"{len(snapshot.timeline.completed())}, newest {snapshot.instant or '–'}"),
+        ("files", f"{len(bases)}, {size_text(sum(base.size for base in bases))}"),
+        (
+            "columns",
+            f"{len(snapshot.schema)}: {', '.join(snapshot.schema.names[:8])}{' …' if len(snapshot.schema) > 8 else ''}",
+        ),
+        ("engine", engine),
+    ]
+
+
+def _bitmaps(snapshot: Snapshot) -> list[str]:
+    try:
+        found = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    except CorruptFileError:
+        return ["bitmap indexes (damaged definitions)"]
+    return [f"{name} (bitmap: {', '.join(index.columns)})" for name, index in sorted(found.items())]
+
+
+def table_card(snapshot: Snapshot, engine: str) -> str:
+    """The facts as aligned text."""
+    return printed(f"{name:<13} {value}" for name, value in _facts(snapshot, engine))
+
+
+def table_html(snapshot: Snapshot, engine: str) -> str:
+    """The facts as an HTML table."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in _facts(snapshot, engine)
+    )
+    return f"<table>{rows}</table>"

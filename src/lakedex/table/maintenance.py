@@ -1,163 +1,150 @@
-"""What a table does about its indexes, and about rows that have to be gone. Every method delegates."""
+"""Table services and the taking back of commits, as methods; every method delegates.
+
+What keeps a table in order, and what takes commits back. Every method delegates.
+
+What keeps a table's metadata and timeline small: it runs by itself after writes, and here on request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
-from lakedex.index.bitmap.figures import BitmapIndexStats
-from lakedex.index.listing import IndexStats, index_stats, list_indexes
-from lakedex.index.table_report import TableReport
-from lakedex.index.validation import ValidationReport
-from lakedex.metadata.handle import TableHandle
+from lakedex.maintenance.clean import CleanResult, clean
+from lakedex.maintenance.recovery import RestoreResult
+from lakedex.maintenance.rollback import RollbackResult, delete_savepoint, list_savepoints, restore, rollback, savepoint
+from lakedex.maintenance.schedule import ArchivalResult, CompactionResult, archive_table, compact_metadata
 from lakedex.options import WriteOptions
-from lakedex.table.engines import Session
-from lakedex.table.erasing import EraseReport, erase
-from lakedex.write import indexes
-from lakedex.write.index_validation import validate_index
-from lakedex.write.metadata_rebuild import rebuild_metadata
-from lakedex.write.result import IndexResult, RebuildResult
-from lakedex.write.table_validation import validate_table
+from lakedex.snapshot.snapshot import TableContext
+from lakedex.write.session import Session
 
-__all__ = ["Maintained"]
+__all__ = ["KeptUp", "Serviced"]
 
 
-class Maintained:
+class Serviced:
     """A part of :class:`lakedex.Table`."""
 
-    _handle: TableHandle
+    _handle: TableContext
     _session: Session
-    _options: dict[str, Any]
 
     def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
         raise NotImplementedError
 
-    def indexes(self) -> pa.Table:
-        """The table's indexes: name, using, columns, state, and whether lakedex keeps it up when it writes."""
-        return list_indexes(self._handle.snapshot())
-
-    def refresh_index(
+    def clean(
         self,
-        name: str,
-        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
         *,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> IndexResult:
-        """Cover the files that a bitmap index does not cover: others wrote them, or a build was cut short.
+        dry_run: bool = False,
+        commits: int | None = None,
+        hours: int | None = None,
+        versions: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> CleanResult:
+        """Delete files that only old commits need.
 
-        Raises:
-            IndexNotFoundError: the table does not have it.
-            UnsupportedFeatureError: an index of another kind.
-        """
-        return indexes.refresh_index(self._handle, self._options, name, partitions=partitions, progress=progress)
-
-    def drop_index(self, name: str, *, if_exists: bool = False) -> IndexResult:
-        """Take an index out of the table; also one that lakedex does not keep up, so that the table can be written.
-
-        Raises:
-            IndexNotFoundError: the table does not have it.
-        """
-        return indexes.drop_index(self._handle, self._options, name, if_exists=if_exists)
-
-    def index_stats(self, name: str) -> IndexStats | BitmapIndexStats:
-        """Entries, files covered and not covered, and bytes of an index.
-
-        Raises:
-            IndexNotFoundError: the table does not have it.
-        """
-        return index_stats(self._handle.snapshot(), name)
-
-    def validate_index(
-        self,
-        name: str,
-        *,
-        files: int | Sequence[str] | None = None,
-        repair: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> ValidationReport:
-        """Compare an index with the data; each compared file is read.
+        Every write does so by itself for the partitions that it can tell (``hoodie.clean.automatic``); this looks at
+        all of them. Time travel to a commit whose files are gone is an error then. The newest version of each file
+        group stays, and so do files that a savepoint names or a pending write may need.
 
         Args:
-            name: a bitmap index, ``column_stats`` or ``bloom_filters``.
-            files: None for all base files, a number for a sample, or names of base files.
-            repair: write entries that are wrong anew, and take damaged files out of a bitmap index.
-            progress: called with the number of files compared and of all.
+            dry_run: only say what would be deleted.
+            commits: keep what the last so many commits need (``hoodie.clean.commits.retained``, 10).
+            hours: keep what commits of the last so many hours need.
+            versions: keep so many versions of each file group. Queries that run may lose files with this one.
+            options: ``hoodie.clean.*`` options of this call.
 
         Raises:
-            IndexNotFoundError: the table does not have it.
-            UnsupportedFeatureError: an index of another kind.
+            InvalidInputError: several of the three, or a number below 1.
+            CommitConflictError: another clean is under way.
         """
-        options = self._parsed(None)
-        return validate_index(self._handle, options, name, files=files, repair=repair, progress=progress)
+        parsed = self._parsed(options, "clean")
+        return clean(self._handle, parsed, dry_run=dry_run, commits=commits, hours=hours, versions=versions)
 
-    def validate(
-        self, files: int | None = None, footers: bool = True, progress: Callable[[int, int], None] | None = None
-    ) -> TableReport:
-        """Compare the table's metadata with its files, their footers and its timeline, and say each difference.
+    def rollback(self, instant: str) -> RollbackResult:
+        """Undo the last commit: its rows, its files, and what the indexes and the schema have of it.
 
-        The listing in ``files`` against storage and completed commits; each index of the metadata table, and each
-        bitmap index, against base files; definitions against settings; the metadata's timeline against the table's.
-
-        Args:
-            files: how many base files are opened, spread evenly over the table; None for all.
-            footers: open base files: compare filters with their footers, bounds and bitmaps with their values. False
-                compares what a listing and the metadata tell.
-            progress: called with the number of files done and of all, for each index from the start.
-        """
-        return validate_table(self._handle, self._parsed(None), files=files, footers=footers, progress=progress)
-
-    def rebuild_metadata(
-        self, *, progress: Callable[[int, int], None] | None = None, options: Mapping[str, Any] | None = None
-    ) -> RebuildResult:
-        """Make the metadata table anew: its list of files from storage and the timeline, its indexes from the data.
-
-        Nobody has to wait: meanwhile readers list storage, and writes go on. Indexes are those that the table lists;
-        if it lists none, those that the options ask for. Runs of bitmap indexes stay, and files that they do not cover
-        are covered. A write does the same by itself where the metadata table is missing or not whole.
-
-        Args:
-            progress: called with the number of files done and of all, for each index from the start.
-            options: ``hoodie.*`` options of this call.
+        Also undoes a pending write whose writer died. An index that the commit took columns from does not get them
+        back, and Java's list of columns with statistics loses those that the commit added.
 
         Raises:
-            CommitConflictError: a write of another engine is under way.
-            UnsupportedFeatureError: lakedex does not write this table.
+            InvalidInputError: no such commit, later ones, a savepoint on it, or the cleaner took what it rewrote.
+            CommitConflictError: somebody writes to the table.
         """
-        result = rebuild_metadata(self._handle, self._parsed(options, "rebuild_metadata"), progress)
+        result = rollback(self._handle, self._parsed(None), instant)
         self._session.refresh_views(self._handle.base_path)
         return result
 
-    def erase(
-        self,
-        keys: Any = None,
-        where: str | None = None,
-        *,
-        all_partitions: bool = False,
-        proof: Literal["full", "index"] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> EraseReport:
-        """Delete rows and prove it; the report also says which files and commits hold them still.
-
-        The indexes find the files, and only those that hold a row are rewritten. As with :meth:`delete`, rows go by
-        their keys: where ``insert`` has made two rows of one key, both go.
+    def savepoint(self, instant: str | None = None, *, comment: str = "", user: str = "") -> str:
+        """Keep the files of a commit from cleaning, so that :meth:`restore` can go back to it.
 
         Args:
-            keys: a frame with the key columns, as :meth:`delete` takes it, or a list of keys: values, tuples where
-                the key has several columns, or dictionaries.
-            where: SQL text, instead of keys.
-            all_partitions: erase the keys in whatever partition they are; without it the keys of a partitioned table
-                come with their partition columns, unless its index is global.
-            proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
-                up to 1 GiB. More than 10,000 keys are looked for by the indexes.
-            options: ``hoodie.*`` options of this call.
+            instant: the commit; None for the last one.
+            comment: why, for people.
+            user: who; None for the name of this process's user.
+
+        Returns:
+            The commit, which is the savepoint's name.
 
         Raises:
-            InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
-            CommitConflictError: another writer committed after the rows of a condition were read.
+            InvalidInputError: no such commit, one that has a savepoint, or one whose files may be gone.
         """
-        parsed = self._parsed(options, "erase")
-        report = erase(self._handle, self._session, keys, where, parsed, proof, all_partitions=all_partitions)
+        return savepoint(self._handle, self._parsed(None), instant, comment, user)
+
+    def savepoints(self) -> pa.Table:
+        """The table's savepoints, oldest first."""
+        return list_savepoints(self._handle.snapshot())
+
+    def delete_savepoint(self, instant: str) -> None:
+        """Remove a savepoint; cleaners may take its files then.
+
+        Raises:
+            InvalidInputError: there is none of this commit.
+        """
+        delete_savepoint(self._handle, self._parsed(None), instant)
+
+    def restore(self, instant: str) -> RestoreResult:
+        """Take the table back to a savepoint: all commits that completed after it are undone, for good.
+
+        Nobody may write or query meanwhile. Should the process die, the next writer finishes the restore.
+
+        Raises:
+            InvalidInputError: there is no savepoint of this commit, or files of it are gone.
+            CommitConflictError: somebody writes to the table.
+        """
+        result = restore(self._handle, self._parsed(None), instant)
         self._session.refresh_views(self._handle.base_path)
-        return report
+        return result
+
+
+class KeptUp:
+    """A part of :class:`lakedex.Table`."""
+
+    _handle: TableContext
+
+    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
+        raise NotImplementedError
+
+    def compact(self, *, options: Mapping[str, Any] | None = None) -> CompactionResult:
+        """Merge the log files of the metadata table into base files now, as Hudi's compaction does.
+
+        Writes do so by themselves every ``hoodie.metadata.compact.max.delta.commits`` (10) commits. The rows of a
+        copy-on-write table have nothing to compact.
+
+        Raises:
+            UnsupportedFeatureError: a table that lakedex does not write, or a pending log compaction of Hudi's.
+            LockTimeoutError: another writer held the table's lock too long.
+        """
+        return compact_metadata(self._handle, self._parsed(options, "compact"))
+
+    def archive(self, *, options: Mapping[str, Any] | None = None) -> ArchivalResult:
+        """Move old instants from the active timelines to the archive now.
+
+        Writes do so by themselves when there are more than ``hoodie.keep.max.commits`` (30) commits, down to
+        ``hoodie.keep.min.commits`` (20).
+
+        Raises:
+            UnsupportedFeatureError: a table that lakedex does not write.
+            LockTimeoutError: another writer held the table's lock too long.
+        """
+        return archive_table(self._handle, self._parsed(options, "archive"))

@@ -1,4 +1,11 @@
-"""``Table``: a Hudi table, as its users see it. Every method delegates."""
+"""``Table``: a Hudi table, as its users see it; every method delegates.
+
+From what a user gives (paths, names, times) to what the actions take.
+
+What a table is: its columns, and what people say of them. Every method delegates.
+
+``Table``: a Hudi table, as its users see it. Every method delegates.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +13,135 @@ import datetime
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from lakedex.io.fsspec_storage import open_storage
-from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.codec.comments import with_comments
+from lakedex.commit.idempotency import checked_txn
+from lakedex.engine import Engine
+from lakedex.errors import InvalidInputError
+from lakedex.io.fsspec import open_storage
+from lakedex.local.session import LocalSession
+from lakedex.maintenance import index_lifecycle
 from lakedex.options import WriteOptions, parse_options
-from lakedex.scan.advise import Advice, advise
-from lakedex.scan.changes import changed_snapshot
+from lakedex.reports import IndexResult, WriteResult
+from lakedex.scan.incremental import incremental_snapshot
+from lakedex.scan.index_advisor import Advice, advise
 from lakedex.scan.scan import Scan, join_scan
-from lakedex.table.describing import Described
-from lakedex.table.display import table_card, table_html
-from lakedex.table.engines import LocalSession, Session, open_session
-from lakedex.table.erasing import delete_rows
-from lakedex.table.inspect import Inspect, history_table
-from lakedex.table.maintenance import Maintained
-from lakedex.table.merging import Merging
-from lakedex.table.opening import check_readable, handle_for, resolve_as_of
-from lakedex.table.opening import names as as_names
-from lakedex.table.servicing import Serviced
-from lakedex.table.upkeep import KeptUp
-from lakedex.write import actions, evolve, indexes, overwrite
-from lakedex.write.batches import checked_txn
-from lakedex.write.create import create_table, is_table
-from lakedex.write.result import IndexResult, WriteResult
+from lakedex.scan.time_travel import snapshot_at
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.table.indexes import Maintained
+from lakedex.table.inspect import Inspect, history_table, table_card, table_html
+from lakedex.table.maintenance import KeptUp, Serviced
+from lakedex.table.merge_builder import Merging
+from lakedex.table.session import open_session
+from lakedex.timeline.compatibility import require_readable
+from lakedex.write import alter_schema, operations
+from lakedex.write.alter_schema import comment_column, comment_table
+from lakedex.write.create_table import create_table, is_table
+from lakedex.write.erase import delete_rows
+from lakedex.write.session import Session
 
-__all__ = ["Table"]
+__all__ = ["Described", "Table", "as_names", "check_readable", "handle_for", "resolve_as_of"]
+
+
+def handle_for(path: str | os.PathLike[str], engine: Engine) -> TableContext:
+    """The handle of a path."""
+    storage, base = open_storage(path)
+    return TableContext(storage, base, engine)
+
+
+def check_readable(handle: TableContext) -> TableContext:
+    """The handle itself, if there is a table that lakedex reads."""
+    require_readable(handle.snapshot().config)
+    return handle
+
+
+def as_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Column names given as one name (commas separate several, as in Hudi's options) or as a list."""
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(name.strip() for name in given.split(",") if name.strip())
+    return tuple(given)
+
+
+QUERY_TYPES = ("snapshot", "read_optimized")
+
+
+def resolve_as_of(
+    handle: TableContext, as_of: str | datetime.datetime | datetime.date | None, query_type: str = "snapshot"
+) -> Snapshot:
+    """The table now, or as of an instant or time.
+
+    Args:
+        handle: the table.
+        as_of: an instant or time; None for now.
+        query_type: as ``hoodie.datasource.query.type``: ``read_optimized`` leaves out the log files of merge-on-read.
+
+    Raises:
+        InvalidInputError: a time before the first commit that is still there, one whose files were cleaned, or another
+            query type.
+    """
+    if query_type not in QUERY_TYPES:
+        raise InvalidInputError(f"query_type {query_type!r} is none of: {', '.join(QUERY_TYPES)}")
+    return snapshot_at(partial(handle.snapshot, read_optimized=query_type == "read_optimized"), as_of)
+
+
+class Described:
+    """A part of :class:`lakedex.Table`."""
+
+    _handle: TableContext
+
+    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
+        raise NotImplementedError
+
+    def _written(self, result: WriteResult) -> WriteResult:
+        raise NotImplementedError
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without Hudi's meta columns. Comments are ``comment`` in the metadata of a field."""
+        snapshot = self._handle.snapshot()
+        return with_comments(snapshot.schema, snapshot.comments)
+
+    @property
+    def comment(self) -> str | None:
+        """What the table is, in words."""
+        return self._handle.snapshot().config.comment
+
+    def set_comment(
+        self, text: str | None, column: str | None = None, *, options: Mapping[str, Any] | None = None
+    ) -> WriteResult | None:
+        """Say what the table is, or a column of it.
+
+        Args:
+            text: the comment; None or an empty text takes it away.
+            column: a column, or a field inside of one (``a.b``; ``a.element.b`` in a list, ``a.value.b`` in a map). Its
+                comment is a commit, so that a rollback or restore takes it back; that of the table is none.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The commit; None for the comment of the table.
+
+        Raises:
+            InvalidInputError: an unknown column, a text that is no Unicode.
+        """
+        parsed = self._parsed(options, "set_comment")
+        if column is not None:
+            return self._written(comment_column(self._handle, parsed, column, text or ""))
+        comment_table(self._handle, parsed, text or "")
+        return None
+
 
 Path = str | os.PathLike[str]
+
+
 Txn = tuple[str, int] | None
+
+
 AsOf = str | datetime.datetime | datetime.date | None
 
 
@@ -46,7 +151,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
     Make one with :meth:`create`, open one with :meth:`for_path` (Spark) or :meth:`open` (no Spark).
     """
 
-    def __init__(self, handle: TableHandle, session: Session, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, handle: TableContext, session: Session, options: Mapping[str, Any] | None = None) -> None:
         self._handle = handle
         self._session = session
         self._options = dict(options or {})
@@ -127,7 +232,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
     def is_table(cls, path: Path) -> bool:
         """Whether there is a Hudi table at ``path``."""
         storage, base = open_storage(path)
-        return is_table(TableHandle(storage, base, LocalSession().engine))
+        return is_table(TableContext(storage, base, LocalSession().engine))
 
     # -------------------------------------------------------------------------------------------------- properties
 
@@ -160,14 +265,14 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a missing column, a null or empty key.
             SchemaMismatchError: a column whose type does not fit.
         """
-        return self._written(actions.bulk_insert(self._handle, data, self._parsed(options, "bulk_insert", txn)))
+        return self._written(operations.bulk_insert(self._handle, data, self._parsed(options, "bulk_insert", txn)))
 
     def insert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
         """Add rows, small files first; ``txn`` as in :meth:`upsert`.
 
         Keys are looked up for ``hoodie.datasource.insert.dup.policy`` drop or fail.
         """
-        return self._written(actions.insert(self._handle, data, self._parsed(options, "insert", txn)))
+        return self._written(operations.insert(self._handle, data, self._parsed(options, "insert", txn)))
 
     def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
         """Update rows whose key is in the table, insert the others.
@@ -185,7 +290,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Raises:
             CommitConflictError: another writer committed to the same files, again and again.
         """
-        return self._written(actions.upsert(self._handle, data, self._parsed(options, "upsert", txn)))
+        return self._written(operations.upsert(self._handle, data, self._parsed(options, "upsert", txn)))
 
     def insert_overwrite(
         self,
@@ -216,7 +321,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             CommitConflictError: another writer committed to the same partitions, again and again.
         """
         parsed = self._parsed(options, "insert_overwrite", txn)
-        return self._written(overwrite.insert_overwrite(self._handle, data, parsed, scope, partitions))
+        return self._written(operations.insert_overwrite(self._handle, data, parsed, scope, partitions))
 
     def delete(
         self,
@@ -248,9 +353,9 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a key or partition column, or one that the table does not have.
         """
         snapshot, parsed = self._snapshot(), self._parsed(options, "update")
-        checked = actions.check_assignments(snapshot, set, case_sensitive=self._session.case_sensitive)
+        checked = operations.check_assignments(snapshot, set, case_sensitive=self._session.case_sensitive)
         rows = self._session.changed(snapshot, where, checked)
-        return self._written(actions.update_stored(self._handle, rows, parsed, snapshot.last_change))
+        return self._written(operations.update_stored(self._handle, rows, parsed, snapshot.last_completion_time))
 
     # ------------------------------------------------------------------------------------------------------- schema
 
@@ -266,7 +371,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             SchemaMismatchError: a name that was dropped and that files still hold; see :meth:`rewrite_files`.
         """
         added, parsed = self._session.schema(schema), self._parsed(options, "add_columns")
-        return self._written(evolve.add_columns(self._handle, parsed, added or pa.schema([])))
+        return self._written(alter_schema.add_columns(self._handle, parsed, added or pa.schema([])))
 
     def drop_columns(self, names: str | Sequence[str], *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Take columns out of the schema; files hold them until they are rewritten.
@@ -274,7 +379,9 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Raises:
             InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
         """
-        return self._written(evolve.drop_columns(self._handle, self._parsed(options, "drop_columns"), as_names(names)))
+        return self._written(
+            alter_schema.drop_columns(self._handle, self._parsed(options, "drop_columns"), as_names(names))
+        )
 
     def rename_column(self, old: str, new: str, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Rename a column. Readers take columns by name, so the files that hold it are rewritten.
@@ -283,7 +390,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
             SchemaMismatchError: ``new`` was dropped and files still hold it; see :meth:`rewrite_files`.
         """
-        return self._written(evolve.rename_column(self._handle, self._parsed(options, "rename_column"), old, new))
+        return self._written(alter_schema.rename_column(self._handle, self._parsed(options, "rename_column"), old, new))
 
     def widen_column(self, name: str, type: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Give a column a wider type: int to long or double, float to double, a decimal more digits.
@@ -298,14 +405,14 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Raises:
             SchemaMismatchError: a type that is not wider, or that not every reader of Hudi tables widens to.
         """
-        return self._written(evolve.widen_column(self._handle, self._parsed(options, "widen_column"), name, type))
+        return self._written(alter_schema.widen_column(self._handle, self._parsed(options, "widen_column"), name, type))
 
     def rewrite_files(self, *, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows stay as they are.
 
         After that a dropped name can be added again.
         """
-        return self._written(evolve.rewrite_files(self._handle, self._parsed(options, "rewrite_files")))
+        return self._written(alter_schema.rewrite_files(self._handle, self._parsed(options, "rewrite_files")))
 
     # ------------------------------------------------------------------------------------------------------ indexes
 
@@ -339,7 +446,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             UnsupportedFeatureError: a kind or a column type that cannot be indexed.
             CommitConflictError: a write of another engine is under way.
         """
-        return indexes.create_index(
+        return index_lifecycle.create_index(
             self._handle,
             self._options,
             name,
@@ -454,7 +561,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
                 the message has the earliest ``since``. In version 6 also a range that a pending write may add to.
             UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
         """
-        found = changed_snapshot(self._snapshot(), since, until, format=format, fallback=fallback)
+        found = incremental_snapshot(self._snapshot(), since, until, format=format, fallback=fallback)
         return self._scan(found.snapshot, found.condition(where), columns)
 
     def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:

@@ -1,4 +1,10 @@
-"""What the files of the timeline say: Avro containers of one record each (commits of layout 1: JSON).
+"""The bodies of commits and rollbacks: Avro containers of one record, JSON in layout 1.
+
+Commit bodies of timeline layout 1: JSON, laid out as Hudi's Jackson writes it (``CommitMetadataSerDeV1``).
+
+Clean, rollback, restore, savepoint and requested bodies are Avro in both layouts.
+
+What the files of the timeline say: Avro containers of one record each (commits of layout 1: JSON).
 
 In Hudi: HoodieCommitMetadata, HoodieReplaceCommitMetadata, HoodieWriteStat, HoodieRollbackPlan,
 HoodieRollbackMetadata. Fields that lakedex does not use stay in ``raw``.
@@ -6,16 +12,16 @@ HoodieRollbackMetadata. Fields that lakedex does not use stay in ``raw``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lakedex.codec.avro import read_container, write_container
-from lakedex.codec.json_object import decode_json_object
+from lakedex.codec.properties import decode_json_object
 from lakedex.codec.table_paths import check_instant, check_part, check_partition, file_path, last_part
 from lakedex.errors import CorruptFileError
-from lakedex.timeline.json_body import encode_json_body, json_write_stat
 
 __all__ = [
     "CommitMetadata",
@@ -31,16 +37,86 @@ __all__ = [
     "decode_rollback_metadata",
     "decode_rollback_plan",
     "encode_commit_metadata",
+    "encode_json_body",
     "encode_requested_replace",
     "encode_rollback_metadata",
     "encode_rollback_plan",
     "fields_of",
+    "json_write_stat",
     "rollback_of_record",
     "rollback_record",
 ]
 
+
+_STAT: Final = (
+    "fileId",
+    "path",
+    "cdcStats",
+    "prevCommit",
+    "numWrites",
+    "numDeletes",
+    "numUpdateWrites",
+    "numInserts",
+    "totalWriteBytes",
+    "totalWriteErrors",
+    "tempPath",
+    "partitionPath",
+    "totalLogRecords",
+    "totalLogFilesCompacted",
+    "totalLogSizeCompacted",
+    "totalUpdatedRecordsCompacted",
+    "totalLogBlocks",
+    "totalCorruptLogBlock",
+    "totalRollbackBlocks",
+    "fileSizeInBytes",
+    "minEventTime",
+    "maxEventTime",
+)
+
+
+_DELTA: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
+
+
+def json_write_stat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A write stat as ``HoodieWriteStat`` of Hudi 0.15 has it, or ``HoodieDeltaWriteStat`` where it has log files.
+
+    Args:
+        record: The stat as the Avro record of later releases.
+    """
+    stat = {name: record[name] for name in _STAT}
+    times = record["runtimeStats"]
+    stat["runtimeStats"] = {name: times[name] for name in ("totalScanTime", "totalUpsertTime", "totalCreateTime")}
+    if record["logFiles"] is not None:
+        stat |= {name: record[name] for name in _DELTA}
+        stat["recordsStats"] = {"val": None}
+    return stat
+
+
+def encode_json_body(record: Mapping[str, Any]) -> bytes:
+    """The bytes of a body, as Jackson's default pretty printer lays them out."""
+    return _text(record, "").encode()
+
+
+def _text(value: Any, indent: str) -> str:
+    """Objects take a line an entry, arrays stay on the line that they begin in."""
+    if isinstance(value, Mapping):
+        if not value:
+            return "{ }"
+        inner = indent + "  "
+        entries = (f"{inner}{_scalar(str(key))} : {_text(item, inner)}" for key, item in value.items())
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    if isinstance(value, list | tuple):
+        return "[ " + ", ".join(_text(item, indent) for item in value) + " ]" if value else "[ ]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 SCHEMA_KEY = "schema"
 """The key of ``extraMetadata`` under which every commit keeps the table's schema (HoodieCommitMetadata.SCHEMA_KEY)."""
+
 
 NO_PREVIOUS_COMMIT = "null"
 """What Java writes as ``prevCommit`` of a new file group: the text, not a null (HoodieWriteStat.NULL_COMMIT)."""

@@ -38,13 +38,19 @@ __all__ = [
     "plus_millis",
 ]
 
+
 COMPLETED_ACTION: Final = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
 """Actions that complete under another name."""
+
 
 _PLAIN_ACTIONS = frozenset(
     {"commit", "deltacommit", "replacecommit", "clean", "rollback", "restore", "indexing", "schemacommit"}
 )
+
+
 _NAME = re.compile(r"([0-9]+)(?:_([0-9]+))?\.([a-z]+)(?:\.([a-z]+))?")
+
+
 _MILLIS = "%Y%m%d%H%M%S"
 
 
@@ -201,6 +207,8 @@ def plus_millis(instant: str, ms: int) -> str:
 
 
 _AS_OF_FORMS = "'yyyyMMddHHmmssSSS', 'yyyyMMddHHmmss', 'yyyy-MM-dd', 'yyyy-MM-dd HH:mm:ss[.SSS]', a date or a datetime"
+
+
 _SECONDS = re.compile(r".*[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([+-][0-9:]+|Z)?")
 
 
@@ -243,6 +251,8 @@ class _Last:
 
 
 _PROCESS_LAST = _Last()
+
+
 _WAIT_MS = 1000
 
 

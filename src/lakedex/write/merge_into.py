@@ -18,22 +18,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.commit.idempotency import find_committed_batch
+from lakedex.commit.write_checks import has_global_index
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from lakedex.expr.nodes import Predicate
-from lakedex.layout.conform import conform
-from lakedex.layout.key_generator import KeyGenerator
+from lakedex.layout.keys import KeyGenerator
 from lakedex.layout.store_assignment import StoreAssignment, match_names
-from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
+from lakedex.parquet.conform import conform
+from lakedex.reports import TaggingReport, WriteResult
+from lakedex.snapshot.partitions import key_generator
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.tagging.candidates import find_key_ranges
+from lakedex.tagging.keyed_rows import (
+    ACTION,
+    FILE,
+    KEY_COLUMNS,
+    LOCATED,
+    PARTITION,
+    POSITION,
+    MergeRules,
+    RowAction,
+    assigned,
+    refuse_misfits,
+    require_values,
+)
+from lakedex.tagging.tagging import tag
 from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Operation
-from lakedex.write.actions import Staged, writable
-from lakedex.write.batches import done_before
-from lakedex.write.file_settings import file_schema
-from lakedex.write.key_ranges import find_key_ranges
-from lakedex.write.merge import MergeRules, RowAction
-from lakedex.write.merge_spec import (
+from lakedex.write.file_group_writer import file_schema
+from lakedex.write.merge_clauses import (
     ASSIGNED,
     BoundClause,
     Equalities,
@@ -42,22 +56,9 @@ from lakedex.write.merge_spec import (
     bind_clauses,
     key_equalities,
 )
-from lakedex.write.pipeline import key_generator, run_write
-from lakedex.write.plan import WritePlan
-from lakedex.write.prepare import (
-    ACTION,
-    FILE,
-    KEY_COLUMNS,
-    LOCATED,
-    PARTITION,
-    POSITION,
-    assigned,
-    refuse_misfits,
-    require_values,
-)
-from lakedex.write.result import TaggingReport, WriteResult
-from lakedex.write.table_settings import has_global_index
-from lakedex.write.tagging import tag
+from lakedex.write.operations import Staged, writable
+from lakedex.write.pipeline import run_write
+from lakedex.write.spec import WritePlan
 
 __all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
 
@@ -103,11 +104,11 @@ class _Lookup:
 
 
 def merge_into(
-    handle: TableHandle, session: MergeSession, data: Any, merge: Merge, options: WriteOptions
+    handle: TableContext, session: MergeSession, data: Any, merge: Merge, options: WriteOptions
 ) -> WriteResult:
     """Run a merge; see :meth:`lakedex.Table.merge`."""
     started = time.perf_counter()
-    if (done := done_before(handle, options, Operation.UPSERT)) is not None:
+    if (done := find_committed_batch(handle, options, Operation.UPSERT)) is not None:
         return done
     data = handle.engine.read_frame(data)
     snapshot = writable(handle)
@@ -131,7 +132,7 @@ def merge_into(
     raise AssertionError("unreachable")
 
 
-def explain_merge(handle: TableHandle, session: MergeSession, data: Any, merge: Merge) -> str:
+def explain_merge(handle: TableContext, session: MergeSession, data: Any, merge: Merge) -> str:
     """The clauses of a merge, and how it would find its rows."""
     snapshot = writable(handle)
     source = _source_schema(handle, data, snapshot)
@@ -147,7 +148,7 @@ def explain_merge(handle: TableHandle, session: MergeSession, data: Any, merge: 
     return f"{merge}\n  {how}{f' ({why})' if why else ''}"
 
 
-def _source_schema(handle: TableHandle, data: Any, snapshot: Snapshot) -> pa.Schema:
+def _source_schema(handle: TableContext, data: Any, snapshot: Snapshot) -> pa.Schema:
     """The source's columns in the types of tables; one without a type has that of the table's column of its name."""
     schema = handle.engine.schema_of(data)
     untyped = [field.name for field in schema if pa.types.is_null(field.type)]
@@ -241,7 +242,7 @@ class PrepareSource:
 
 
 def _attempt(
-    handle: TableHandle, session: MergeSession, staged: Frame, merge: Merge, options: WriteOptions, started: float
+    handle: TableContext, session: MergeSession, staged: Frame, merge: Merge, options: WriteOptions, started: float
 ) -> WriteResult:
     """Work the rows out on the table as it is now, and write them."""
     source = pa.schema([field for field in list(staged.schema)[3:] if not field.name.startswith(ASSIGNED)])
@@ -279,7 +280,7 @@ def _attempt(
             rules=MergeRules(by_action=True, combine=False, always_win=True, deletes_repeat=merge.only_deletes),
             look_up=tally.moved > 0 or (tally.inserted > 0 and not known),
             any_partition=in_table,
-            read_at=snapshot.last_change,
+            read_at=snapshot.last_completion_time,
             located=tally.stored,
             reads_table=in_table or lookup is None or whole or not lookup.with_partitions,
         )

@@ -10,81 +10,57 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.commit.retry import run_with_retries
+from lakedex.commit.transaction import PendingCommit, Transaction
+from lakedex.commit.write_checks import require_no_buckets
 from lakedex.engine import Engine, Frame
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.layout.key_generator import KeyGenerator
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.index.bitmap.definitions import bitmap_columns
+from lakedex.index.bitmap.runs import inline_limit
+from lakedex.index.written_file import WrittenFile
+from lakedex.layout.keys import KeyGenerator
 from lakedex.layout.table_files import require_folders
-from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.snapshot import Snapshot
 from lakedex.options import WriteOptions
-from lakedex.timeline.table_config import TableConfig
+from lakedex.reports import TaggingReport, WriteResult
+from lakedex.snapshot.partitions import require_key_ranges
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.tagging.candidates import CandidateFile, by_key_distance, find_key_ranges
+from lakedex.tagging.global_index import Known, decide
+from lakedex.tagging.keyed_rows import (
+    ACTION,
+    GROUP,
+    KEY,
+    MOVE,
+    PARTITION,
+    POSITION,
+    SummarizeKeys,
+    check_keys,
+    check_paths,
+    require_distinct_keys,
+)
+from lakedex.tagging.tagging import TaggedKeys, tag
 from lakedex.types import Operation
-from lakedex.write.attempts import run_attempts
-from lakedex.write.bitmap_columns import bitmap_columns
-from lakedex.write.bitmap_runs import inline_limit
-from lakedex.write.bucket_index import require_no_buckets
-from lakedex.write.file_settings import file_schema, file_settings, indexed_columns
-from lakedex.write.generations import require_unheld
-from lakedex.write.global_keys import Known, decide
-from lakedex.write.key_ranges import TagFile, find_key_ranges, nearest_first
-from lakedex.write.merge import MOVE
-from lakedex.write.plan import WritePlan
-from lakedex.write.prepare import ACTION, GROUP, KEY, PARTITION, POSITION, Summarise, check_keys, check_paths
-from lakedex.write.repeated_keys import require_distinct_keys
-from lakedex.write.result import TaggingReport, WriteResult
-from lakedex.write.route import GroupTarget, Locate, NewRows, Route, Targets, plan_inserts
-from lakedex.write.stage import GroupResult, WriteGroups, decode_results
-from lakedex.write.stored_keys import require_key_ranges, require_stored_text, stored_rows
-from lakedex.write.tagging import Tags, tag
-from lakedex.write.transaction import Change, Transaction
+from lakedex.write.file_assignment import (
+    AssignFileGroups,
+    FileAssignment,
+    FileGroupTarget,
+    Locate,
+    NewRows,
+    assign_inserts,
+)
+from lakedex.write.file_group_tasks import WriteFileGroups, decode_results
+from lakedex.write.file_group_writer import file_schema, file_settings, indexed_columns
+from lakedex.write.schema_evolution import require_unheld
+from lakedex.write.spec import WritePlan
 
-__all__ = ["key_generator", "run_write"]
+__all__ = ["run_write"]
+
 
 PACKING = 5
 """How many times smaller rows are on disk than in memory, until the table's own files say."""
 
 
-def key_generator(config: TableConfig, snapshot: Snapshot, *, with_keys: bool = True) -> KeyGenerator:
-    """The table's key builder; without ``with_keys`` it will build partition paths only.
-
-    A COMPLEX key of one field is written ``field:value`` by some releases and bare by others, and the table does not
-    say which: stored keys do. A table without rows takes ``field:value``, the default of Hudi 1.1, and its only form
-    from table version 9 on.
-
-    Raises:
-        UnsupportedFeatureError: stored keys are bare in a table of version 9, where Hudi does not find them any more,
-            or have values in another text than the builder gives them.
-    """
-    named = config.key_generator.startswith("COMPLEX") or len(config.record_key_fields) > 1
-    if named and len(config.record_key_fields) == 1:
-        named = _stored_keys_are_named(snapshot, config.record_key_fields[0])
-        if not named and config.version >= 9:
-            raise UnsupportedFeatureError(
-                f"table {config.name}: its keys are bare values of {config.record_key_fields[0]}, but Hudi reads "
-                "and writes them as field:value in a COMPLEX table of version 9; copy its rows to a new table",
-                feature="bare record keys in version 9",
-            )
-    keys = KeyGenerator(
-        record_key=config.record_key_fields,
-        partition_by=config.partition_fields,
-        named_parts=named,
-        hive_style=config.hive_style,
-        url_encode=config.url_encode,
-    )
-    require_stored_text(snapshot, keys, with_keys=with_keys)
-    return keys
-
-
-def _stored_keys_are_named(snapshot: Snapshot, key_field: str) -> bool:
-    found = stored_rows(snapshot, [key_field])
-    if found is None:
-        return True
-    stored = found[1].column(0)
-    bare = KeyGenerator(record_key=(key_field,)).keys(found[1])
-    return bool(stored[0] != bare[0] and stored[0].as_py().startswith(f"{key_field}:"))
-
-
-def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, started: float) -> WriteResult:
+def run_write(handle: TableContext, plan: WritePlan, options: WriteOptions, started: float) -> WriteResult:
     """Run a write, again after a conflict with another writer (``hoodie.write.num.retries.on.conflict.failures``)."""
     summary = _summary(handle.engine, plan)
     check_keys(handle.base_path, plan.keys, summary)
@@ -105,7 +81,7 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
             notes=(*options.notes, "the frame has no rows"),
             seconds=time.perf_counter() - started,
         )
-    return run_attempts(
+    return run_with_retries(
         handle,
         options,
         plan.operation,
@@ -116,7 +92,7 @@ def run_write(handle: TableHandle, plan: WritePlan, options: WriteOptions, start
 
 def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
     """Rows, bad keys, bytes and sampled keys of each touched partition path."""
-    table = engine.collect(engine.map(plan.frame, Summarise()))
+    table = engine.collect(engine.map(plan.frame, SummarizeKeys()))
     if not table.num_rows:
         return table
     totals: dict[str | None, dict[str, Any]] = {}
@@ -127,7 +103,7 @@ def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
         for name in ("rows", "bad_keys", "bytes"):
             total[name] += row[name]
         total["keys"] += row["keys"]
-    return pa.Table.from_pylist(list(totals.values()), Summarise().schema)
+    return pa.Table.from_pylist(list(totals.values()), SummarizeKeys().schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +119,7 @@ class _Tagged:
 class _Attempt:
     """One attempt of a write, on one picture of the table."""
 
-    handle: TableHandle
+    handle: TableContext
     plan: WritePlan
     options: WriteOptions
     transaction: Transaction
@@ -180,7 +156,7 @@ class _Attempt:
         results = self._written(frame, targets, by_file, indexed) if targets.groups else []
         if not results and not replaced:
             return self._nothing_to_write()
-        change = Change(
+        change = PendingCommit(
             results=results, schema=plan.schema, indexed=indexed, relied_on=self._relied_on(targets), replaced=replaced
         )
         logs = self.transaction.commit(change)
@@ -198,14 +174,14 @@ class _Attempt:
         )
 
     def _written(
-        self, frame: Frame, targets: Targets, by_file: Mapping[int, int], indexed: Mapping[str, pa.DataType]
-    ) -> list[GroupResult]:
+        self, frame: Frame, targets: FileAssignment, by_file: Mapping[int, int], indexed: Mapping[str, pa.DataType]
+    ) -> list[WrittenFile]:
         """Bring the rows of each file group together and write it."""
         engine, plan = self.handle.engine, self.plan
-        routed = engine.map(frame, Route(self._routed_schema(), by_file, targets.inserts))
+        routed = engine.map(frame, AssignFileGroups(self._routed_schema(), by_file, targets.inserts))
         busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
         tasks = max(1, min(busy, self._asked_tasks() or 4 * engine.parallelism))
-        stage = WriteGroups(
+        stage = WriteFileGroups(
             storage=self.handle.storage,
             base_path=self.handle.base_path,
             timeline_path=self._snapshot.timeline.path,
@@ -244,7 +220,7 @@ class _Attempt:
             groups[item.partition] = (*groups.get(item.partition, ()), item.file_id)
         return groups
 
-    def _relied_on(self, targets: Targets) -> frozenset[str] | None:
+    def _relied_on(self, targets: FileAssignment) -> frozenset[str] | None:
         if self.plan.replace is not None:
             return self.plan.replace.touched(self.summary.column(PARTITION).to_pylist())
         if self.plan.global_keys or self.plan.reads_table:
@@ -257,7 +233,7 @@ class _Attempt:
             # Commits say which batches were done, those that changed nothing too.
             indexed = indexed_columns(self._snapshot, self.plan.schema, self.options)
             self.transaction.commit(
-                Change(results=[], schema=self.plan.schema, indexed=indexed, replaced=self._replaced())
+                PendingCommit(results=[], schema=self.plan.schema, indexed=indexed, replaced=self._replaced())
             )
             notes = ("no row had to be written; the commit is there to remember the batch",)
             return WriteResult(instant=self.transaction.instant, operation=operation, tagging=self.report, notes=notes)
@@ -266,7 +242,7 @@ class _Attempt:
 
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""
-        if self.plan.read_at is not None and self._snapshot.last_change != self.plan.read_at:
+        if self.plan.read_at is not None and self._snapshot.last_completion_time != self.plan.read_at:
             last = self._snapshot.timeline.last_changed
             theirs = None if last is None else last.requested
             raise CommitConflictError(
@@ -288,7 +264,7 @@ class _Attempt:
             )
         require_unheld(self._snapshot, self.plan.schema)
 
-    def _files(self, partitions: Sequence[str] | None) -> list[TagFile]:
+    def _files(self, partitions: Sequence[str] | None) -> list[CandidateFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
         if not self.plan.tagged and not self.plan.fill_small_files:
             return []
@@ -306,7 +282,7 @@ class _Attempt:
             self.report = TaggingReport()
         return files
 
-    def _tagged(self, files: Sequence[TagFile]) -> _Tagged:
+    def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
         """Rows with the number of the file that holds their key."""
         engine, plan = self.handle.engine, self.plan
         if plan.located is not None:
@@ -331,7 +307,7 @@ class _Attempt:
         )
         return _Tagged(frame, tags.holding, tags.matched)
 
-    def _tags(self, files: Sequence[TagFile]) -> Tags:
+    def _tags(self, files: Sequence[CandidateFile]) -> TaggedKeys:
         """Where the keys are."""
         plan = self.plan
         names = plan.rules.ordering if plan.global_keys and self._known is Known.MOVE else ()
@@ -355,7 +331,7 @@ class _Attempt:
             return Known.DROP
         return Known.MOVE if self.options.update_partition_path else Known.STAY
 
-    def _decided(self, tags: Tags) -> _Tagged:
+    def _decided(self, tags: TaggedKeys) -> _Tagged:
         """The same where a key is one row in the whole table."""
         engine, plan = self.handle.engine, self.plan
         decisions, inserts = decide(engine, plan.frame, tags.frame, plan.rules, self._known)
@@ -364,7 +340,7 @@ class _Attempt:
         rows = zip(self.summary.column(PARTITION).to_pylist(), self.summary.column("rows").to_pylist(), strict=True)
         return _Tagged(frame, tags.holding, {path: count - inserts.get(path, 0) for path, count in rows})
 
-    def _located(self, files: Sequence[TagFile]) -> Frame:
+    def _located(self, files: Sequence[CandidateFile]) -> Frame:
         """Rows with the number of the file that was read with them."""
         engine, plan = self.handle.engine, self.plan
         # A row that moves is still where it was: it must not be looked for there, as new rows are under a global index.
@@ -386,24 +362,26 @@ class _Attempt:
                 )
         return engine.map(plan.frame, Locate(plan.frame.schema, {item.base.name: item.number for item in files}))
 
-    def _targets(self, files: Sequence[TagFile], tagged: _Tagged) -> tuple[Targets, dict[int, int]]:
+    def _targets(self, files: Sequence[CandidateFile], tagged: _Tagged) -> tuple[FileAssignment, dict[int, int]]:
         """Number the groups that rows may go to."""
-        targets = Targets()
+        targets = FileAssignment()
         by_file: dict[int, int] = {}
         for number in sorted(tagged.holding):
             if self.plan.drop_known:
                 by_file[number] = -1
             else:
                 item = files[number]
-                target = GroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
+                target = FileGroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
                 by_file[number] = targets.number(target)
         if self.plan.rules.insert_new:
             self._plan_inserts(targets, files, tagged.known)
         return targets, by_file
 
-    def _plan_inserts(self, targets: Targets, files: Sequence[TagFile], matched: Mapping[str, int]) -> None:
+    def _plan_inserts(
+        self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]
+    ) -> None:
         row_bytes = self._row_bytes(files)
-        by_path: dict[str, list[TagFile]] = {}
+        by_path: dict[str, list[CandidateFile]] = {}
         for item in files:
             by_path.setdefault(item.base.partition, []).append(item)
         for row in self.summary.to_pylist():
@@ -412,10 +390,10 @@ class _Attempt:
             fresh = max(row["rows"] - matched.get(path, 0), 1)
             small = [
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
-                for item in nearest_first(by_path.get(path, []), row["keys"])
+                for item in by_key_distance(by_path.get(path, []), row["keys"])
                 if item.base.size < self.options.small_file_limit
             ]
-            plan_inserts(
+            assign_inserts(
                 targets,
                 path,
                 fresh,
@@ -425,7 +403,7 @@ class _Attempt:
                 row["keys"] if self.plan.sort else (),
             )
 
-    def _row_bytes(self, files: Sequence[TagFile]) -> float:
+    def _row_bytes(self, files: Sequence[CandidateFile]) -> float:
         """Size of a row on disk: the table's own where it has rows, else a share of what rows take in memory."""
         counted = [item for item in files if item.rows > 0]
         if counted:
@@ -458,7 +436,7 @@ def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, .
     return (f"replaced {groups} file groups in {len(replaced)} partitions",)
 
 
-def _moved_note(results: Sequence[GroupResult]) -> tuple[str, ...]:
+def _moved_note(results: Sequence[WrittenFile]) -> tuple[str, ...]:
     moved = sum(result.moved for result in results)
     if not moved:
         return ()

@@ -7,20 +7,10 @@ import pytest
 
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import InvalidInputError
-from lakedex.timeline.commit_metadata import (
-    CommitMetadata,
-    decode_body,
-    decode_commit_metadata,
-    decode_rollback_metadata,
-    decode_rollback_plan,
-    encode_commit_metadata,
-    encode_requested_replace,
-    encode_rollback_metadata,
-    encode_rollback_plan,
-)
+from lakedex.timeline.commit_metadata import CommitMetadata, decode_body, decode_commit_metadata, decode_rollback_metadata, decode_rollback_plan, encode_commit_metadata, encode_requested_replace, encode_rollback_metadata, encode_rollback_plan
 from lakedex.timeline.instant import epoch_ms_to_instant, instant_to_epoch_ms, plus_millis
 from lakedex.timeline.table_config import TableConfig
-from lakedex.timeline.table_properties import metadata_table_properties, new_table_properties
+from lakedex.timeline.table_config import metadata_table_properties, new_table_properties
 
 HERE = Path(__file__).parent
 DECODED = json.loads((HERE / "decoded.json").read_text())

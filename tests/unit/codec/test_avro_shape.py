@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from lakedex.codec import avro
-from lakedex.codec.avro_columns import Datums, datum_schema, decode_datums
-from lakedex.codec.avro_schema import avro_to_arrow
-from lakedex.codec.avro_shape import check_shape
+from lakedex.codec.avro_schema import avro_to_arrow, check_shape
+from lakedex.codec.avro_vectorized import Datums, datum_schema, decode_datums
 from lakedex.errors import CorruptFileError, LakedexError
 
 

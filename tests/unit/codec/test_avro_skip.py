@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakedex.codec.avro import encode_datum, parse, read_container
-from lakedex.codec.avro_skip import skip_of
+from lakedex.codec.avro import encode_datum, parse, read_container, skip_of
 from lakedex.errors import CorruptFileError
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakedex.codec.avro import metadata_schema_json
-from lakedex.codec.bitmap_record import (
+from lakedex.codec.metadata_record import (
     BITMAP_RECORD_TYPE,
     BitmapRecord,
     bitmap_cells,

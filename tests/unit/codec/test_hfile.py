@@ -11,12 +11,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from lakedex.codec.hfile import MAX_BLOCK_SIZE, Budget, HFileReader, write_hfile
-from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, HEADER_SIZE, decode_block, encode_block
-from lakedex.codec.hfile.cells import decode_cells, find_cells
-from lakedex.codec.hfile.index import IndexEntry, check_entries, decode_leaf_index, decode_root_index
-from lakedex.codec.hfile.reader import _after_prefix
+from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, HEADER_SIZE, Budget, decode_block, encode_block
+from lakedex.codec.hfile.index import (
+    IndexEntry,
+    check_entries,
+    decode_cells,
+    decode_leaf_index,
+    decode_root_index,
+    find_cells,
+)
+from lakedex.codec.hfile.reader import HFileReader, _after_prefix
 from lakedex.codec.hfile.trailer import TRAILER_SIZE, Trailer, decode_trailer, encode_trailer
+from lakedex.codec.hfile.writer import MAX_BLOCK_SIZE, write_hfile
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 
 
@@ -335,7 +341,7 @@ def test_a_block_unpacks_to_what_a_real_one_holds() -> None:
 
 def test_a_call_unpacks_no_more_than_real_files_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held of all blocks together, of one file or of several, and whatever asks for it."""
-    monkeypatch.setattr("lakedex.codec.hfile.budget.SMALL_BYTES", 3 << 20)
+    monkeypatch.setattr("lakedex.codec.hfile.blocks.SMALL_BYTES", 3 << 20)
     zeros = [(b"%04d" % number, bytes(100_000)) for number in range(40)]
     reader = HFileReader.from_bytes(write_hfile(zeros, compression="gz", info={}), "t/x.hfile")
     calls: list[Callable[[], object]] = [

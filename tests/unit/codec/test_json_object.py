@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakedex.codec.json_object import decode_json_object
+from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError
 
 

@@ -8,8 +8,8 @@ import pytest
 from compare import assert_same_rows
 from samples import all_types
 
-from lakedex.codec import avro_columns
-from lakedex.codec.avro_columns import Datums, decimals, decode_datums, split_avro_block
+from lakedex.codec import avro_vectorized as avro_columns
+from lakedex.codec.avro_vectorized import Datums, decimals, decode_datums, split_avro_block
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from mor_kit import OWN, avro_content, avro_schema, datums, rows, with_meta
 

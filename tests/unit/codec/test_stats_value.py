@@ -9,15 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakedex.codec import avro
+from lakedex.codec.column_bounds import rewrap_stat, stats_supported, timestamp_unit, unwrap_stat, value_type, wrap_stat
 from lakedex.codec.metadata_record import decode_metadata_record
-from lakedex.codec.stats_value import (
-    rewrap_stat,
-    stats_supported,
-    timestamp_unit,
-    unwrap_stat,
-    value_type,
-    wrap_stat,
-)
 from lakedex.errors import InvalidInputError
 
 GOLDEN = Path(__file__).parents[2] / "golden"

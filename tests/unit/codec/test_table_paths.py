@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakedex.codec.table_paths import (
-    check_instant,
-    check_part,
-    check_partition,
-    check_setting,
-    file_path,
-    last_part,
-)
+from lakedex.codec.table_paths import check_instant, check_part, check_partition, check_setting, file_path, last_part
 from lakedex.errors import CorruptFileError, FormatError
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e-0"

@@ -13,20 +13,11 @@ import pytest
 
 import lakedex.expr
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import (
-    ColumnBounds,
-    equality_values,
-    evaluate_scalar,
-    filter_rows,
-    parse_filter_or_unknown,
-    parse_predicate,
-    parse_scalar,
-    prune,
-    terms_used,
-    to_spark_sql,
-    to_sql,
-)
+from lakedex.expr.evaluator import evaluate_scalar, filter_rows
 from lakedex.expr.nodes import Column, Comparison, In, Literal, Unknown
+from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate, parse_scalar
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.terms import equality_values, terms_used, to_spark_sql, to_sql
 
 SCHEMA = pa.schema(
     [
@@ -363,7 +354,11 @@ def test_the_package_is_pure() -> None:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {n.split(".")[0] for n in names} & {"os", "pyspark", "fsspec", "pathlib"}
-            assert all(n.startswith(("lakedex.expr", "lakedex.errors")) for n in names if n.startswith("lakedex"))
+            assert all(
+                n.startswith(("lakedex.expr", "lakedex.errors", "lakedex.types"))
+                for n in names
+                if n.startswith("lakedex")
+            )
 
 
 @pytest.mark.parametrize(

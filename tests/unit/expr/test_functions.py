@@ -14,19 +14,12 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import (
-    ColumnBounds,
-    parse_filter_or_unknown,
-    parse_predicate,
-    parse_scalar,
-    prune,
-    to_sql,
-    unknown_texts,
-)
-from lakedex.expr.compute import evaluate
+from lakedex.expr.evaluator import evaluate, truth_of_rows
 from lakedex.expr.functions import FUNCTIONS, INTERNAL
 from lakedex.expr.nodes import Column
-from lakedex.expr.rows import truth_of_rows
+from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate, parse_scalar
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.terms import to_sql, unknown_texts
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "expr" / "functions_4.3.json.zst"
 TYPES = {

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import ColumnBounds, filter_rows, parse_filter_or_unknown, parse_predicate, prune, to_sql
-from lakedex.expr.rows import truth_of_rows
-from lakedex.expr.terms import unknown_texts
+from lakedex.expr.evaluator import filter_rows, truth_of_rows
+from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.terms import to_sql, unknown_texts
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "expr"
 TYPES = {

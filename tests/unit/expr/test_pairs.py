@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakedex.expr import ColumnBounds, parse_predicate, prune
-from lakedex.expr.fold import fold_cast
-from lakedex.expr.keys import literal_array
+from lakedex.expr.casts import fold_cast
 from lakedex.expr.nodes import Column, Literal
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.sort_keys import literal_array
 from pairs import FOLDER, Case, load
 from tests.unit.expr.test_oracle import TYPES
 

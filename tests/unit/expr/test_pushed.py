@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import ColumnBounds, filter_rows, parse_predicate, prune, to_sql
+from lakedex.expr.evaluator import filter_rows
 from lakedex.expr.nodes import Column, Comparison, In, IsNull, Literal, Not
-from lakedex.expr.pushed import pushed_predicate
-from lakedex.expr.terms import unknown_texts
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.terms import to_sql, unknown_texts
+from lakedex.spark.data_source_filters import pushed_predicate
 from tests.unit.expr.test_oracle import TYPES
 
 NESTED = pa.struct([("b", pa.int32()), ("c.d", pa.string())])

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
-from lakedex.index.absent_columns import OWN_MARK
-from lakedex.metadata.partitions import column_stats_key
+from lakedex.index.column_stats.pruning import OWN_MARK
+from lakedex.metadata.records import column_stats_key
+from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import CommitNotes
-from lakedex.timeline.timeline import Timeline
 from table_kit import OWN_FILE, make, own
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("s", pa.struct([("a", pa.int32())]))])

@@ -26,7 +26,7 @@ from lakedex.index.bitmap.builder import (
     column_of,
     groups_with,
 )
-from lakedex.layout.dictionaries import ENCODED
+from lakedex.parquet.conform import ENCODED
 
 WHOLE = {"c": 10_000}
 

@@ -13,27 +13,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitmap_samples import file_bitmaps, run
-from lakedex.expr import parse_predicate
+from lakedex.expr.evaluator import truth_of_rows
 from lakedex.expr.nodes import And, Or
-from lakedex.expr.rows import truth_of_rows
+from lakedex.expr.parser import parse_predicate
 from lakedex.index.bitmap.condition import (
+    UNKNOWN_ROWS,
+    Combination,
     Condition,
-    IsUnknown,
-    Joined,
-    Negated,
-    Open,
+    CountEvaluator,
+    Negation,
+    NullTest,
+    RowSets,
     Term,
-    divide,
-    judge_values,
+    UnindexedTerm,
+    evaluate_values,
+    exact_rows,
+    row_sets,
     terms_in,
+    to_bitmap_expr,
 )
-from lakedex.index.bitmap.counts import UNKNOWN_ROWS, CountJudge, exact_rows
 from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.pruning import fetch_rows
 from lakedex.index.bitmap.runs import encode_run, list_runs, write_run
-from lakedex.index.bitmap.sets import RowSets, row_sets
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.table_cache import TableCache
+from lakedex.snapshot.file_system_view import TableCache
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int32()), ("f", pa.float64()), ("o", pa.bool_()), ("x", pa.string()), ("s", pa.struct([("d", pa.string())]))])  # fmt: skip
 INDEXED = {"a", "b", "f", "o", "s.d"}
@@ -44,7 +47,7 @@ def parsed(sql: str) -> Any:
 
 
 def divided(sql: str) -> Condition:
-    return divide(parsed(sql), INDEXED)
+    return to_bitmap_expr(parsed(sql), INDEXED)
 
 
 # ----------------------------------------------------------------------------------------------------------- divide
@@ -64,7 +67,7 @@ def test_a_condition_on_one_column_is_one_term(sql: str) -> None:
 
 def test_operands_of_one_column_become_one_term() -> None:
     found = divided("a > 'b' AND x = 'y' AND a < 'd' AND b = 1")
-    assert isinstance(found, Joined) and found.every
+    assert isinstance(found, Combination) and found.every
     assert [(type(part).__name__, part.column.name) for part in found.parts[:2] if isinstance(part, Term)] == [
         ("Term", "a"),
         ("Term", "b"),
@@ -72,10 +75,10 @@ def test_operands_of_one_column_become_one_term() -> None:
     assert (
         isinstance(found.parts[0], Term)
         and isinstance(found.parts[0].predicate, And)
-        and isinstance(found.parts[2], Open)
+        and isinstance(found.parts[2], UnindexedTerm)
     )
     other = divided("a = 'b' OR b = 1 OR a IS NULL")
-    assert isinstance(other, Joined) and not other.every and isinstance(other.parts[0], Term)
+    assert isinstance(other, Combination) and not other.every and isinstance(other.parts[0], Term)
     assert isinstance(other.parts[0].predicate, Or)
 
 
@@ -83,24 +86,24 @@ def test_other_conditions_stay_open() -> None:
     for sql in ("x = 'y'", "a = x", "a < x OR b = 1", "TRUE"):
         found = divided(sql)
         assert not isinstance(found, Term)
-    assert isinstance(divided("a = x"), Open) and terms_in(divided("a = x")) == []
-    assert isinstance(divided("NOT (a = 'x' AND b = 1)"), Negated)
-    assert isinstance(divided("(a = 'x' AND b = 1) IS NULL"), IsUnknown)
+    assert isinstance(divided("a = x"), UnindexedTerm) and terms_in(divided("a = x")) == []
+    assert isinstance(divided("NOT (a = 'x' AND b = 1)"), Negation)
+    assert isinstance(divided("(a = 'x' AND b = 1) IS NULL"), NullTest)
     assert [term.column.name for term in terms_in(divided("NOT (a = 'x' AND (b = 1 OR x = 'y'))"))] == ["a", "b"]
 
 
 def test_what_only_spark_can_say_stays_open() -> None:
-    assert isinstance(divided("soundex(a) = 'x'"), Open)
+    assert isinstance(divided("soundex(a) = 'x'"), UnindexedTerm)
 
 
 def test_values_are_judged_once_each() -> None:
     term = divided("b > 1 OR b IS NULL")
     assert isinstance(term, Term)
-    found = judge_values(term, pa.array([0, 1, 2, None], pa.int32()))
+    found = evaluate_values(term, pa.array([0, 1, 2, None], pa.int32()))
     assert found is not None and found.tolist() == [0, 0, 1, 1]
     nested = divided("s.d LIKE 'x%'")
     assert isinstance(nested, Term)
-    found = judge_values(nested, pa.array(["x", "y", None]))
+    found = evaluate_values(nested, pa.array(["x", "y", None]))
     assert found is not None and found.tolist() == [1, 0, 2]
 
 
@@ -175,8 +178,8 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
     for _ in range(8):
         sql = condition(rng)
         predicate = parsed(sql)
-        asked = divide(predicate, INDEXED)
-        judge = CountJudge(coverage, files, np.full(4, 2, np.int64))
+        asked = to_bitmap_expr(predicate, INDEXED)
+        judge = CountEvaluator(coverage, files, np.full(4, 2, np.int64))
         counts = judge.judge(asked)
         for place, data in enumerate(tables):
             right = states(predicate, data)
@@ -194,7 +197,7 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
         assert counts.true[0][3] <= counts.true[1][3] <= UNKNOWN_ROWS
 
 
-def sets_of(coverage: Coverage, judge: CountJudge, asked: Condition, number: int, rows: int) -> RowSets:
+def sets_of(coverage: Coverage, judge: CountEvaluator, asked: Condition, number: int, rows: int) -> RowSets:
     known = {}
     for term, found in judge.terms.items():
         if found.of_value is not None and found.known[judge._files == number].any():
@@ -215,7 +218,7 @@ def test_all_terms_known_makes_exact_rows(tmp_path: Path) -> None:
         ("NOT (a = 'x' OR b = 1)", [3]),
         ("a <> 'x' OR b = 2", [1, 2, 3]),
     ):
-        judge = CountJudge(coverage, np.array([0]), np.array([1]))
+        judge = CountEvaluator(coverage, np.array([0]), np.array([1]))
         judge.judge(divided(sql))
         found = sets_of(coverage, judge, divided(sql), 0, 4)
         assert found.is_exact and list(found.true) == rows
@@ -229,7 +232,7 @@ def test_ranges_beyond_all_values(tmp_path: Path) -> None:
     coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
     for sql, rows in (("b > 0", 2), ("b < 1000", 0), ("b > 10000000", 0), ("b >= 10000000", 1), ("b <> 5", 2)):
-        counts = CountJudge(coverage, np.array([0]), np.array([1])).judge(divided(sql))
+        counts = CountEvaluator(coverage, np.array([0]), np.array([1])).judge(divided(sql))
         assert (counts.true[0][0], counts.true[1][0]) == (rows, rows), sql
 
 
@@ -241,5 +244,5 @@ def test_values_that_the_column_cannot_have_now_are_unknown(tmp_path: Path) -> N
     write_run(storage, str(tmp_path), run(1), encode_run(items))
     coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
-    counts = CountJudge(coverage, np.array([0, 1]), np.array([1, 1])).judge(divided("b = 1"))
+    counts = CountEvaluator(coverage, np.array([0, 1]), np.array([1, 1])).judge(divided("b = 1"))
     assert (counts.true[0].tolist(), counts.true[1].tolist()) == ([0, 1], [2, 1])

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from bitmap_samples import file_bitmaps, run
-from lakedex.codec.bitmap_record import bitmap_cells
+from lakedex.codec.metadata_record import bitmap_cells
 from lakedex.index.bitmap import coverage as module
-from lakedex.index.bitmap.blocks import IS_INDEXED, NO_ENTRY
 from lakedex.index.bitmap.builder import FileBitmaps
+from lakedex.index.bitmap.compaction import shards
 from lakedex.index.bitmap.coverage import NULL, Coverage
-from lakedex.index.bitmap.folding import shards
 from lakedex.index.bitmap.runs import (
+    IS_INDEXED,
+    NO_ENTRY,
     Manifest,
     Run,
     _coverage_items,
@@ -30,7 +31,7 @@ from lakedex.index.bitmap.runs import (
     write_run,
 )
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.table_cache import TableCache
+from lakedex.snapshot.file_system_view import TableCache
 
 STORAGE = LocalStorage()
 
@@ -321,7 +322,7 @@ def test_timestamps_of_any_unit_have_values(folder: Folder, kind: pa.DataType) -
 
 def test_blocks_of_many_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakedex.index.bitmap.runs.FILES_PER_BLOCK", 3)
-    monkeypatch.setattr("lakedex.index.bitmap.folding.FILES_PER_BLOCK", 2)
+    monkeypatch.setattr("lakedex.index.bitmap.compaction.FILES_PER_BLOCK", 2)
     files = [made(f"f{n:02d}_1", *("ab"[: n % 3]), "c") for n in range(10)]
     wanted = {f"f{n:02d}_1": {**dict.fromkeys("ab"[: n % 3], 1), "c": 1} for n in range(10)}
     runs = [folder.put(run(1), *files[:7]), folder.put(run(2), *files[7:])]
@@ -341,11 +342,11 @@ def test_values_without_rows_of_their_own_are_damage(folder: Folder) -> None:
 
 
 def test_coverage_of_runs_that_are_gone_does_not_pile_up(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WORN_AT", 3)
+    monkeypatch.setattr(module, "COMPACT_THRESHOLD", 3)
     for number in range(1, 8):
         one = folder.put(run(number), made(f"f1_{number}", "a"))
         folder.refresh()
-        assert folder.held.is_worn == (number >= 6)
+        assert folder.held.needs_reload == (number >= 6)
         folder.remove(one)
 
 

@@ -23,11 +23,10 @@ from lakedex.index.bitmap.definitions import (
     read_bitmap_definitions,
     write_bitmap_definitions,
 )
+from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
-from lakedex.index.bitmap.values import is_indexable
 from lakedex.io.local import LocalStorage
-from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import plan_scan
+from lakedex.scan.plan import ScanPlan, plan_scan
 
 ROWS = 4000
 

@@ -12,38 +12,36 @@ import pyarrow as pa
 import pytest
 
 from bitmap_samples import file_bitmaps, run
-from lakedex.codec.bitmap_record import bitmap_schema_json, decode_bitmap_records
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.metadata_record import bitmap_schema_json, decode_bitmap_records
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.blocks import (
+from lakedex.index.bitmap.builder import FileBitmaps
+from lakedex.index.bitmap.compaction import SMALL, FoldShard, only_live, runs_to_fold, shards
+from lakedex.index.bitmap.coverage import read_files_block
+from lakedex.index.bitmap.keys import NULL_MARK, parse_bitmap_key, value_prefix
+from lakedex.index.bitmap.runs import (
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     NO_ENTRY,
-    column_block,
-    decode_block,
-    encode_block,
-    files_block,
-    state_text,
-)
-from lakedex.index.bitmap.builder import FileBitmaps
-from lakedex.index.bitmap.coverage import read_files_block
-from lakedex.index.bitmap.folding import SMALL, FoldShard, only_live, runs_to_fold, shards
-from lakedex.index.bitmap.keys import NULL_MARK, parse_bitmap_key, value_prefix
-from lakedex.index.bitmap.runs import (
     Manifest,
     Run,
     RunFolder,
     bitmap_folder,
+    column_block,
+    decode_block,
+    encode_block,
     encode_run,
+    files_block,
     list_runs,
     publish_manifest,
     remove_runs_of,
     run_name,
+    state_text,
     write_run,
 )
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.log_file import open_hfile
+from lakedex.metadata.files import open_hfile
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bitmap" / "run.hfile"
 MADE_WITH = "26.0.1"
@@ -383,7 +381,7 @@ def test_shards_of_a_large_fold(tmp_path: Path) -> None:
 
 
 def test_a_large_fold_is_cut_by_columns_and_groups(tmp_path: Path) -> None:
-    from lakedex.index.bitmap import folding
+    from lakedex.index.bitmap import compaction as folding
 
     big = [replace(run(1), size=folding.SHARD_BYTES * 6)]
     tasks = shards(STORAGE, str(tmp_path), big, {"f"}, ["a", "b"])

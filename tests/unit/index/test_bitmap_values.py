@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakedex.errors import CorruptFileError
-from lakedex.expr.kinds import NotJudgeable
-from lakedex.index.bitmap.values import is_indexable, parse_type, type_text, typed_values, value_texts
+from lakedex.expr.types import NotPrunableError
+from lakedex.index.bitmap.keys import is_indexable, parse_type, type_text, typed_values, value_texts
 
 UTC = dt.UTC
 MOMENT = dt.datetime(2024, 3, 10, 1, 2, 3, 456_000)
@@ -138,7 +138,7 @@ def test_days_that_python_does_not_know(days: int) -> None:
 )
 def test_types_without_texts(kind: pa.DataType) -> None:
     assert not is_indexable(kind)
-    with pytest.raises(NotJudgeable):
+    with pytest.raises(NotPrunableError):
         type_text(kind)
 
 

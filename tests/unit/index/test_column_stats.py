@@ -17,7 +17,8 @@ from samples import all_types
 
 from lakedex.codec.avro import metadata_schema_json
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
-from lakedex.index.column_stats import (
+from lakedex.index.column_stats.reader import bounds_of_files
+from lakedex.index.column_stats.stats import (
     ALWAYS_INDEXED,
     ColumnStat,
     ColumnStatsBuilder,
@@ -27,11 +28,10 @@ from lakedex.index.column_stats import (
     stat_record,
     stats_records,
 )
-from lakedex.index.file_bounds import bounds_of_files
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.partitions import column_stats_key, partition_stats_key
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.metadata.records import column_stats_key, partition_stats_key
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 from table_kit import OWN_FILE, make, rows
 

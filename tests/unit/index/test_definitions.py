@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
-from lakedex.index.bitmap.blocks import FILES_SCHEMA, decode_block, encode_block
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.runs import bitmap_folder, list_runs
+from lakedex.index.bitmap.runs import FILES_SCHEMA, bitmap_folder, decode_block, encode_block, list_runs
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,

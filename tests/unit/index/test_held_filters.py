@@ -12,9 +12,9 @@ from pyroaring import BitMap
 from lakedex import Table
 from lakedex.codec.bloom import BloomFilter
 from lakedex.index import bloom_filters
-from lakedex.index.bitmap import held_bitmaps
-from lakedex.index.bitmap.held_bitmaps import HeldBitmaps
-from lakedex.metadata.partitions import bloom_key
+from lakedex.index.bitmap import coverage as held_bitmaps
+from lakedex.index.bitmap.coverage import HeldBitmaps
+from lakedex.metadata.records import bloom_key
 from lakedex.metadata.store import MetadataStore
 from table_kit import make
 
@@ -80,7 +80,7 @@ def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(
 ) -> None:
     assert kept(table, "a5") == 1
     snapshot = table._snapshot()
-    held = bloom_filters.HeldFilters.of(snapshot.view(), snapshot.metadata)
+    held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
     monkeypatch.setattr(bloom_filters, "HELD_BYTES", 2 * held._size)
     assert kept(table, "a5", "b9", "c9") == 3
     read.clear()
@@ -116,7 +116,7 @@ def test_a_later_layer_that_speaks_of_a_file_takes_its_filter_away(table: Table,
 
     assert kept(table, "a5", "b9") == 2
     snapshot = table._snapshot()
-    held = bloom_filters.HeldFilters.of(snapshot.view(), snapshot.metadata)
+    held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
     files = list(held._filters)
     before = held._size
     held._unseen = (Layer(),)  # type: ignore[assignment]

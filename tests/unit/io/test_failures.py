@@ -12,9 +12,9 @@ import fsspec
 import pytest
 
 from lakedex.errors import FileGoneError, FileTakenError, LakedexError, StorageError
-from lakedex.io.failures import storage_error
-from lakedex.io.fsspec_storage import FsspecStorage
+from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import storage_error
 
 CALLS: dict[str, Callable[[LocalStorage, str], object]] = {
     "read": lambda store, path: store.read(path),

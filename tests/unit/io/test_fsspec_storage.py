@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
-from lakedex.io.fsspec_storage import FsspecStorage, open_storage
+from lakedex.io.fsspec import FsspecStorage, open_storage
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import Storage
 

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from lakedex.io.heartbeat import Heartbeat, delete_heartbeat, is_expired
+from lakedex.io.liveness import Heartbeat, delete_heartbeat, is_expired
 from lakedex.io.local import LocalStorage
 
 STORE = LocalStorage()
@@ -94,7 +94,7 @@ def test_hudis_empty_heartbeat_goes_by_age(tmp_path: Path) -> None:
 
 def test_a_killed_writer_is_expired_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom lakedex.io.local import LocalStorage\nfrom lakedex.io.heartbeat import Heartbeat\n"
+        "import sys, time\nfrom lakedex.io.local import LocalStorage\nfrom lakedex.io.liveness import Heartbeat\n"
         "Heartbeat(LocalStorage(), sys.argv[1], sys.argv[2]).start()\nprint('beats', flush=True)\ntime.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

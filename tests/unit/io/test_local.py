@@ -12,8 +12,7 @@ import pytest
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io import local
 from lakedex.io.local import LocalStorage
-from lakedex.io.ranges import read_coalesced
-from lakedex.io.storage import FileInfo, Storage
+from lakedex.io.storage import FileInfo, Storage, read_coalesced
 
 
 @pytest.fixture

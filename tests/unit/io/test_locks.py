@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec_storage import FsspecStorage, open_storage
+from lakedex.io.fsspec import FsspecStorage, open_storage
+from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.local import LocalStorage
 from lakedex.io.locks import TableLock
-from lakedex.io.process import ProcessIdentity
 
 STORE = LocalStorage()
 

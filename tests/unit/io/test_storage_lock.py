@@ -12,16 +12,11 @@ from typing import Any
 
 import pytest
 
-from lakedex.errors import (
-    CommitConflictError,
-    CommitError,
-    CorruptFileError,
-    LockTimeoutError,
-    UnsupportedFeatureError,
-)
-from lakedex.io.fsspec_storage import FsspecStorage, open_storage
+from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, LockTimeoutError, UnsupportedFeatureError
+from lakedex.io.fsspec import FsspecStorage, open_storage
 from lakedex.io.local import LocalStorage
-from lakedex.io.storage_lock import CLOCK_DRIFT_MS, StorageLock, VersionChangedError
+from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock
+from lakedex.io.storage import VersionChangedError
 
 
 class Clock:

@@ -11,7 +11,7 @@ from lakedex.codec.avro import write_container
 from lakedex.codec.log_block import decode_log_blocks
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.archive_log import append_archive_log, read_archive_log
+from lakedex.timeline.archived import append_archive_log, read_archive_log
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     RollbackMetadata,

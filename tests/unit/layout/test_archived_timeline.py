@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.layout import archived_timeline
-from lakedex.layout.archived_timeline import (
+from lakedex.timeline import archived as archived_timeline
+from lakedex.timeline.archived import (
     ArchivedInstant,
     append_history,
     archived_completion_times,

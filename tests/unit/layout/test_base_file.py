@@ -9,20 +9,11 @@ from compare import assert_same_rows
 from samples import all_types
 
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
-from lakedex.codec.bloom import decode_bloom
-from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.codec.bloom import BloomSizing, decode_bloom
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import (
-    BaseFileSettings,
-    BaseFileSummary,
-    BaseFileWriter,
-    iter_base_file,
-    open_parquet,
-    read_base_file,
-    read_footer,
-    read_schema,
-)
+from lakedex.parquet.base_file_reader import iter_base_file, open_parquet, read_base_file, read_footer, read_schema
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
 from lakedex.types import META_COLUMNS
 
 STORE = LocalStorage()

@@ -14,8 +14,8 @@ from golden_tables import unpack_java_1_2
 from lakedex import Table
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import open_base_file, parquet_columns, read_base_file
-from lakedex.layout.row_groups import open_base_file as open_row_groups
+from lakedex.parquet.base_file_reader import open_for_merge, parquet_columns, read_base_file
+from lakedex.parquet.base_file_reader import open_for_scan as open_row_groups
 from table_kit import own
 
 UTC = dt.UTC
@@ -139,13 +139,13 @@ def test_neither_bounds_nor_chunks_of_such_a_file_are_used(tmp_path: Path) -> No
     one = {"d": dates("1500-03-11", "1500-03-11"), "n": pa.array([7, 7])}
     for told, is_used in ((SPARK_3, False), ({}, True)):
         path = stored(tmp_path, one, told)
-        with open_base_file(LocalStorage(), path) as opened:
+        with open_for_merge(LocalStorage(), path) as opened:
             assert (opened.chunks is not None) is is_used
         with open_row_groups(LocalStorage(), path) as source:
             stats = source.stats(["d"])
             assert stats is not None
             assert (stats.minimum.null_count == 0) is is_used
-            assert source.only_values(["d", "n"], 0).keys() == ({"d", "n"} if is_used else {"n"})
+            assert source.constant_columns(["d", "n"], 0).keys() == ({"d", "n"} if is_used else {"n"})
 
 
 # -------------------------------------------------------------------------------------------- a table that Hudi wrote

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import SchemaMismatchError
-from lakedex.layout.conform import can_widen, conform, conform_array, conform_stored
+from lakedex.parquet.conform import can_widen, conform, conform_array, conform_stored
 
 UTC = dt.UTC
 MOMENT = dt.datetime(2024, 1, 2, 3, 4, 5, 678000, UTC)

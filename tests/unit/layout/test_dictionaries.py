@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lakedex import Table
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import open_base_file
-from lakedex.layout.dictionaries import ENCODED, compact, encoded, plain, shaped
+from lakedex.parquet.base_file_reader import open_for_merge
+from lakedex.parquet.conform import ENCODED, compact, encoded, plain, shaped
 from lakedex.types import FILE_NAME
 
 STORE = LocalStorage()
@@ -91,7 +91,7 @@ def test_what_is_read_as_a_dictionary(tmp_path: Path, rows: pa.Table) -> None:
     _table(tmp_path / "t", rows)
     (file,) = _base_files(tmp_path / "t")
     names = {"key", "color", "note", "blob", "ts", "absent"}
-    with open_base_file(STORE, str(file), without=[FILE_NAME], dictionaries=names) as stored:
+    with open_for_merge(STORE, str(file), without=[FILE_NAME], dictionaries=names) as stored:
         (batch,) = list(stored.batches())
     assert stored.footer.dictionaries == {"color", "note"}
     assert FILE_NAME not in batch.schema.names

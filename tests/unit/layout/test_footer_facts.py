@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakedex.io.local import LocalStorage
-from lakedex.layout.footer_facts import FooterFacts
-from lakedex.layout.row_groups import Footers, open_base_file
+from lakedex.parquet.base_file_reader import FooterCache, open_for_scan
+from lakedex.parquet.footer import FooterStats
 from lakedex.types import RECORD_KEY
 
 
-def facts_of(path: Path, table: pa.Table, **options: Any) -> FooterFacts:
+def facts_of(path: Path, table: pa.Table, **options: Any) -> FooterStats:
     pq.write_table(table, path / "f.parquet", **{"store_schema": False, **options})
-    return FooterFacts(pq.read_metadata(path / "f.parquet"))
+    return FooterStats(pq.read_metadata(path / "f.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def facts_of(path: Path, table: pa.Table, **options: Any) -> FooterFacts:
 )  # fmt: skip
 def test_one_value_is_told(tmp_path: Path, kind: pa.DataType, value: Any) -> None:
     facts = facts_of(tmp_path, pa.table({"c": pa.array([value] * 5, kind)}), row_group_size=3)
-    assert facts.only_values(["c"], [0, 1]) == {"c": pa.scalar(value, kind)}
+    assert facts.constant_columns(["c"], [0, 1]) == {"c": pa.scalar(value, kind)}
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_one_value_is_told(tmp_path: Path, kind: pa.DataType, value: Any) -> Non
     ids=["some null", "two", "double", "zeros", "unsigned", "timestamp", "decimal", "list", "struct", "no statistics"],
 )
 def test_nothing_else_is_told(tmp_path: Path, array: pa.Array, options: dict[str, Any]) -> None:
-    assert facts_of(tmp_path, pa.table({"c": array}), **options).only_values(["c", "c.x", "gone"], [0]) == {}
+    assert facts_of(tmp_path, pa.table({"c": array}), **options).constant_columns(["c", "c.x", "gone"], [0]) == {}
 
 
 def test_row_groups_of_different_values(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, pa.table({"c": ["a", "a", "b", "b", "b", "c", None, None]}), row_group_size=2)
-    assert not facts.only_values(["c"], [1, 2]) and not facts.only_values(["c"], [2, 1])
-    assert not facts.only_values(["c"], [1, 3]) and not facts.only_values(["c"], [3, 1])
-    assert facts.only_values(["c"], [1]) == {"c": pa.scalar("b")} and not facts.only_values(["c"], [0, 1])
+    assert not facts.constant_columns(["c"], [1, 2]) and not facts.constant_columns(["c"], [2, 1])
+    assert not facts.constant_columns(["c"], [1, 3]) and not facts.constant_columns(["c"], [3, 1])
+    assert facts.constant_columns(["c"], [1]) == {"c": pa.scalar("b")} and not facts.constant_columns(["c"], [0, 1])
 
 
 def test_keys_are_stored_twice(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_keys_are_stored_twice(tmp_path: Path) -> None:
     table = pa.table({RECORD_KEY: keys, "id": keys, "other": [*keys[:-1], "k98"], "same": pa.array(keys, pa.binary())})
     facts = facts_of(tmp_path, table, use_dictionary=False)
     with open(tmp_path / "f.parquet", "rb") as source:
-        twins = [name for name in ("id", "other", "same", "gone") if facts.is_twin(name, RECORD_KEY, 0, source)]
+        twins = [name for name in ("id", "other", "same", "gone") if facts.has_same_bytes(name, RECORD_KEY, 0, source)]
     assert twins == ["id"]
 
 
@@ -102,10 +102,10 @@ def test_batches_are_what_arrow_reads(
     table = pa.table({name: pa.array(own, kinds.get(name, pa.string())) for name, own in columns.items()})
     path = str(tmp_path_factory.mktemp("f") / "f.parquet")
     pq.write_table(table, path, row_group_size=size, use_dictionary=not plain, store_schema=False)
-    footers = Footers()
+    footers = FooterCache()
     groups = data.draw(st.lists(st.integers(0, -(-rows // size) - 1), unique=True, min_size=1))
     for _ in range(2):  # The second time by what was held.
-        with open_base_file(LocalStorage(), path, 1, footers) as source:
+        with open_for_scan(LocalStorage(), path, 1, footers) as source:
             found = list(source.batches(names, groups, batch, coded=coded))
         known = [name for name in names if name != "gone"]
         expected = pq.ParquetFile(path).read_row_groups(groups, columns=known)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakedex.layout.hidden_nulls import fill_hidden
+from lakedex.parquet.row_group_writer import fill_hidden
 
 KINDS = [
     pa.int32(),

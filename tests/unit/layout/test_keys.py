@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.layout.key_generator import KeyGenerator, StoredKeys, field_column
-from lakedex.layout.value_text import java_double, value_text
+from lakedex.layout.keys import KeyGenerator, StoredKeys, field_column, java_double, value_text
 from lakedex.types import PARTITION_PATH, RECORD_KEY
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden" / "vectors" / "record_keys.json").read_text("utf-8"))["data"]

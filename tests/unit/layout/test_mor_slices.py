@@ -12,8 +12,8 @@ import pytest
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.archived_timeline import archived_completion_times
 from lakedex.layout.file_slice import FileSlice, SliceRules, find_slices
+from lakedex.timeline.archived import archived_completion_times
 
 DONE = {"001": "002", "003": "004", "005": "014", "010": "011", "012": "013", "020": "021"}
 

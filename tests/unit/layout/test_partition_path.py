@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakedex.layout.partition_path import (
-    DEFAULT_PARTITION,
-    escape,
-    partition_depth,
-    partition_paths,
-    partition_values,
-    unescape,
-)
+from lakedex.layout.keys import DEFAULT_PARTITION, escape, partition_depth, partition_paths, partition_values, unescape
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden" / "vectors" / "paths.json").read_text("utf-8"))["data"]
 

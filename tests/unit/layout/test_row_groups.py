@@ -13,12 +13,12 @@ import pytest
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.row_groups import LeafStats, open_base_file
+from lakedex.parquet.base_file_reader import LeafStats, open_for_scan
 
 
 def stats_of(path: Path, table: pa.Table, *names: str, **options: Any) -> LeafStats | None:
     pq.write_table(table, path / "f.parquet", **{"store_schema": False, "row_group_size": 2, **options})
-    with open_base_file(LocalStorage(), str(path / "f.parquet")) as source:
+    with open_for_scan(LocalStorage(), str(path / "f.parquet")) as source:
         assert source.row_groups == -(-table.num_rows // 2)
         return source.stats(names)
 
@@ -127,19 +127,19 @@ def test_decimals_of_an_old_writer_are_not_believed(tmp_path: Path, monkeypatch:
     pq.write_table(table, tmp_path / "f.parquet", store_schema=False)
     path = str(tmp_path / "f.parquet")
     data = Path(path).read_bytes()
-    with open_base_file(LocalStorage(), path) as source:
+    with open_for_scan(LocalStorage(), path) as source:
         assert source.stats(("d",)).minimum.null_count == 0
         writer = source._metadata.created_by.encode()
     old = b"parquet-mr version 1.8.1".ljust(len(writer))
     Path(path).write_bytes(data.replace(writer, old))
-    with open_base_file(LocalStorage(), path) as source:
+    with open_for_scan(LocalStorage(), path) as source:
         assert source.stats(("d",)).minimum.null_count == 1
         assert source.stats(("n",)).minimum.to_pylist() == [1]
 
 
 def test_sizes_and_rows(tmp_path: Path) -> None:
     stats_of(tmp_path, pa.table({"a": [1, 2, 3], "s": [{"x": 1, "y": "a"}] * 3}), "a")
-    with open_base_file(LocalStorage(), str(tmp_path / "f.parquet")) as source:
+    with open_for_scan(LocalStorage(), str(tmp_path / "f.parquet")) as source:
         assert source.rows_per_group == [2, 1]
         both = source.bytes_of(["a", "s"], [0, 1])
         assert (
@@ -157,7 +157,7 @@ def test_sizes_and_rows(tmp_path: Path) -> None:
 
 def test_what_is_no_parquet(tmp_path: Path) -> None:
     (tmp_path / "f.parquet").write_bytes(b"PAR1 nonsense")
-    with pytest.raises(CorruptFileError), open_base_file(LocalStorage(), str(tmp_path / "f.parquet")):
+    with pytest.raises(CorruptFileError), open_for_scan(LocalStorage(), str(tmp_path / "f.parquet")):
         pass
-    with pytest.raises(FileNotFoundError), open_base_file(LocalStorage(), str(tmp_path / "gone.parquet")):
+    with pytest.raises(FileNotFoundError), open_for_scan(LocalStorage(), str(tmp_path / "gone.parquet")):
         pass

@@ -13,8 +13,9 @@ import pytest
 from lakedex import Table
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.layout import base_file, row_groups
-from lakedex.layout.sound_values import check_values, fallible_columns
+from lakedex.parquet import base_file_reader as base_file
+from lakedex.parquet import base_file_reader as row_groups
+from lakedex.parquet.validated_values import check_values, fallible_columns
 from table_kit import OWN_FILE, base_files
 
 GOOD, BAD = b"letters", b"lett\xc7rs"
@@ -50,12 +51,12 @@ def damaged(folder: Path, column: pa.Array) -> Path:
 
 
 def by_groups(path: str) -> list[pa.RecordBatch]:
-    with row_groups.open_base_file(STORE, path) as source:
+    with row_groups.open_for_scan(STORE, path) as source:
         return list(source.batches(["c"], [0], 10))
 
 
 def with_footer(path: str) -> list[pa.RecordBatch]:
-    with base_file.open_base_file(STORE, path) as stored:
+    with base_file.open_for_merge(STORE, path) as stored:
         return list(stored.batches())
 
 

@@ -17,15 +17,9 @@ from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import (
-    BaseFileSettings,
-    BaseFileWriter,
-    iter_base_file,
-    open_base_file,
-    read_base_file,
-    read_footer,
-)
-from lakedex.layout.stored_chunks import RememberingSource
+from lakedex.parquet.base_file_reader import iter_base_file, open_for_merge, read_base_file, read_footer
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
+from lakedex.parquet.chunk_reuse import TeeSource
 from lakedex.types import FILE_NAME, META_COLUMNS, IoCount
 
 STORE = LocalStorage()
@@ -69,7 +63,7 @@ def write(path: Path, rows: pa.Table, **more: Any) -> None:
 
 def write_again(old: Path, new: Path, rows: pa.Table, unchanged: set[str], **more: Any) -> None:
     """A file of ``rows`` out of an old one, group by group."""
-    with open_base_file(STORE, str(old)) as stored:
+    with open_for_merge(STORE, str(old)) as stored:
         writer = BaseFileWriter(
             STORE, str(new), rows.schema, settings(rows, **more), expected_rows=ROWS, stored=stored.chunks
         )
@@ -197,13 +191,13 @@ def test_floats_with_bounds_are_encoded_without(tmp_path: Path, rows: pa.Table) 
 def test_files_of_distrusted_writers_are_not_touched(tmp_path: Path, rows: pa.Table, writer: str) -> None:
     old = tmp_path / "old.parquet"
     write(old, rows)
-    with open_base_file(STORE, str(old)) as stored:
+    with open_for_merge(STORE, str(old)) as stored:
         assert stored.chunks is not None
     content = old.read_bytes()
     found = pq.read_metadata(old).created_by
     name = writer.ljust(len(found))[: len(found)]
     old.write_bytes(content.replace(found.encode(), name.encode()))
-    with open_base_file(STORE, str(old)) as stored:
+    with open_for_merge(STORE, str(old)) as stored:
         assert stored.chunks is None
 
 
@@ -211,10 +205,10 @@ def test_chunks_that_arrow_has_read_are_not_asked_for_again(tmp_path: Path, rows
     old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
     write(old, rows)
     plain, taking = IoCount(), IoCount()
-    with open_base_file(LocalStorage(plain), str(old)) as stored:
+    with open_for_merge(LocalStorage(plain), str(old)) as stored:
         list(stored.batches())
     later = changed(rows, FILE_NAME)
-    with open_base_file(LocalStorage(taking), str(old)) as stored:
+    with open_for_merge(LocalStorage(taking), str(old)) as stored:
         writer = BaseFileWriter(STORE, str(new), rows.schema, settings(rows), expected_rows=ROWS, stored=stored.chunks)
         for group, batches in stored.groups():
             list(batches)
@@ -227,7 +221,7 @@ def test_chunks_that_arrow_has_read_are_not_asked_for_again(tmp_path: Path, rows
 def test_a_chunk_beyond_the_end_is_an_error(tmp_path: Path, rows: pa.Table) -> None:
     old = tmp_path / "old.parquet"
     write(old, rows)
-    with open_base_file(STORE, str(old)) as stored:
+    with open_for_merge(STORE, str(old)) as stored:
         assert stored.chunks is not None
         with pytest.raises(CorruptFileError, match="column chunk"):
             stored.chunks.read(type("Chunk", (), {"start": 10**6, "size": 10, "meta": {}})())
@@ -236,7 +230,7 @@ def test_a_chunk_beyond_the_end_is_an_error(tmp_path: Path, rows: pa.Table) -> N
 def test_a_remembering_source_forgets(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(range(100)))
     count = IoCount()
-    source = RememberingSource(LocalStorage(count).open_input(str(tmp_path / "f")))
+    source = TeeSource(LocalStorage(count).open_input(str(tmp_path / "f")))
     source.seek(10)
     assert source.read(20) == bytes(range(10, 30)) and source.tell() == 30
     assert bytes(source.at(12, 5)) == bytes(range(12, 17)) and count.requests == 1
@@ -323,7 +317,7 @@ def test_renamed_columns_are_not_confused(tmp_path: Path, keyed: pa.Table) -> No
 
 def test_a_growing_file_gets_few_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New rows join the last row group unless it has half of the rows: no more groups than the logarithm of the rows."""
-    monkeypatch.setattr("lakedex.layout.base_file.LARGE_GROUP_BYTES", 1)
+    monkeypatch.setattr("lakedex.parquet.base_file_reader.LARGE_GROUP_BYTES", 1)
     first = pa.table({"key": [f"a{number:03d}" for number in range(64)], "ts": pa.array(np.ones(64, np.int64))})
     table = Table.create(None, tmp_path / "t", schema=first.schema, record_key="key", ordering_by="ts")
     table.upsert(first)

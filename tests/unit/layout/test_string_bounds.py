@@ -1,7 +1,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakedex.layout.string_bounds import (
+from lakedex.codec.column_bounds import (
     LAST_COMMON,
     MAX_BOUND_LENGTH,
     is_order_safe,

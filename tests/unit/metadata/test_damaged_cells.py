@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 
 from lakedex.codec.avro import metadata_schema_json
-from lakedex.codec.hfile import HFileReader, write_hfile
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode_log_block, encode_rollback_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.errors import CorruptFileError
-from lakedex.index.file_bounds import bound_array, stat_of
+from lakedex.index.column_stats.reader import bound_array
+from lakedex.index.column_stats.stats import stat_of
 from lakedex.io.local import LocalStorage
-from lakedex.metadata.cells import decode_cell, key_text, record_schema
-from lakedex.metadata.log_file import MetadataLogFile
+from lakedex.metadata.files import MetadataLogFile, decode_cell, key_text, record_schema
 from lakedex.metadata.records import MERGE_RULES, stats_record
 
 INT, STRING = "org.apache.hudi.avro.model.IntWrapper", "org.apache.hudi.avro.model.StringWrapper"

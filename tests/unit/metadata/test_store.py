@@ -11,40 +11,43 @@ import pytest
 
 from lakedex import Table
 from lakedex.codec.avro import metadata_schema_json
-from lakedex.codec.delete_block import encode_delete_block
 from lakedex.codec.hashing import file_group_index
-from lakedex.codec.hfile import HFileReader, write_hfile
-from lakedex.codec.log_block import RollbackCommand, decode_log_blocks, encode_log_block, encode_rollback_block
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.log_block import (
+    RollbackCommand,
+    decode_log_blocks,
+    encode_delete_block,
+    encode_log_block,
+    encode_rollback_block,
+)
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
 from lakedex.io.spilled import Spilled
-from lakedex.metadata.delta_commit import MAX_BLOCK_BYTES, SpilledBloom, write_delta_commit
-from lakedex.metadata.partitions import (
-    ALL_PARTITIONS,
-    bloom_key,
-    bloom_prefix,
-    column_stats_key,
-    column_stats_prefix,
-    files_key,
-    partition_stats_key,
-)
 from lakedex.metadata.records import (
+    ALL_PARTITIONS,
     MERGE_RULES,
     Record,
     all_partitions_record,
+    bloom_key,
+    bloom_prefix,
     bloom_record,
+    column_stats_key,
+    column_stats_prefix,
+    files_key,
     files_record,
     is_deleted,
     live_files,
+    partition_stats_key,
     stats_record,
 )
-from lakedex.metadata.snapshot import Snapshot
 from lakedex.metadata.store import MetadataStore
-from lakedex.metadata.table_cache import TableCache
-from lakedex.timeline.timeline import Timeline
-from lakedex.timeline.transitions import create_inflight, create_requested, remove_pending
+from lakedex.metadata.writer import MAX_BLOCK_BYTES, SpilledBloom, write_delta_commit
+from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import Timeline, create_inflight, create_requested, remove_pending
 from table_kit import ROWS, base_files, make, own, rows
 
 STORE = LocalStorage()
@@ -408,7 +411,7 @@ def test_partitions_of_the_metadata_are_those_that_are_complete(written: Path) -
 # ------------------------------------------------------------------------------------------------------- writing
 def test_large_updates_are_cut_into_log_versions(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_BLOCK_BYTES == 128 * 1024 * 1024
-    monkeypatch.setattr("lakedex.metadata.delta_commit.MAX_BLOCK_BYTES", 300)
+    monkeypatch.setattr("lakedex.metadata.writer.MAX_BLOCK_BYTES", 300)
     names = [f"p{n}" for n in range(20)]
     logs = commit(empty, t(1), {"files": [(name, files_record({f"{name}-file-name": 1})) for name in names]})
     assert [log.version for log in logs] == list(range(1, len(logs) + 1))
@@ -511,7 +514,7 @@ def test_the_cache_opens_a_file_once_and_is_bounded(written: Path) -> None:
 def test_large_logs_are_read_in_ranges(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = load(written).scan("column_stats")
     files = load(written).file_listing()
-    monkeypatch.setattr("lakedex.metadata.log_file.WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr("lakedex.metadata.files.WHOLE_FILE_BYTES", 10)
     store = load(written)
     assert store.scan("column_stats") == whole
     assert store.file_listing() == files

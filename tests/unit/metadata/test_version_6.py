@@ -16,8 +16,8 @@ from lakedex.errors import CommitError, OptionError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.layout.names import parse_log_file_name
 from lakedex.metadata import store
-from lakedex.metadata.bootstrap import build_instant
-from lakedex.timeline.timeline import Timeline
+from lakedex.metadata.writer import build_instant
+from lakedex.timeline.active import Timeline
 from table_kit import OWN_FILE, make, own, properties, rows
 
 SIX = {"hoodie.write.table.version": 6}

@@ -10,8 +10,8 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
-from lakedex.index.bitmap import sample
-from lakedex.scan import advise as advising
+from lakedex.scan import index_advisor as advising
+from lakedex.scan import index_advisor as sample
 from table_kit import OWN_FILE, make
 
 SCHEMA = pa.schema(

@@ -16,8 +16,8 @@ from lakedex import Table
 from lakedex.engine import Engine
 from lakedex.errors import IndexInconsistentError, IndexingError, InvalidInputError, UnsupportedFeatureError
 from lakedex.local.engine import LocalEngine
-from lakedex.scan import analysis
-from lakedex.scan.analysis import AnalyzedPlan
+from lakedex.scan import analyze as analysis
+from lakedex.scan.analyze import AnalyzedPlan
 from lakedex.scan.plan import ScanPlan
 from table_kit import OWN_FILE, make, rows
 

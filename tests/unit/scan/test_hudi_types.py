@@ -13,11 +13,11 @@ import pytest
 
 from golden_tables import read_by_java, unpack_java_1_2
 from lakedex import Table
-from lakedex.codec.avro_columns import Datums, decode_datums
 from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.avro_vectorized import Datums, decode_datums
 from lakedex.codec.vectors import hudi_types
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.layout.conform import conform_stored
+from lakedex.parquet.conform import conform_stored
 from lakedex.spark.data_source import LakedexDataSource
 from lakedex.spark.schema import spark_to_arrow
 from table_kit import picture, set_properties

@@ -16,11 +16,11 @@ from bitmaps_by_hand import put_bitmaps
 from golden_tables import MERGE_ON_READ, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr import parse_predicate
+from lakedex.expr.parser import parse_predicate
 from lakedex.index.bitmap.runs import bitmap_folder
-from lakedex.scan import answers
-from lakedex.scan.answers import AnswerPlan, answer_aggregates
-from lakedex.scan.groups import find_column
+from lakedex.scan import aggregate_pushdown as answers
+from lakedex.scan.aggregate_pushdown import AggregatePlan, answer_aggregates
+from lakedex.scan.aggregation import find_column
 from lakedex.scan.scan import Scan
 from table_kit import OWN_FILE, base_files, make
 
@@ -71,7 +71,7 @@ def lose_data(table: Table) -> None:
         (Path(table.path) / name).unlink()
 
 
-def sources(plan: AnswerPlan) -> dict[str, int]:
+def sources(plan: AggregatePlan) -> dict[str, int]:
     names = ("ruled_out", "by_counts", "by_bitmaps", "by_footers", "scanned", "not_asked")
     return {name: getattr(plan, name) for name in names if getattr(plan, name)}
 

@@ -17,8 +17,9 @@ import pytest
 from bitmaps_by_hand import put_bitmaps
 from lakedex import Table
 from lakedex.errors import InvalidInputError, MissingEngineError
-from lakedex.expr import parse_predicate, to_sql
-from lakedex.scan import joins
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import to_sql
+from lakedex.scan import semi_join as joins
 from table_kit import OWN_FILE, base_files, make
 
 SCHEMA = pa.schema(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakedex.scan.ordered import stream_ordered
+from lakedex.parallel import stream_ordered
 
 
 def alive() -> list[str]:

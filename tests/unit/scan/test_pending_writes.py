@@ -9,11 +9,11 @@ import pytest
 from lakedex import Table
 from lakedex.codec.avro import write_container
 from lakedex.errors import InvalidInputError
-from lakedex.io.fsspec_storage import open_storage
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.io.fsspec import open_storage
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source import LakedexDataSource
+from lakedex.timeline.active import create_inflight, create_requested
 from lakedex.timeline.instant import plus_millis
-from lakedex.timeline.transitions import create_inflight, create_requested
 from table_kit import make, own, rows
 
 VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from lakedex.expr import parse_predicate
+from lakedex.expr.parser import parse_predicate
 from lakedex.index.bitmap.builder import RowGroup
-from lakedex.index.bitmap.selection import RowSelection
+from lakedex.index.protocol import RowSelection
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.scan import sifting
-from lakedex.scan.slice_rows import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
+from lakedex.scan import late_materialization as sifting
+from lakedex.scan.slice_reader import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string())])
 BASE = BaseFile("part", "f.parquet", 1, "f", "1")

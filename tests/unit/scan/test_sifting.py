@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from lakedex.expr import filter_rows, parse_predicate
+from lakedex.expr.evaluator import filter_rows
+from lakedex.expr.parser import parse_predicate
 from lakedex.index.bitmap.builder import RowGroup
-from lakedex.index.bitmap.selection import RowSelection
+from lakedex.index.protocol import RowSelection
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.layout.row_groups import Footers
-from lakedex.scan import sifting
-from lakedex.scan.slice_rows import ReadCount, SliceReader, iter_slice_rows
+from lakedex.parquet.base_file_reader import FooterCache
+from lakedex.scan import late_materialization as sifting
+from lakedex.scan.slice_reader import ReadCount, SliceReader, iter_slice_rows
 
 STORED = pa.schema(
     [
@@ -122,7 +123,7 @@ def test_other_columns_are_not_read_without_a_match(folder: Path) -> None:
 
 
 def test_footers_are_of_one_file_and_stay_at_home(folder: Path) -> None:
-    footers = Footers()
+    footers = FooterCache()
     footer = pq.read_metadata(folder / "f.parquet")
     footers.keep("a", 7, footer)
     assert footers.get("a", 7) is footer and footers.get("a", 8) is None and footers.get("b", 7) is None
@@ -132,8 +133,8 @@ def test_footers_are_of_one_file_and_stay_at_home(folder: Path) -> None:
 
 def test_footers_that_were_opened_last_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     footer = pq.read_metadata(folder / "f.parquet")
-    monkeypatch.setattr("lakedex.layout.row_groups.FOOTERS_BYTES", 2 * footer.serialized_size)
-    footers = Footers()
+    monkeypatch.setattr("lakedex.parquet.base_file_reader.FOOTERS_BYTES", 2 * footer.serialized_size)
+    footers = FooterCache()
     footers.keep("a", 1, footer)
     footers.keep("b", 1, footer)
     assert footers.get("a", 1) is footer

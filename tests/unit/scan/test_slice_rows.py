@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.expr import parse_predicate
+from lakedex.expr.parser import parse_predicate
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
-from lakedex.scan.slice_rows import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
+from lakedex.scan.slice_reader import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
 
 PLACE = pa.struct([("x", pa.int64()), ("y", pa.string()), ("deep", pa.struct([("z", pa.int64())]))])
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("p", PLACE), ("new", pa.string())])

@@ -14,9 +14,9 @@ import pytest
 
 from bitmap_samples import ByHand
 from lakedex import Table
-from lakedex.expr import parse_predicate
+from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import unknown_texts
-from lakedex.scan.planner import INDEXES, plan_scan, read_columns
+from lakedex.scan.plan import INDEXES, plan_scan, read_columns
 from pairs import FOLDER, Case, load
 from table_kit import OWN_FILE, properties, set_properties
 from tests.unit.expr.test_oracle import TYPES

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakedex import Table
-from lakedex.scan.top_rows import TopRows, keep_top_rows
+from lakedex.scan.plan import TopRows, keep_top_rows
 from table_kit import OWN_FILE
 
 KINDS = {

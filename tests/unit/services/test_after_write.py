@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
-from lakedex.metadata.handle import TableHandle
+from lakedex.maintenance import schedule as after_write
 from lakedex.options import parse_options
-from lakedex.services import after_write
+from lakedex.snapshot.snapshot import TableContext
 
 
 def test_one_look_tells_all_services_what_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,13 +18,13 @@ def test_one_look_tells_all_services_what_is_due(tmp_path: Path, monkeypatch: py
     table = Table.create(None, tmp_path / "t", record_key="key")
     table.upsert(pa.table({"key": ["a"]}))
     looks: list[str] = []
-    snapshot = TableHandle.snapshot
+    snapshot = TableContext.snapshot
 
-    def seen(self: TableHandle, *args: object, **names: object) -> object:
+    def seen(self: TableContext, *args: object, **names: object) -> object:
         looks.append("look")
         return snapshot(self, *args, **names)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(TableHandle, "snapshot", seen)
+    monkeypatch.setattr(TableContext, "snapshot", seen)
     assert after_write.run_services(table._handle, parse_options({})) == []
     assert looks == ["look"]
     looks.clear()

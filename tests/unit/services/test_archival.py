@@ -15,13 +15,11 @@ from lakedex import Table
 from lakedex.codec.avro import write_container
 from lakedex.errors import InvalidInputError, OptionError
 from lakedex.io.local import LocalStorage
-from lakedex.layout.archive_log import read_archive_log
-from lakedex.layout.archived_timeline import read_history
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.maintenance.archive import archive_data, data_to_archive, metadata_to_archive
 from lakedex.options import parse_options
-from lakedex.services.archival import archive_data, data_to_archive, metadata_to_archive
-from lakedex.timeline.timeline import WRITE_ACTIONS, Timeline
-from lakedex.timeline.transitions import create_inflight, create_requested
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline, create_inflight, create_requested
+from lakedex.timeline.archived import read_archive_log, read_history
 from table_checks import THOROUGH
 from table_kit import make, own, rows
 

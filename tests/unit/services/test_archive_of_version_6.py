@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakedex import Table
-from lakedex.write import batches
+from lakedex.commit import idempotency as batches
 from table_kit import make, rows
 
 OPTIONS = {

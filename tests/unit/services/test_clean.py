@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lakedex import Table
 from lakedex.errors import CommitConflictError, InvalidInputError, OptionError
+from lakedex.maintenance.clean import clean_rule
 from lakedex.options import parse_options
-from lakedex.services.clean_plan import clean_rule
 from lakedex.timeline.instant import State
 from service_kit import actions_of, commits_of, files_on_disk, known_files, live_entries
 from table_checks import START, THOROUGH, check_table, frame, new_table, read, rows_of
@@ -76,7 +76,7 @@ def test_hours_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     table = versioned(tmp_path, 3)
     assert table.clean(hours=1).instant is None
     now = time.time()
-    monkeypatch.setattr("lakedex.services.clean._now", lambda: int((now + 7200) * 1000))
+    monkeypatch.setattr("lakedex.maintenance.clean._now", lambda: int((now + 7200) * 1000))
     assert table.clean(hours=1, dry_run=True).files == 0  # No commit is as young: what would be the oldest to keep?
     assert table.clean(hours=3, dry_run=True).files == 0
 

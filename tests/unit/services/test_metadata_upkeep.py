@@ -12,14 +12,22 @@ import pytest
 from lakedex import Table
 from lakedex.codec.avro import metadata_schema_json
 from lakedex.codec.bloom import decode_bloom
-from lakedex.codec.delete_block import encode_delete_block
-from lakedex.codec.hfile import HFileReader, write_hfile
-from lakedex.codec.log_block import encode_log_block
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.log_block import encode_delete_block, encode_log_block
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
-from lakedex.metadata import compaction
-from lakedex.metadata.compaction import GroupCompaction, compact_group
+from lakedex.maintenance import metadata_cleaning
+from lakedex.maintenance import metadata_compaction as compaction
+from lakedex.maintenance.metadata_compaction import (
+    GroupCompaction,
+    compact_group,
+    compaction_due,
+    delta_commits_since,
+    plan_compaction,
+)
+from lakedex.metadata.file_groups import MetadataFileGroup
 from lakedex.metadata.records import (
     MERGE_RULES,
     Record,
@@ -30,15 +38,12 @@ from lakedex.metadata.records import (
     live_files,
     stats_record,
 )
-from lakedex.metadata.snapshot import Snapshot
-from lakedex.metadata.store import MetadataFileGroup, MetadataStore
+from lakedex.metadata.store import MetadataStore
 from lakedex.options import parse_options
-from lakedex.services import metadata_cleaning
-from lakedex.services.metadata_compaction import compaction_due, delta_commits_since, plan_compaction
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import Timeline, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import decode_body
-from lakedex.timeline.compaction_plan import decode_compaction_plan, encode_compaction_plan
-from lakedex.timeline.timeline import Timeline
-from lakedex.timeline.transitions import create_inflight, create_requested
+from lakedex.timeline.service_metadata import decode_compaction_plan, encode_compaction_plan
 from table_kit import make, own, rows
 
 STORE = LocalStorage()

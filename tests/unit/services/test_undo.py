@@ -14,17 +14,16 @@ import pytest
 
 from faults import Faults, FaultyStorage
 from lakedex import Table
-from lakedex.codec.bloom import decode_bloom
-from lakedex.codec.bloom_sizing import BloomSizing
+from lakedex.codec.bloom import BloomSizing, decode_bloom
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from lakedex.index import bloom_builds
+from lakedex.index import bloom_filters as bloom_builds
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.io.local import LocalStorage
-from lakedex.layout.base_file import read_footer
+from lakedex.parquet.base_file_reader import read_footer
+from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_rollback_plan
 from lakedex.timeline.instant import State
 from lakedex.timeline.service_metadata import RestorePlan, encode_restore_plan
-from lakedex.timeline.timeline import Timeline
 from service_kit import actions_of, commits_of, files_on_disk, known_files, with_bitmaps
 from table_checks import NEXT, START, Rows, check_table, frame, new_table, open_with, read, rows_of
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from lakedex.commit.idempotency import DuplicateBatchError
 from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, LakedexError, error_classes
-from lakedex.spark.failures import Seal, recover, remember, surfacing
-from lakedex.write.batches import BatchDoneError
+from lakedex.spark.error_transport import Seal, recover, remember, surfacing
 
 LOST = (
     "An error occurred while calling o32.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
@@ -62,7 +62,7 @@ def an_error(cls: type[LakedexError]) -> LakedexError:
         return CorruptFileError("/t/f.parquet", 12, "magic", "z\u00e9ros\x1b\ud800")
     if cls is CommitConflictError:
         return CommitConflictError("busy", ours="1", file_groups={("p", "b"), ("p", "a")}, retryable=True)
-    if issubclass(cls, BatchDoneError):
+    if issubclass(cls, DuplicateBatchError):
         return cls("done", note="n")
     return cls("what 'it' is\nsays", **({"feature": "f"} if "feature" in cls.__annotations__ else {"column": "c"}))
 

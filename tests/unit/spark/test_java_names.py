@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaPackage
 
-from lakedex.spark.java_names import java_names
+from lakedex.spark.jvm import java_names
 
 
 class Client:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.expr import to_sql
-from lakedex.spark.read_options import ReadOptions, parse_read_options
+from lakedex.expr.terms import to_sql
+from lakedex.spark.data_source import ReadOptions, parse_read_options
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("d", pa.date32()), ("t", pa.timestamp("us", "UTC"))])
 

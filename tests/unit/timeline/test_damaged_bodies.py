@@ -9,8 +9,8 @@ import pytest
 
 from lakedex.codec.properties import table_checksum
 from lakedex.errors import CorruptFileError, FormatError
+from lakedex.snapshot.schema import moved_names
 from lakedex.timeline.commit_metadata import decode_commit_metadata, decode_rollback_metadata, decode_rollback_plan
-from lakedex.timeline.internal_schema import moved_names
 from lakedex.timeline.table_config import TableConfig
 
 

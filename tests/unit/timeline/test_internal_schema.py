@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lakedex import Table
+from lakedex.commit import transaction
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
-from lakedex.timeline.internal_schema import moved_names
-from lakedex.write import transaction
+from lakedex.snapshot.schema import moved_names
 from table_kit import make, own, rows
 
 

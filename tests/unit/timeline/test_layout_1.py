@@ -9,17 +9,16 @@ import pytest
 
 from lakedex.errors import CommitConflictError, CommitError
 from lakedex.io.local import LocalStorage
+from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, is_under_way, remove_pending
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
     decode_commit_metadata,
     encode_commit_metadata,
+    encode_json_body,
     encode_requested_replace,
 )
 from lakedex.timeline.instant import State
-from lakedex.timeline.json_body import encode_json_body
-from lakedex.timeline.timeline import Timeline, is_under_way
-from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "timeline"
 STORE = LocalStorage()

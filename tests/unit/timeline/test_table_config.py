@@ -10,11 +10,11 @@ from lakedex.io.local import LocalStorage
 from lakedex.timeline.table_config import (
     TableConfig,
     create_table_config,
+    new_table_properties,
     read_table_config,
     recover_table_config,
     update_table_config,
 )
-from lakedex.timeline.table_properties import new_table_properties
 
 STORE = LocalStorage()
 

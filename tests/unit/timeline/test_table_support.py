@@ -1,9 +1,8 @@
 import pytest
 
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.timeline.table_config import TableConfig
-from lakedex.timeline.table_properties import metadata_table_properties, new_table_properties
-from lakedex.timeline.table_support import require_readable, require_writable
+from lakedex.timeline.compatibility import require_readable, require_writable
+from lakedex.timeline.table_config import TableConfig, metadata_table_properties, new_table_properties
 
 
 def config(**changes: str) -> TableConfig:

@@ -4,6 +4,7 @@ import pytest
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
+from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     RollbackMetadata,
@@ -14,7 +15,6 @@ from lakedex.timeline.commit_metadata import (
     encode_rollback_plan,
 )
 from lakedex.timeline.instant import State
-from lakedex.timeline.timeline import Timeline
 
 STORE = LocalStorage()
 

@@ -7,9 +7,8 @@ import pytest
 
 from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
+from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.instant import Instant, State
-from lakedex.timeline.timeline import Timeline
-from lakedex.timeline.transitions import complete, create_inflight, create_requested, remove_pending
 
 T, C, LATER = "20260101000000000", "20260101000001000", "20260101000002000"
 STORE = LocalStorage()

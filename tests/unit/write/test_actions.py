@@ -13,8 +13,8 @@ from samples import all_types
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
+from lakedex.reports import TaggingReport, WriteResult
 from lakedex.types import META_COLUMNS
-from lakedex.write.result import TaggingReport, WriteResult
 from table_kit import ROWS, base_files, make, own, picture, rows
 
 TWO = rows(("1", "a", 1, 1), ("2", "b", 1, 2))

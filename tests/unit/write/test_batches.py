@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakedex import Table
+from lakedex.commit.idempotency import BATCHES_KEY, last_batches
+from lakedex.commit.transaction import Transaction
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.timeline.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from lakedex.types import Operation
-from lakedex.write.batches import BATCHES_KEY, last_batches
-from lakedex.write.transaction import Transaction
 from table_kit import ROWS, make, own, rows
 
 ONE, TWO, THREE = (rows((key, "a", 1, number)) for number, key in enumerate("123", 1))

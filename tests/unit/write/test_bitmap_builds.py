@@ -25,8 +25,8 @@ from bitmap_table_kit import (
 )
 from golden_tables import MERGE_ON_READ, VERSION_6, VERSION_8, VERSION_9, unpack
 from lakedex import Table
-from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
-from lakedex.codec.hfile import write_hfile
+from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.errors import (
     CorruptFileError,
     IndexExistsError,
@@ -36,13 +36,15 @@ from lakedex.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
+from lakedex.index.bitmap import compaction as bitmap_folds
+from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap.keys import coverage_prefix
 from lakedex.index.bitmap.runs import list_runs
 from lakedex.local.engine import LocalEngine
-from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.log_file import open_hfile
-from lakedex.table.engines import LocalSession
-from lakedex.write import bitmap_builds, bitmap_folds, bitmap_upkeep
+from lakedex.local.session import LocalSession
+from lakedex.maintenance import bitmap_lifecycle as bitmap_builds
+from lakedex.metadata.files import open_hfile
+from lakedex.snapshot.snapshot import TableContext
 from table_kit import OWN_FILE, set_properties
 
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2")
@@ -99,7 +101,7 @@ def test_same_input_same_bytes(table: Table) -> None:
     first = {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()}
     table.drop_index("idx")
     engine = LocalEngine(7)
-    again = Table(TableHandle(table._handle.storage, table.path, engine), LocalSession(engine))
+    again = Table(TableContext(table._handle.storage, table.path, engine), LocalSession(engine))
     bitmaps(again, "g", "n")
     assert {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()} == first
 

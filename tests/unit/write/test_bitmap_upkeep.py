@@ -26,14 +26,15 @@ from bitmap_table_kit import (
 )
 from lakedex import Table
 from lakedex.errors import SchemaMismatchError
+from lakedex.index.bitmap import compaction as bitmap_folds
+from lakedex.index.bitmap import index as bitmap_upkeep
+from lakedex.index.bitmap import runs as bitmap_runs
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
-from lakedex.index.bitmap.folding import FOLD_AT
+from lakedex.index.bitmap.compaction import COMPACT_AT, fold_runs, settled
 from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
-from lakedex.metadata.handle import TableHandle
-from lakedex.write import bitmap_folds, bitmap_runs, bitmap_upkeep
-from lakedex.write.bitmap_folds import fold_runs, settled
+from lakedex.snapshot.snapshot import TableContext
 from table_checks import THOROUGH
 from table_kit import OWN_FILE
 
@@ -216,7 +217,7 @@ def test_where_each_commit_rewrites_all_files_nothing_is_copied(table: Table) ->
         own = [name for name in files_in_folder(table) if result.instant in name and name.startswith("run_")]
         assert own == [f"run_{result.instant}_commit_00000.hfile"]
         sizes.append(result.bitmap_bytes - (Path(table.path) / ".hoodie/metadata/bitmap_index" / own[0]).stat().st_size)
-        assert len(run_names(table)) < FOLD_AT and len(files_in_folder(table)) <= 2 * FOLD_AT
+        assert len(run_names(table)) < COMPACT_AT and len(files_in_folder(table)) <= 2 * COMPACT_AT
         assert uncovered(table, *COLUMNS) == []
     assert sizes == [0] * 12
     assert not any("_fold_" in name for name in files_in_folder(table))
@@ -266,7 +267,7 @@ def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
     values = batch(0, 4).select(["g"])
     storage, live = table._handle.storage, list[Any]()
     snapshot = _Snapshot(live)
-    monkeypatch.setattr(TableHandle, "snapshot", lambda self: snapshot)
+    monkeypatch.setattr(TableContext, "snapshot", lambda self: snapshot)
     builder = BitmapsBuilder({"g": 10}, values.schema)
     builder.add(values.to_batches()[0])
     groups = (RowGroup(4, 4, 100),)

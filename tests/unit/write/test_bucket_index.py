@@ -11,10 +11,11 @@ import pytest
 
 from golden_tables import read_by_java, unpack_java_1_2
 from lakedex import Table
+from lakedex.commit.write_checks import has_bucket_names
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.layout.names import new_file_id
-from lakedex.write import pipeline, route
-from lakedex.write.bucket_index import has_bucket_names
+from lakedex.write import file_assignment as route
+from lakedex.write import pipeline
 from table_kit import make, own, picture, rows
 
 KINDS = {"bucket_simple": "SIMPLE", "bucket_consistent": "CONSISTENT_HASHING"}

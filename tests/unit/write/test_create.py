@@ -14,7 +14,7 @@ from lakedex.errors import (
     UnsupportedFeatureError,
 )
 from lakedex.layout.names import PARTITION_METAFILE
-from lakedex.write.create import take_back
+from lakedex.write.create_table import take_back
 from table_kit import ROWS, make, own, picture, properties, rows
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
-from lakedex.table import erasing
 from lakedex.write import erase as erase_module
+from lakedex.write import erase as erasing
 from table_kit import OWN_FILE, base_files, make, own, rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("g", pa.string()), ("n", pa.int32())])
@@ -151,7 +151,7 @@ def test_many_keys_are_looked_for_again(table: Table, monkeypatch: pytest.Monkey
 
 def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count comes from the data: rows that a delete left behind are told."""
-    from lakedex.write.result import WriteResult
+    from lakedex.reports import WriteResult
 
     monkeypatch.setattr(erase_module, "run_write", lambda *a: WriteResult(instant=None, operation="DELETE"))
     report = table.erase(where="g = 'x'")

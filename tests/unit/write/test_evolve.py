@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
+from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.index.column_stats import stat_of
-from lakedex.layout.base_file import read_schema
-from lakedex.metadata.partitions import column_stats_prefix, partition_stats_key
+from lakedex.index.column_stats.stats import stat_of
+from lakedex.metadata.records import column_stats_prefix, partition_stats_key
+from lakedex.parquet.base_file_reader import read_schema
 from lakedex.types import META_COLUMNS
-from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, base_files, make, own, picture, rows
 
 SCHEMA = pa.schema(

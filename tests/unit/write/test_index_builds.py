@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
+from lakedex.commit.transaction import Transaction
 from lakedex.errors import (
     CommitConflictError,
     IndexExistsError,
@@ -19,11 +20,10 @@ from lakedex.errors import (
     InvalidInputError,
     UnsupportedFeatureError,
 )
-from lakedex.index import bloom_builds
-from lakedex.layout.base_file import read_footer
+from lakedex.index import bloom_filters as bloom_builds
+from lakedex.maintenance import index_lifecycle as index_builds
+from lakedex.parquet.base_file_reader import read_footer
 from lakedex.timeline import instant
-from lakedex.write import index_builds
-from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
 
 PLAIN = {

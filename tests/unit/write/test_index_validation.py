@@ -17,21 +17,31 @@ from fastavro import schemaless_writer
 
 from lakedex import Table
 from lakedex.codec.avro import parse_json
-from lakedex.codec.bitmap_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.codec.bloom import BloomBuilder
-from lakedex.codec.hfile import HFileReader, write_hfile
-from lakedex.codec.metadata_record import decode_many
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, decode_many, encode_bitmap_records
+from lakedex.commit import transaction as metadata_updates
 from lakedex.errors import CorruptFileError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
-from lakedex.index import column_stats
-from lakedex.index.bitmap.blocks import COLUMN_SCHEMA, FILES_SCHEMA, decode_block, encode_block
+from lakedex.index.bitmap import compaction as bitmap_folds
+from lakedex.index.bitmap.compaction import FoldShard
 from lakedex.index.bitmap.coverage import run_records
-from lakedex.index.bitmap.folding import FoldShard
-from lakedex.index.bitmap.runs import Manifest, Run, RunFolder, list_runs, publish_manifest
-from lakedex.index.column_stats import stats_records
-from lakedex.index.validation import ValidationReport
+from lakedex.index.bitmap.runs import (
+    COLUMN_SCHEMA,
+    FILES_SCHEMA,
+    Manifest,
+    Run,
+    RunFolder,
+    decode_block,
+    encode_block,
+    list_runs,
+    publish_manifest,
+)
+from lakedex.index.column_stats import stats as column_stats
+from lakedex.index.column_stats.stats import stats_records
 from lakedex.io.local import LocalStorage
+from lakedex.reports import ValidationReport
 from lakedex.scan.scan import Scan
-from lakedex.write import bitmap_folds, metadata_updates
 from table_kit import OWN_FILE, make, picture, rows
 
 QUERIES = (

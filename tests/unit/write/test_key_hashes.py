@@ -2,10 +2,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakedex.codec.bloom import DYNAMIC, SIMPLE, BloomBuilder, build_bloom, hash_keys
-from lakedex.codec.bloom_sizing import BloomSizing
-from lakedex.write.key_hashes import SMALL_ROWS, with_hashes
-from lakedex.write.prepare import KEY
+from lakedex.codec.bloom import DYNAMIC, SIMPLE, BloomBuilder, BloomSizing, build_bloom, hash_keys
+from lakedex.tagging.keyed_rows import KEY
+from lakedex.write.file_group_tasks import SMALL_ROWS, with_hashes
 
 
 def batch(*keys: str) -> pa.RecordBatch:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
+from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.types import Operation
-from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, ROWS, make, own, rows
 
 OLD = rows(("1", "a", 5, 10), ("2", "a", 5, 20), ("3", "b", 5, 30), ("4", "c", 5, 40))

@@ -13,7 +13,7 @@ import pytest
 from lakedex import Table
 from lakedex.layout.file_slice import BaseFile
 from lakedex.options import WriteOptions
-from lakedex.write.route import Bins, Targets, key_numbers, plan_inserts
+from lakedex.write.file_assignment import FileAssignment, InsertBuckets, assign_inserts, key_numbers
 from table_kit import ROWS, base_files, make, own, rows
 
 NAN = float("nan")
@@ -242,8 +242,8 @@ def base(file_id: str, size: int) -> BaseFile:
 
 def test_planned_inserts() -> None:
     options = WriteOptions(max_file_size=1000)
-    targets = Targets()
-    plan_inserts(targets, "p", 100, 10.0, [(base("a", 900), 90), (base("b", 500), 50)], options)
+    targets = FileAssignment()
+    assign_inserts(targets, "p", 100, 10.0, [(base("a", 900), 90), (base("b", 500), 50)], options)
     # In the order given: a takes 10, b 50, the rest is one new group.
     assert [target.file_id for target in targets.groups[:2]] == ["a", "b"]
     assert [target.base is None for target in targets.groups] == [False, False, True]
@@ -251,20 +251,20 @@ def test_planned_inserts() -> None:
     bins = targets.inserts["p"]
     assert len(bins.groups) == 3
     assert len(bins.edges) == 2
-    plan_inserts(targets, "q", 250, 10.0, [], options)
+    assign_inserts(targets, "q", 250, 10.0, [], options)
     assert len(targets.inserts["q"].groups) == 3
-    plan_inserts(targets, "s", 5, 10.0, [(base("full", 1000), 9), (base("c", 500), 50)], options)
+    assign_inserts(targets, "s", 5, 10.0, [(base("full", 1000), 9), (base("c", 500), 50)], options)
     assert [targets.groups[number].file_id for number in targets.inserts["s"].groups] == ["c"]
-    plan_inserts(targets, "r", 0, 10.0, [], options)
+    assign_inserts(targets, "r", 0, 10.0, [], options)
     assert targets.inserts["r"].groups == ()
 
 
 def test_ranges_come_from_a_sample() -> None:
-    targets = Targets()
+    targets = FileAssignment()
     sample = [f"k{n:03d}" for n in range(100)]
-    plan_inserts(targets, "p", 100, 10.0, [], WriteOptions(max_file_size=250), sample)
+    assign_inserts(targets, "p", 100, 10.0, [], WriteOptions(max_file_size=250), sample)
     bins = targets.inserts["p"]
-    assert isinstance(bins, Bins)
+    assert isinstance(bins, InsertBuckets)
     assert len(bins.groups) == 4
     assert bins.skip == 2
     assert list(bins.edges) == sorted(bins.edges)

@@ -16,8 +16,8 @@ from golden_tables import MERGE_ON_READ, VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CorruptFileError, IndexInconsistentError
 from lakedex.layout.names import parse_base_file_name
+from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import encode_commit_metadata
-from lakedex.timeline.timeline import Timeline
 from service_kit import known_files
 from table_kit import OWN_FILE, base_files, make, own, properties, rows, set_properties
 
@@ -344,7 +344,7 @@ def _next_after_2999(self: Any, floor: str = "") -> str:
 
 def test_damage_while_a_write_is_under_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record of that write would make the metadata table whole, so it is given up before the commit completes."""
-    from lakedex.write.transaction import Transaction
+    from lakedex.commit.transaction import Transaction
 
     commit = Transaction.commit
 
@@ -361,7 +361,7 @@ def test_damage_while_a_write_is_under_way(path: Path, monkeypatch: pytest.Monke
 
 
 def test_commits_while_storage_is_listed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakedex.write import metadata_files
+    from lakedex.maintenance import metadata_init as metadata_files
 
     listed = metadata_files.list_storage
     actions: list[Callable[[Table], Any]] = [

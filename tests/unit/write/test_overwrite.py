@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
+from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lakedex.index.column_stats import stat_of
-from lakedex.metadata.partitions import partition_stats_key
+from lakedex.index.column_stats.stats import stat_of
+from lakedex.metadata.records import partition_stats_key
 from lakedex.timeline.instant import State
-from lakedex.write.transaction import Transaction
 from table_kit import OWN_FILE, ROWS, base_files, make, own, rows
 
 OLD = rows(("1", "a", 1, 10), ("2", "a", 1, 20), ("3", "b", 1, 30), ("4", "c", 1, 40))
@@ -239,7 +239,7 @@ def test_failed_overwrite_leaves_nothing(table: Table, monkeypatch: pytest.Monke
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("disk")
 
-    monkeypatch.setattr("lakedex.write.transaction.complete", fail)
+    monkeypatch.setattr("lakedex.commit.transaction.complete", fail)
     with pytest.raises(OSError, match="disk"):
         table.insert_overwrite(rows(("1", "a", 9, 9)))
     monkeypatch.undo()

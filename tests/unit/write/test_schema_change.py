@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.write.schema_change import evolve, pruned, require_columns, stored_schema
+from lakedex.snapshot.schema import require_columns
+from lakedex.write.schema_evolution import evolve, pruned, stored_schema
 from table_kit import OWN_FILE, make, own, picture
 
 MISSING_IS_NULL = {"hoodie.write.set.null.for.missing.columns": "true"}

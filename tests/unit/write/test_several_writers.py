@@ -14,10 +14,9 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec_storage import open_storage
+from lakedex.io.fsspec import open_storage
 from lakedex.io.local import LocalStorage
-from lakedex.io.locks import TableLock
-from lakedex.io.storage_lock import StorageLock
+from lakedex.io.locks import StorageLock, TableLock
 from table_kit import make, own, rows
 
 PACKAGE = "org.apache.hudi.client.transaction.lock."

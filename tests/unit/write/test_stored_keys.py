@@ -15,9 +15,10 @@ import pytest
 from golden_tables import unpack_java_1_2
 from lakedex import Table
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.layout import key_generator, partition_path
-from lakedex.layout.value_text import value_text
-from lakedex.write import stored_keys
+from lakedex.layout import keys as key_generator
+from lakedex.layout import keys as partition_path
+from lakedex.layout.keys import value_text
+from lakedex.snapshot import partitions as stored_keys
 from table_kit import make, own, picture
 
 NOON = dt.datetime(2025, 1, 2, 12, 0, tzinfo=dt.UTC)
@@ -45,7 +46,7 @@ def writer_of(other: Callable[[Any], str], kind: pa.DataType) -> Iterator[None]:
         patch.setattr(key_generator, "value_text", text)
         patch.setattr(partition_path, "value_text", text)
         patch.setattr(stored_keys, "require_stored_text", lambda *_, **__: None)
-        patch.setattr("lakedex.write.pipeline.require_stored_text", lambda *_, **__: None)
+        patch.setattr("lakedex.snapshot.partitions.require_stored_text", lambda *_, **__: None)
         patch.setattr("lakedex.write.pipeline.require_key_ranges", lambda *_, **__: None)
         yield
 

@@ -13,9 +13,15 @@ import pytest
 
 from lakedex import Table
 from lakedex.layout.names import parse_base_file_name
-from lakedex.metadata.delta_commit import write_delta_commit
-from lakedex.metadata.partitions import bloom_key, column_stats_key, files_key, partition_stats_key
-from lakedex.metadata.records import bloom_record, files_record
+from lakedex.metadata.records import (
+    bloom_key,
+    bloom_record,
+    column_stats_key,
+    files_key,
+    files_record,
+    partition_stats_key,
+)
+from lakedex.metadata.writer import write_delta_commit
 from lakedex.timeline.instant import InstantClock
 from table_kit import OWN_FILE, base_files, make, rows, set_properties
 
@@ -269,7 +275,7 @@ def test_a_write_that_is_under_way(path: Path) -> None:
 
 
 def test_somebody_writes_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakedex.write import listing_validation
+    from lakedex.maintenance import validate_table as listing_validation
 
     listed = listing_validation.list_storage
     times = iter(range(5, 100))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lakedex import Table
-from lakedex.layout.base_file import read_footer
-from lakedex.write import key_ranges
+from lakedex.parquet.base_file_reader import read_footer
+from lakedex.tagging import candidates as key_ranges
 from table_kit import OWN_FILE, make, own, rows
 
 

@@ -13,12 +13,12 @@ import pytest
 from samples import all_types
 
 from lakedex import Table
-from lakedex.codec.stats_value import unwrap_stat, value_type, wrap_stat
+from lakedex.codec.column_bounds import unwrap_stat, value_type, wrap_stat
 from lakedex.errors import OptionError, UnsupportedFeatureError
-from lakedex.index.column_stats import ColumnStat, partition_stat_of, stat_of, stat_record
+from lakedex.index.column_stats.stats import ColumnStat, partition_stat_of, stat_of, stat_record
 from lakedex.io.local import LocalStorage
 from lakedex.metadata.records import MERGE_RULES, Record
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Snapshot
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
 
 NINE = {"hoodie.write.table.version": "9", **OWN_FILE}

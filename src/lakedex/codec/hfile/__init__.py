@@ -5,7 +5,7 @@ and a trailer of 4096 bytes. ``blocks`` holds the frame that all blocks share, `
 ``index`` that of index blocks, ``trailer`` the trailer and the file info; ``reader`` and ``writer`` put them together.
 """
 
-from lakedex.codec.hfile.budget import Budget
+from lakedex.codec.hfile.blocks import Budget
 from lakedex.codec.hfile.reader import Fetch, HFileReader
 from lakedex.codec.hfile.writer import MAX_BLOCK_SIZE, stream_hfile, write_hfile
 

@@ -1,4 +1,8 @@
-"""The frame around every block of an HFile, and its compression.
+"""The frame around every block of an HFile, and the budget of what one call may unpack.
+
+What one call may unpack of HFiles: gzip makes a thousand bytes of one, and callers hold what they asked for.
+
+The frame around every block of an HFile, and its compression.
 
     ======  ====================================================================
     bytes   content (big-endian)
@@ -21,9 +25,9 @@ done here. Codecs are gzip and none; Hudi's native reader has no other either.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 from lakedex.codec.deflate import InflateError, crc32, deflate, gzip_inflater
-from lakedex.codec.hfile.budget import MAX_RATIO
 from lakedex.errors import CorruptFileError
 
 __all__ = [
@@ -34,35 +38,104 @@ __all__ = [
     "HEADER_SIZE",
     "INTERMEDIATE_INDEX",
     "LEAF_INDEX",
+    "MAX_RATIO",
     "META",
     "ROOT_INDEX",
+    "SMALL_BYTES",
+    "Budget",
     "decode_block",
     "encode_block",
 ]
 
+
+SMALL_BYTES = 512 << 20
+"""So much may be unpacked of any file."""
+
+
+MAX_RATIO = 200
+"""Beyond it, so many bytes for each packed one. Bounds, file names and bitmaps pack to a tenth or so."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Counts the bytes that a call unpacks of one or several files.
+
+    Attributes:
+        limited: not so for callers that hold no more than a block, and for bloom filters, which are zeros in truth
+            where files have few rows.
+    """
+
+    limited: bool = True
+    packed: int = 0
+    unpacked: int = 0
+
+    def spend(self, packed: int, unpacked: int, path: str, offset: int) -> None:
+        """Count a block.
+
+        Raises:
+            CorruptFileError: More than any real file holds.
+        """
+        self.packed += packed
+        self.unpacked += unpacked
+        if self.limited and self.unpacked > max(SMALL_BYTES, MAX_RATIO * self.packed):
+            expected = f"blocks that unpack to at most {SMALL_BYTES} bytes, or {MAX_RATIO} times their size"
+            raise CorruptFileError(path, offset, expected, f"{self.unpacked} bytes from {self.packed}")
+
+
 DATA = b"DATABLK*"
+
+
 META = b"METABLKc"
+
+
 LEAF_INDEX = b"IDXLEAF2"
+
+
 INTERMEDIATE_INDEX = b"IDXINTE2"
+
+
 ROOT_INDEX = b"IDXROOT2"
+
+
 FILE_INFO = b"FILEINF2"
 
+
 CODEC_GZIP = 1
+
+
 CODEC_NONE = 2
 
+
 HEADER_SIZE = 33
+
+
 BYTES_PER_CHECKSUM = 16384
+
+
 MAX_PAYLOAD_SIZE = 1 << 30
+
+
 MAX_DEFLATE_RATIO = 1032
 """A deflate stream cannot grow by more than this, so a header that declares more is wrong."""
+
+
 BIG_PAYLOAD_SIZE = 128 << 20
 """As much as a log file holds. A larger payload is one value, which packs no better than ``MAX_RATIO``."""
 
+
 _HEADER = struct.Struct(">8siiqBii")
+
+
 _NEXT_MEMBER_BYTES = 256
+
+
 _GZIP_START = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 """Deflate, no flags, no time, unknown system: what Java writes since 16, and the same on every platform."""
+
+
 _GZIP_END = struct.Struct("<II")
+
+
 _NOTHING = b"\0\0\0\xff\xff"
 """A deflate block of no bytes: not the last one, stored."""
 

@@ -20,30 +20,35 @@ from lakedex.codec.hfile.blocks import (
     LEAF_INDEX,
     META,
     ROOT_INDEX,
+    Budget,
     decode_block,
 )
-from lakedex.codec.hfile.budget import Budget
-from lakedex.codec.hfile.cells import decode_cells, find_cells
 from lakedex.codec.hfile.index import (
     IndexEntry,
     check_entries,
+    decode_cells,
     decode_leaf_index,
     decode_meta_index,
     decode_root_index,
+    find_cells,
 )
 from lakedex.codec.hfile.trailer import TRAILER_SIZE, Trailer, decode_file_info, decode_trailer
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 
 __all__ = ["Fetch", "HFileReader"]
 
+
 Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
 """Gives the bytes of half-open ranges ``(start, end)``; for an HFile in a log block they count from its beginning."""
+
 
 TAIL_SIZE = 64 * 1024
 """Fetched on opening: nearly always the trailer and all that is loaded on opening, in one request."""
 
+
 SCAN_BATCH_SIZE = 16 * 1024 * 1024
 """A scan fetches so many bytes at once, which bounds its memory."""
+
 
 _TAGS = "hfile.MAX_TAGS_LEN"
 

@@ -30,17 +30,34 @@ from lakedex.errors import CorruptFileError
 
 __all__ = ["TRAILER_SIZE", "Trailer", "decode_file_info", "decode_trailer", "encode_file_info", "encode_trailer"]
 
+
 TRAILER_SIZE = 4096
+
+
 COMPARATOR = "org.apache.hudi.io.storage.HoodieHBaseKVComparator"
 
+
 _MAGIC = b'TRABLK"$'
+
+
 _INFO_MAGIC = b"PBUF"
+
+
 _MAJOR_VERSION = 3
+
+
 _MAX_INDEX_LEVELS = 16
+
+
 _CODEC_NAMES = {0: "lzo", 3: "snappy", 4: "lz4", 5: "bzip2", 6: "zstd", 7: "lzma"}
+
+
 _NO_OFFSET = (1 << 64) - 1
 
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
 _COMPARATOR_FIELD = 11
 
 

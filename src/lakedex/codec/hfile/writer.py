@@ -13,20 +13,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, FILE_INFO, META, ROOT_INDEX, encode_block
-from lakedex.codec.hfile.cells import CELL_OVERHEAD, MAX_ROW_SIZE, cell_parts
-from lakedex.codec.hfile.index import IndexEntry, encode_meta_index, encode_root_index
+from lakedex.codec.hfile.index import (
+    CELL_OVERHEAD,
+    MAX_ROW_SIZE,
+    IndexEntry,
+    cell_parts,
+    encode_meta_index,
+    encode_root_index,
+)
 from lakedex.codec.hfile.trailer import Trailer, encode_file_info, encode_trailer
 from lakedex.errors import InvalidInputError
 
 __all__ = ["MAX_BLOCK_SIZE", "Compression", "stream_hfile", "write_hfile"]
 
+
 Compression = Literal["gz", "none"]
 
+
 MAX_BLOCK_SIZE = 64 * 1024
+
+
 MAX_FILE_SIZE = 2**31 - 1
 """Java keeps offsets within an HFile as ints."""
 
+
 CREATE_TIME = "hfile.CREATE_TIME_TS"
+
 
 _CODECS: dict[str, int] = {"gz": CODEC_GZIP, "none": CODEC_NONE}
 

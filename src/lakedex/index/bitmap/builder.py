@@ -1,4 +1,6 @@
-"""Bitmaps of one base file, made in the pass that writes or reads it.
+"""Bitmaps of one base file, built in the pass that writes or reads it.
+
+Bitmaps of one base file, made in the pass that writes or reads it.
 
 A position is a row's ordinal in its base file. What comes out depends on the rows alone, not on how they were cut into
 batches.
@@ -6,6 +8,8 @@ batches.
 Memory: a byte a row and column up to 256 distinct values, two up to 65,536, four beyond; at the end the bitmaps, and
 some 200 bytes for each distinct value and 65,536 rows. A column that goes past the cap is given up at once and what it
 held is freed.
+
+Bitmaps of a base file that is there already: what an index build does for each file.
 """
 
 from __future__ import annotations
@@ -22,29 +26,44 @@ import pyarrow.compute as pc
 
 from lakedex.codec.roaring import serialize_bitmaps
 from lakedex.errors import InvalidInputError
-from lakedex.expr.compute import column_values
+from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
-from lakedex.index.bitmap.values import is_indexable, normal_values, type_text, value_texts
-from lakedex.layout.dictionaries import ENCODED, compact
+from lakedex.index.bitmap.keys import is_indexable, normal_values, type_text, value_texts
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import BaseFile
+from lakedex.parquet.base_file_reader import BaseFileReader, open_for_scan
+from lakedex.parquet.conform import ENCODED, compact, conform_stored
 
 __all__ = [
     "INDEXED",
     "MAX_VALUE_BYTES",
     "NOT_INDEXED",
     "BitmapsBuilder",
+    "BitmapsOfFile",
     "ColumnBitmaps",
     "FileBitmaps",
     "RowGroup",
     "column_of",
+    "row_groups_of",
 ]
+
 
 MAX_VALUE_BYTES = 1024
 """A longer value's text does not become a key: the column is not indexed in that file."""
 
+
 INDEXED = "indexed"
+
+
 TOO_MANY = "too many distinct values"
+
+
 TOO_LONG = "a value of more than 1 KiB"
+
+
 NO_TEXT = "a type without texts"
+
+
 NOT_INDEXED = (TOO_MANY, TOO_LONG, NO_TEXT)
 
 
@@ -64,7 +83,7 @@ class ColumnBitmaps:
     Attributes:
         column: name, or dotted path of a nested field.
         state: :data:`INDEXED`, or why it is not.
-        kind: the type that the texts are of (:func:`~lakedex.index.bitmap.values.type_text`); empty if not indexed.
+        kind: the type that the texts are of (:func:`~lakedex.index.bitmap.keys.type_text`); empty if not indexed.
         texts: distinct values in the order of their UTF-8 bytes, null left out.
         cardinalities: rows of each value.
         groups: row groups of the file that hold each value.
@@ -276,3 +295,49 @@ def groups_with(numbers: npt.NDArray[np.unsignedinteger], count: int, ends: Sequ
 def _start(name: str, limit: int, schema: pa.Schema) -> _Values:
     column = column_of(name, schema)
     return _Values(column, limit, INDEXED if is_indexable(column.type) else NO_TEXT)
+
+
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitmapsOfFile:
+    """Task: the bitmaps of one base file. Only the indexed columns are read, a batch at a time.
+
+    Attributes:
+        columns: names or dotted paths, with the cap of distinct values of each.
+        schema: the table's columns; older files are read in it.
+    """
+
+    storage: Storage
+    base_path: str
+    columns: Mapping[str, int]
+    schema: pa.Schema
+
+    def __call__(self, base: BaseFile) -> FileBitmaps:
+        """Read the file.
+
+        Raises:
+            CorruptFileError: it is no readable Parquet file.
+        """
+        tops = dict.fromkeys(column_of(name, self.schema).path[0] for name in self.columns)
+        needed = pa.schema([self.schema.field(name) for name in tops])
+        builder = BitmapsBuilder(self.columns, needed)
+        with open_for_scan(self.storage, f"{self.base_path}/{base.relative_path}") as source:
+            groups = row_groups_of(source)
+            for stored in source.batches(needed.names, range(source.row_groups), BATCH_ROWS):
+                builder.add(conform_stored(stored, needed))
+        return FileBitmaps(
+            partition=base.partition,
+            file_id=base.file_id,
+            base_file=base.name,
+            rows=builder.rows,
+            row_groups=groups,
+            columns=builder.finish(groups),
+        )
+
+
+def row_groups_of(source: BaseFileReader) -> tuple[RowGroup, ...]:
+    """The row groups of an open base file."""
+    spans: Sequence[tuple[int, int]] = source.group_spans
+    return tuple(RowGroup(rows, *span) for rows, span in zip(source.rows_per_group, spans, strict=True))

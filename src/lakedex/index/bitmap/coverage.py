@@ -1,11 +1,18 @@
-"""What the runs say of base files without their bitmaps, as arrays that stay from query to query.
+"""Coverage of base files by a bitmap index, cached as arrays from query to query.
+
+Bitmaps that were read, kept for the next query. Runs never change, so what was read of one stays true.
+
+What the runs say of base files without their bitmaps, as arrays that stay from query to query.
 
 A *file number* stands for a base file that some run speaks of. Per column there is at most one entry a file: the one of
 the newest run. What a query did not ask about is not read.
 
 Memory: for each covered file some 300 bytes, and for each column that a query asked about 56 bytes a file and 24 bytes
-for each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.is_worn`). Bitmaps that
+for each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.needs_reload`). Bitmaps
+that
 were read stay, up to ``held_bitmaps.HELD_BYTES``.
+
+The coverage of a table's bitmap index, kept from query to query, and which of a view's slices it is about.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,31 +28,105 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from lakedex.codec.bitmap_record import BitmapRecord, decode_bitmap_records
-from lakedex.codec.hfile import HFileReader
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.metadata_record import BitmapRecord, decode_bitmap_records
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.blocks import COLUMN_SCHEMA, FILES_SCHEMA, IS_INDEXED, NO_ENTRY, decode_block
-from lakedex.index.bitmap.held_bitmaps import HeldBitmaps
-from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix
-from lakedex.index.bitmap.runs import Run, RunFolder, bitmap_folder
-from lakedex.index.bitmap.values import parse_type, typed_values
+from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
+from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, parse_type, typed_values
+from lakedex.index.bitmap.runs import (
+    COLUMN_SCHEMA,
+    FILES_SCHEMA,
+    IS_INDEXED,
+    NO_ENTRY,
+    Run,
+    RunFolder,
+    bitmap_folder,
+    decode_block,
+    list_runs,
+)
 from lakedex.io.storage import Storage
-from lakedex.layout.conform import conform_stored
-from lakedex.metadata.table_cache import TableCache
+from lakedex.layout.file_slice import SliceTable
+from lakedex.parquet.conform import conform_stored
+from lakedex.snapshot.file_system_view import FileSystemView, TableCache
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import IntArray
 
-__all__ = ["NULL", "ColumnCoverage", "Coverage", "CoveredFile", "read_files_block", "run_records"]
+__all__ = [
+    "HELD_BYTES",
+    "NULL",
+    "ColumnCoverage",
+    "Coverage",
+    "CoveredFile",
+    "HeldBitmaps",
+    "LoadedBitmapIndex",
+    "load_bitmap_index",
+    "read_files_block",
+    "run_records",
+]
+
+
+HELD_BYTES = 32 << 20
+"""Of a table's bitmaps; the ones asked for last stay."""
+
+
+_ENTRY_BYTES = 400
+"""Of a key, its place and an empty bitmap."""
+
+
+class _Held(NamedTuple):
+    base_file: str
+    bitmap: BitMap
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class HeldBitmaps:
+    """By run and key, each with the base file whose rows it tells. Not for several threads at once."""
+
+    _bitmaps: dict[tuple[str, bytes], _Held] = field(default_factory=dict)
+    _size: int = 0
+
+    def get(self, run: str, key: bytes, base_file: str, rows: int) -> BitMap | None:
+        """A bitmap of so many rows of a base file, if it is held."""
+        held = self._bitmaps.pop((run, key), None)
+        if held is None:
+            return None
+        self._bitmaps[run, key] = held
+        return held.bitmap if held.base_file == base_file and len(held.bitmap) == rows else None
+
+    def keep(self, run: str, key: bytes, base_file: str, bitmap: BitMap) -> None:
+        """Hold a bitmap, which nobody changes from now on."""
+        if (run, key) in self._bitmaps:
+            return
+        held = _Held(base_file, bitmap, _ENTRY_BYTES + len(key) + _bytes_of(bitmap))
+        self._bitmaps[run, key] = held
+        self._size += held.size
+        while self._size > HELD_BYTES:
+            self._size -= self._bitmaps.pop(next(iter(self._bitmaps))).size
+
+
+def _bytes_of(bitmap: BitMap) -> int:
+    """What the containers take: that of 65,536 rows is 8 KiB at most."""
+    return min(2 * len(bitmap), 8192 * (1 + (bitmap.max() >> 16) if len(bitmap) else 0))
 
 
 NULL = -1
 """Stands for null where a value's number is asked for."""
+
+
 FEW_VALUES = 8
 """Up to so many values are each compared with all of an entry's, beyond that they are sorted."""
+
+
 GONE = -1
 """Rank of a run that is no more."""
-WORN_AT = 256
+
+
+COMPACT_THRESHOLD = 256
 """So many runs that are gone are held at least before coverage is read anew."""
+
+
 _FILES_PREFIX = f"{NULL_MARK}files$"
 
 
@@ -292,9 +373,9 @@ class Coverage:
         self._held = HeldBitmaps()
 
     @property
-    def is_worn(self) -> bool:
+    def needs_reload(self) -> bool:
         """Whether most of what is held comes from runs that are gone, so that reading anew takes less memory."""
-        return len(self._runs) > WORN_AT + 2 * int((self._ranks != GONE).sum())
+        return len(self._runs) > COMPACT_THRESHOLD + 2 * int((self._ranks != GONE).sum())
 
     @property
     def run_names(self) -> list[str]:
@@ -485,3 +566,95 @@ def read_files_block(reader: HFileReader, path: str) -> list[pa.Table]:
     """
     records = run_records(reader, [value for _, value in reader.scan(_FILES_PREFIX.encode())], path)
     return [decode_block(record.coverage or b"", FILES_SCHEMA, path) for record in records]
+
+
+_NAME = "bitmap"
+
+
+_NOT_LOOKED_FOR = -2
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBitmapIndex:
+    """The bitmap index of a snapshot.
+
+    Attributes:
+        definitions: by name.
+        coverage: what its runs say. Take its lock for calls and arrays.
+        folder: the runs as they were listed for that.
+    """
+
+    definitions: dict[str, BitmapDefinition]
+    coverage: Coverage
+    folder: RunFolder
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns with bitmaps."""
+        return frozenset(column for index in self.definitions.values() for column in index.columns)
+
+    def files(self, snapshot: Snapshot, rows: IntArray) -> IntArray:
+        """Per slice of the view the number of its covered base file. Call with the lock of the coverage held.
+
+        Negative where no run speaks of it, or where log files change what the base file says.
+        """
+        view = snapshot.view()
+        with view.lock:
+            held = view.derived.get(_NAME)
+            if not isinstance(held, _SliceFiles) or held.coverage is not self.coverage:
+                held = _SliceFiles.of(self.coverage, view.table)
+                view.derived[_NAME] = held
+            return held.found(view.table)[rows]
+
+
+def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
+    """The bitmap index as it is now: one read and one listing, and what was not read before. None without one.
+
+    Raises:
+        CorruptFileError: damaged definitions, or a damaged manifest.
+    """
+    definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    if not definitions:
+        return None
+    cache = snapshot.cache
+    with cache.lock:
+        coverage = cache.held.get(_NAME)
+        if not isinstance(coverage, Coverage) or coverage.needs_reload:
+            coverage = Coverage(snapshot.storage, snapshot.base_path, cache)
+            cache.held[_NAME] = coverage
+    folder = list_runs(snapshot.storage, snapshot.base_path)
+    with coverage.lock:
+        coverage.refresh(folder)
+    return LoadedBitmapIndex(definitions, coverage, folder)
+
+
+@dataclass(slots=True, eq=False)
+class _SliceFiles:
+    """Numbers of the slices' base files in a coverage; moves from view to view with them."""
+
+    coverage: Coverage
+    numbers: IntArray
+    seen: int
+
+    @classmethod
+    def of(cls, coverage: Coverage, table: SliceTable) -> _SliceFiles:
+        return cls(coverage, np.full(len(table), _NOT_LOOKED_FOR, np.int64), 0)
+
+    def found(self, table: SliceTable) -> IntArray:
+        """The numbers; slices that were not found before are looked for again when coverage has grown."""
+        known = len(self.coverage.files)
+        missing = np.flatnonzero(self.numbers < (0 if known > self.seen else -1))
+        if len(missing):
+            numbers = self.coverage.numbers
+            bases = [item.base_file for item in table.take(missing)]
+            # With the partition: Hudi's bucket index may give file groups of two partitions one id.
+            self.numbers[missing] = [-1 if b is None else numbers.get((b.partition, b.name), -1) for b in bases]
+            self.numbers[table.has_logs] = -1
+        self.seen = known
+        return self.numbers
+
+    def carried(self, older: FileSystemView, newer: FileSystemView, store: Any) -> _SliceFiles:
+        """The same for a newer view: new slices are looked for."""
+        rows = newer.table.rows_in(older.table)
+        numbers = np.where(rows >= 0, self.numbers[np.maximum(rows, 0)] if len(self.numbers) else -1, _NOT_LOOKED_FOR)
+        return _SliceFiles(self.coverage, numbers, self.seen)

@@ -18,30 +18,51 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 from lakedex.errors import CorruptFileError
-from lakedex.expr import columns_of, judge, to_text
 from lakedex.expr.nodes import Predicate
+from lakedex.expr.pruner import judge
+from lakedex.expr.terms import columns_of, to_text
 from lakedex.index.bitmap.builder import RowGroup
-from lakedex.index.bitmap.condition import FALSE, TRUE, UNDECIDED, Condition, Term, divide, has_open_part, terms_in
-from lakedex.index.bitmap.counts import CountJudge, Counts, exact_rows
-from lakedex.index.bitmap.coverage import NULL, Coverage
-from lakedex.index.bitmap.held import HeldIndex, held_index
-from lakedex.index.bitmap.selection import RowSelection
-from lakedex.index.bitmap.sets import RowSets, all_rows, row_sets
-from lakedex.index.protocol import Unused, Verdict
-from lakedex.index.stats_pruning import slice_bounds
-from lakedex.metadata.snapshot import Snapshot
+from lakedex.index.bitmap.condition import (
+    FALSE,
+    TRUE,
+    UNDECIDED,
+    Condition,
+    CountEvaluator,
+    Counts,
+    RowSets,
+    Term,
+    all_rows,
+    exact_rows,
+    needs_data,
+    row_sets,
+    terms_in,
+    to_bitmap_expr,
+)
+from lakedex.index.bitmap.coverage import NULL, Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.column_stats.pruning import slice_bounds
+from lakedex.index.protocol import PruneResult, RowSelection, UnusedIndex
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray, size_text
 
 __all__ = ["Bitmaps", "bitmap_cost", "bitmaps_cost", "fetch_rows"]
 
+
 MAX_FETCH = 64 * 1024 * 1024
 """Bytes of bitmaps that one plan reads at most."""
+
+
 RECORD_COST = 8192
 """Bytes of data that could be read in the time that one bitmap takes to look up and decode …"""
+
+
 JUDGED_BYTES = 2
 """… that a value takes to be compared …"""
+
+
 DECODED_BYTES = 1
 """… and decoded for that. ``benchmarks/bench_gate.py`` measures all three; these are the least favourable figures."""
+
+
 BATCH_FILES = 1024
 
 
@@ -65,25 +86,27 @@ class Bitmaps:
         """``bitmap``."""
         return "bitmap"
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
+    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
         """Judge the slices by the values of their indexed columns."""
         try:
-            held = held_index(snapshot)
+            held = load_bitmap_index(snapshot)
         except CorruptFileError as error:
             detail = f"{error}; validate_index with repair=True mends it"
-            return Verdict(unused=(Unused(index=self.name, reason="damaged", detail=detail),))
-        return Verdict() if held is None else self.prune_by(held, snapshot, predicate, rows)
+            return PruneResult(unused=(UnusedIndex(index=self.name, reason="damaged", detail=detail),))
+        return PruneResult() if held is None else self.prune_by(held, snapshot, predicate, rows)
 
-    def prune_by(self, held: HeldIndex, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> Verdict:
+    def prune_by(
+        self, held: LoadedBitmapIndex, snapshot: Snapshot, predicate: Predicate, rows: IntArray
+    ) -> PruneResult:
         """:meth:`prune` by an index that was looked up already."""
-        condition = divide(predicate, held.columns)
+        condition = to_bitmap_expr(predicate, held.columns)
         asked = terms_in(condition)
         if not asked:
             names = sorted({column.name for column in columns_of(predicate)})
             detail = f"no condition on {', '.join(sorted(held.columns))}" + (
                 f" alone ({', '.join(names)})" if names else ""
             )
-            return Verdict(unused=(Unused(index=self.name, reason="no term", detail=detail),))
+            return PruneResult(unused=(UnusedIndex(index=self.name, reason="no term", detail=detail),))
         with held.coverage.lock:
             return _Plan(self, snapshot, held, condition, rows).verdict()
 
@@ -94,18 +117,18 @@ class _Plan:
 
     index: Bitmaps
     snapshot: Snapshot
-    held: HeldIndex
+    held: LoadedBitmapIndex
     condition: Condition
     rows: IntArray
     files: IntArray = field(init=False)
-    judge: CountJudge = field(init=False)
+    judge: CountEvaluator = field(init=False)
     saved: npt.NDArray[np.float64] = field(init=False)
     cost: npt.NDArray[np.float64] = field(init=False)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PruneResult:
         coverage = self.held.coverage
         self.files = self.held.files(self.snapshot, self.rows)
-        self.judge = CountJudge(coverage, self.files, _groups(coverage, self.files), self._bounds)
+        self.judge = CountEvaluator(coverage, self.files, _groups(coverage, self.files), self._bounds)
         counts = self.judge.judge(self.condition)
         keep: BoolArray = counts.true[1] > 0
         dropped = len(keep) - int(keep.sum())
@@ -120,7 +143,7 @@ class _Plan:
         terms = [term for term, found in self.judge.terms.items() if found.known.any()]
         notes = [f"{dropped} by counts"] if dropped and len(fetch) else []
         notes += self._note(fetch, left, selections)
-        return Verdict(
+        return PruneResult(
             keep=keep,
             terms=tuple(dict.fromkeys(to_text(term.predicate) for term in terms)),
             note=", ".join(notes),
@@ -169,7 +192,7 @@ class _Plan:
     def _spared(self) -> npt.NDArray[np.float64]:
         """About the bytes that could be read in the time that judging takes, since bitmaps answer the condition."""
         nothing = np.zeros(len(self.files))
-        if not self.index.select or self.index.result is None or has_open_part(self.condition):
+        if not self.index.select or self.index.result is None or needs_data(self.condition):
             return nothing
         names = {term.column.path[0] for term in self.judge.terms}
         row = JUDGED_BYTES * len(names) + DECODED_BYTES * len(names - self.index.result)
@@ -217,14 +240,16 @@ class _Plan:
             notes.append(f"not known for {uncovered} files")
         return notes
 
-    def _unused(self) -> tuple[Unused, ...]:
+    def _unused(self) -> tuple[UnusedIndex, ...]:
         """Columns that are not indexed in some files."""
         unused = []
         for term, found in self.judge.terms.items():
             missing = int(((self.files >= 0) & ~found.known).sum())
             if missing:
                 detail = f"{term.column.name} is not indexed, or not known, in {missing} covered files"
-                unused.append(Unused(index=self.index.name, reason="no entry", detail=detail, column=term.column.name))
+                unused.append(
+                    UnusedIndex(index=self.index.name, reason="no entry", detail=detail, column=term.column.name)
+                )
         return tuple(unused)
 
 
@@ -235,7 +260,7 @@ def _groups(coverage: Coverage, files: IntArray) -> IntArray:
     return np.where(files >= 0, np.maximum(coverage.groups[np.maximum(files, 0)], 1), 1)
 
 
-def bitmap_cost(judge: CountJudge, term: Term) -> npt.NDArray[np.float64]:
+def bitmap_cost(judge: CountEvaluator, term: Term) -> npt.NDArray[np.float64]:
     """About the bytes of a term's bitmaps in each file."""
     found = judge.terms[term]
     smaller = found.counts.sum(axis=0) - found.counts.max(axis=0)

@@ -24,10 +24,9 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from lakedex.codec.roaring import bitmap_of
-from lakedex.expr.compute import column_values
+from lakedex.expr.evaluator import column_values
 from lakedex.index.bitmap.builder import column_of
-from lakedex.index.bitmap.keys import bitmap_key
-from lakedex.index.bitmap.values import normal_values, value_texts
+from lakedex.index.bitmap.keys import bitmap_key, normal_values, value_texts
 
 __all__ = [
     "Positions",
@@ -40,6 +39,7 @@ __all__ = [
     "remove_positions",
     "replay",
 ]
+
 
 Positions = Mapping[str, npt.NDArray[np.uint32]]
 """Key of a bitmap → row positions."""

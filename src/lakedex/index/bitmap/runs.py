@@ -1,4 +1,35 @@
-"""Runs: the files of ``.hoodie/metadata/bitmap_index``, each an HFile with bitmaps and coverage of some base files.
+"""Runs: HFiles with the bitmaps and the coverage of some base files, and the way of bitmaps from tasks to them.
+
+Coverage of many files as Arrow streams: what a run says without its bitmaps.
+
+A *files* block lists base files, once for all columns. A column's block has an entry for each file of the files block
+of the same number, in its order:
+
+    ============  ====================  ============================================================
+    files block   type                  content
+    ============  ====================  ============================================================
+    partition     dictionary of string  partition path
+    file_id       string                file group
+    base_file     string                the base file that this run speaks of
+    rows          int64                 its rows
+    group_rows    list of int64         rows of each row group
+    group_start   list of int64         byte in the file where the row group begins
+    group_size    list of int64         bytes of the row group
+    ============  ====================  ============================================================
+
+    ============  ====================  ============================================================
+    column block  type                  content
+    ============  ====================  ============================================================
+    state         int8                  0 no entry, 1 indexed, from 2 on not indexed: why
+    kind          dictionary of string  type of the texts
+    nulls         int64                 rows with null
+    texts         list of dictionary    distinct values
+    counts        list of int64         rows of each value
+    groups        list of int64         row groups that hold each value
+    null_groups   int64                 row groups that hold null
+    ============  ====================  ============================================================
+
+Runs: the files of ``.hoodie/metadata/bitmap_index``, each an HFile with bitmaps and coverage of some base files.
 
 A writer adds a run before it completes its commit and never changes one. What a run says of a base file counts only if
 that file is its slice's base file, so a run of a commit that failed, or was rolled back, says nothing to anybody.
@@ -6,6 +37,14 @@ that file is its slice's base file, so a run of a commit that failed, or was rol
 Which runs there are: those that the newest *manifest* lists, and those in the folder that it neither lists nor names as
 folded. A fold writes its outputs, then ``manifest_<number>.json`` by put-if-absent; of two folds at once one wins. What
 it folded stays for a reader that is under way and goes with the next fold.
+
+Bitmaps on their way from the task that made them to the run that holds them.
+
+Those of one file come back with the task's result, unless they are large: then they lie as an Arrow stream in the temp
+folder of the instant, and only its path and SHA-256 come back. Runs are written from both, in bunches of up to
+``RUN_BYTES``; where that is one bunch of small ones the driver does it, else one engine task a bunch.
+
+Memory: the driver holds up to ``RUN_BYTES`` of bitmaps, whatever the number of files; a task one bunch and its run.
 """
 
 from __future__ import annotations
@@ -13,56 +52,212 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakedex.codec.bitmap_record import (
+from lakedex.codec.arrow_stream import unpacked_size
+from lakedex.codec.hfile.blocks import Budget
+from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.metadata_record import (
     BitmapEntry,
     BitmapRecord,
     bitmap_cells,
     bitmap_schema_json,
     encode_bitmap_records,
 )
-from lakedex.codec.hfile import write_hfile
-from lakedex.codec.json_object import decode_json_object
+from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.blocks import column_block, encode_block, files_block
-from lakedex.index.bitmap.builder import ColumnBitmaps, FileBitmaps
+from lakedex.index.bitmap.builder import INDEXED, NOT_INDEXED, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix
+from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 from lakedex.metadata.store import metadata_path
 
 __all__ = [
     "BITMAP_INDEX",
+    "COLUMN_SCHEMA",
+    "FILES_SCHEMA",
+    "IS_INDEXED",
+    "NO_ENTRY",
+    "RUN_BYTES",
+    "HeldBitmaps",
     "Manifest",
     "Run",
     "RunFolder",
+    "RunTasks",
     "bitmap_folder",
+    "column_block",
     "column_entries",
+    "decode_block",
     "delete_runs",
+    "encode_block",
     "encode_cells",
     "encode_run",
+    "files_block",
+    "inline_limit",
     "list_runs",
     "publish_manifest",
     "publish_without",
     "record_cells",
     "remove_runs_of",
     "run_name",
+    "spill_bitmaps",
+    "state_text",
     "write_run",
+    "write_runs",
 ]
+
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+
+FILES_SCHEMA = pa.schema(
+    [
+        ("partition", _NAME),
+        ("file_id", pa.string()),
+        ("base_file", pa.string()),
+        ("rows", pa.int64()),
+        ("group_rows", pa.list_(pa.int64())),
+        ("group_start", pa.list_(pa.int64())),
+        ("group_size", pa.list_(pa.int64())),
+    ]
+)
+
+
+COLUMN_SCHEMA = pa.schema(
+    [
+        ("state", pa.int8()),
+        ("kind", _NAME),
+        ("nulls", pa.int64()),
+        ("texts", pa.list_(_NAME)),
+        ("counts", pa.list_(pa.int64())),
+        ("groups", pa.list_(pa.int64())),
+        ("null_groups", pa.int64()),
+    ]
+)
+
+
+NO_ENTRY, IS_INDEXED = 0, 1
+
+
+_STATES = (INDEXED, *NOT_INDEXED)
+
+
+def state_text(state: int) -> str:
+    """Why a column is not indexed in a file, from a block's state."""
+    return _STATES[state - 1] if 0 < state <= len(_STATES) else "no entry"
+
+
+def files_block(files: Sequence[FileBitmaps]) -> pa.Table:
+    """The files block of some files."""
+    return pa.table(
+        [
+            pa.array([item.partition for item in files], pa.string()).dictionary_encode().cast(_NAME),
+            pa.array([item.file_id for item in files], pa.string()),
+            pa.array([item.base_file for item in files], pa.string()),
+            pa.array([item.rows for item in files], pa.int64()),
+            pa.array([[group.rows for group in item.row_groups] for item in files], pa.list_(pa.int64())),
+            pa.array([[group.start for group in item.row_groups] for item in files], pa.list_(pa.int64())),
+            pa.array([[group.size for group in item.row_groups] for item in files], pa.list_(pa.int64())),
+        ],
+        schema=FILES_SCHEMA,
+    )
+
+
+def column_block(name: str, files: Sequence[FileBitmaps]) -> pa.Table:
+    """A column's block over some files."""
+    found = [next((column for column in item.columns if column.column == name), None) for item in files]
+    texts = [[] if column is None else column.texts for column in found]
+    flat = pa.array([text for own in texts for text in own], pa.string()).dictionary_encode()
+    offsets = pa.array([0, *_ends(texts)], pa.int32())
+    return pa.table(
+        [
+            pa.array([_state(column) for column in found], pa.int8()),
+            pa.array(["" if column is None else column.kind for column in found], pa.string()).dictionary_encode(),
+            pa.array([0 if column is None else column.nulls for column in found], pa.int64()),
+            pa.ListArray.from_arrays(offsets, flat),
+            pa.array([[] if column is None else column.cardinalities for column in found], pa.list_(pa.int64())),
+            pa.array([[] if column is None else column.groups for column in found], pa.list_(pa.int64())),
+            pa.array([0 if column is None else column.null_groups for column in found], pa.int64()),
+        ],
+        schema=COLUMN_SCHEMA,
+    )
+
+
+def _state(column: ColumnBitmaps | None) -> int:
+    return NO_ENTRY if column is None else _STATES.index(column.state) + 1
+
+
+def _ends(lists: Sequence[Sequence[Any]]) -> list[int]:
+    ends, total = [], 0
+    for own in lists:
+        total += len(own)
+        ends.append(total)
+    return ends
+
+
+def encode_block(block: pa.Table) -> bytes:
+    """An Arrow stream, its buffers packed with zstd."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd", metadata_version=pa.ipc.MetadataVersion.V5, use_threads=False)
+    with pa.ipc.new_stream(sink, block.schema, options=options) as writer:
+        writer.write_table(block.combine_chunks())
+    return bytes(sink.getvalue())
+
+
+def decode_block(data: bytes, schema: pa.Schema, path: str) -> pa.Table:
+    """A block from its stream.
+
+    Raises:
+        CorruptFileError: damaged bytes, columns of another block, or more than a block ever unpacks to.
+    """
+    try:
+        Budget().spend(len(data), unpacked_size(data), path, 0)
+        with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
+            # Before any name or row is looked at: damaged ones are not even text.
+            fits = reader.schema.equals(schema)
+            table = reader.read_all() if fits else None
+        if table is not None:
+            table.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise CorruptFileError(path, 0, "a coverage block", _first_line(error)) from error
+    if table is None:
+        raise CorruptFileError(path, 0, f"a coverage block with {', '.join(schema.names)}", "another schema")
+    whole = table.combine_chunks()
+    lists = [name for name in schema.names if pa.types.is_list(schema.field(name).type)]
+    lengths = [pc.list_value_length(whole.column(name)) for name in lists]
+    if any(column.null_count for column in whole.columns) or any(not own.equals(lengths[0]) for own in lengths[1:]):
+        raise CorruptFileError(path, 0, f"{', '.join(lists)} of the same lengths, and no nulls", "others")
+    return whole
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
 
 BITMAP_INDEX = "bitmap_index"
 """Folder below ``.hoodie/metadata``, as RFC-92 has it. Java takes it for no partition of its metadata table: it has no
 partition metafile, and ``hoodie.table.metadata.partitions`` does not list it."""
 
+
 FILES_PER_BLOCK = 4096
+
+
 _LOOKS = 4
+
+
 _BY_KEY = itemgetter(0)
+
+
 _RUN = re.compile(r"run_(?P<instant>[0-9]{1,40})_(?P<origin>commit|build|fold)_(?P<number>[0-9]{1,60})\.hfile")
+
+
 _MANIFEST = re.compile(r"manifest_([0-9]{10})\.json")
 
 
@@ -283,3 +478,145 @@ def remove_runs_of(storage: Storage, base_path: str, instant: str) -> None:
 def _is_run_of(name: str, commit: str) -> bool:
     match = _RUN.fullmatch(name)
     return match is not None and match["instant"] == commit and match["origin"] == "commit"
+
+
+INLINE_BYTES = 256 * 1024
+"""Bitmaps of one file up to this size come back with the task's result."""
+
+
+RUN_BYTES = 64 * 1024 * 1024
+
+
+_SPILLED = pa.schema(
+    [
+        ("column", pa.string()),
+        ("state", pa.string()),
+        ("kind", pa.string()),
+        ("texts", pa.list_(pa.string())),
+        ("cardinalities", pa.list_(pa.int64())),
+        ("groups", pa.list_(pa.int64())),
+        ("bitmaps", pa.list_(pa.large_binary())),
+        ("nulls", pa.int64()),
+        ("null_groups", pa.int64()),
+        ("null_bitmap", pa.binary()),
+    ]
+)
+"""The fields of :class:`ColumnBitmaps`."""
+
+
+RunTasks = Callable[[Callable[["_Bunch"], Run], Sequence["_Bunch"], str], list[Run]]
+"""An engine's ``run``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBitmaps:
+    """The bitmaps of one file, or where they lie.
+
+    Attributes:
+        size: about the bytes that they take.
+        entries: bitmaps.
+        not_indexed: columns that are not indexed in the file, and why.
+        bitmaps: themselves; without columns if those are in a file.
+        spilled: the columns, None if they are in ``bitmaps``.
+        seconds: what making them took.
+    """
+
+    size: int
+    entries: int
+    not_indexed: tuple[tuple[str, str], ...]
+    bitmaps: FileBitmaps
+    spilled: Spilled | None
+    seconds: float
+
+    def load(self, storage: Storage) -> FileBitmaps:
+        """The bitmaps.
+
+        Raises:
+            CorruptFileError: Somebody changed what the task had written.
+        """
+        if self.spilled is None:
+            return self.bitmaps
+        return replace(self.bitmaps, columns=_spilled_columns(self.spilled.read(storage)))
+
+
+def inline_limit(files: int, most: int = INLINE_BYTES) -> int:
+    """Size up to which bitmaps of one of so many files come back with the result."""
+    return min(most, RUN_BYTES // max(files, 1))
+
+
+def spill_bitmaps(storage: Storage, found: FileBitmaps, path: str, limit: int, seconds: float = 0.0) -> HeldBitmaps:
+    """Bitmaps as a task's result; larger ones than ``limit`` are written to ``path``."""
+    size = found.size
+    spilled = Spilled.write(storage, path, _spill_bytes(found.columns)) if size > limit else None
+    return HeldBitmaps(
+        size=size,
+        entries=sum(len(column.texts) + bool(column.nulls) for column in found.columns),
+        not_indexed=tuple((column.column, column.state) for column in found.columns if column.state != INDEXED),
+        bitmaps=found if spilled is None else replace(found, columns=()),
+        spilled=spilled,
+        seconds=seconds,
+    )
+
+
+def _spill_bytes(columns: Sequence[ColumnBitmaps]) -> bytes:
+    table = pa.table([[getattr(own, name) for own in columns] for name in _SPILLED.names], schema=_SPILLED)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _spilled_columns(content: bytes) -> tuple[ColumnBitmaps, ...]:
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(content).read_all().to_pylist()
+    for row in rows:
+        row.update([(name, tuple(own)) for name, own in row.items() if isinstance(own, list)])
+    return tuple(ColumnBitmaps(**row) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bunch:
+    """What one run is written from."""
+
+    storage: Storage
+    base_path: str
+    run: Run
+    held: tuple[HeldBitmaps, ...]
+
+
+def _write_bunch(bunch: _Bunch) -> Run:
+    content = encode_run([item.load(bunch.storage) for item in bunch.held])
+    return write_run(bunch.storage, bunch.base_path, bunch.run, content)
+
+
+def write_runs(
+    storage: Storage, base_path: str, first: Run, held: Sequence[HeldBitmaps], run: RunTasks, label: str = ""
+) -> list[Run]:
+    """Write the bitmaps of some files as runs.
+
+    Args:
+        storage: where the table lies.
+        base_path: the table's folder.
+        first: instant, origin and number of the first run; the others count on from it.
+        held: the bitmaps.
+        run: an engine's ``run``.
+        label: what the engine calls the work.
+    """
+    bunches = [
+        _Bunch(storage, base_path, Run(first.instant, first.origin, first.number + number), tuple(part))
+        for number, part in enumerate(_bunched(held))
+    ]
+    small = len(bunches) <= 1 and all(item.spilled is None for item in held)
+    return [_write_bunch(bunch) for bunch in bunches] if small else run(_write_bunch, bunches, label)
+
+
+def _bunched(held: Sequence[HeldBitmaps]) -> Iterator[list[HeldBitmaps]]:
+    part: list[HeldBitmaps] = []
+    size = 0
+    for item in held:
+        if part and size + item.size > RUN_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += item.size
+    if part:
+        yield part

@@ -1,4 +1,8 @@
-"""Answers to Spark's optimizer: an aggregate over a table of the catalog, as rows that an index knows.
+"""Aggregates over a catalog table, answered for Spark's optimizer from indexes without reading a file.
+
+What an index can say of an aggregate, without reading a file: the seam between Spark's rule and the indexes.
+
+Answers to Spark's optimizer: an aggregate over a table of the catalog, as rows that an index knows.
 
 The rule (``rules_source.py``) asks while Spark optimizes; whatever is not understood exactly leaves the plan as it is,
 and so does an error. Memory: the answer, at most ``MOST_ROWS`` rows.
@@ -10,30 +14,83 @@ import json
 import logging
 import struct
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.expr import depends_on_zone, parse_filter_or_unknown, unknown_texts
 from lakedex.expr.nodes import Predicate, all_of
-from lakedex.scan.planner import read_columns
-from lakedex.spark.catalog.answers import AggregateRequest, answer, may_answer
-from lakedex.spark.catalog.java import JavaSide
+from lakedex.expr.parser import parse_filter_or_unknown
+from lakedex.expr.terms import depends_on_zone, unknown_texts
+from lakedex.index.bitmap.builder import column_of
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.scan.aggregate_pushdown import answer_aggregates
+from lakedex.scan.plan import read_columns
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.scan import Target
 from lakedex.spark.filters import filter_texts
 from lakedex.spark.schema import arrow_to_spark
 
-__all__ = ["MOST_ROWS", "answer_question"]
+__all__ = ["MOST_ROWS", "AggregateRequest", "answer", "answer_question", "may_answer"]
+
+
+AggregateKind = Literal["count_star", "count", "count_distinct", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateRequest:
+    """An aggregate over the rows under a condition.
+
+    Attributes:
+        where: the whole condition, without an unknown part; None for all rows.
+        group_by: columns, or dotted paths of fields; rows whose values are null are a group of their own. Without any
+            the answer is one row, of no rows too.
+        aggregates: function and column each; ``count_star`` has no column.
+    """
+
+    where: Predicate | None
+    group_by: tuple[str, ...]
+    aggregates: tuple[tuple[AggregateKind, str | None], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns whose values the answer has or counts."""
+        return tuple(dict.fromkeys((*self.group_by, *(name for _, name in self.aggregates if name is not None))))
+
+
+def may_answer(snapshot: Snapshot) -> bool:
+    """Whether the table has anything that could answer; asked before the question is translated."""
+    return bool(read_bitmap_definitions(snapshot.storage, snapshot.base_path))
+
+
+def answer(snapshot: Snapshot, request: AggregateRequest) -> pa.Table | None:
+    """The exact rows: ``group_by``, then ``aggregates``, in this order and whatever the names; None if not known.
+
+    Counts are ``int64``, other columns have the table's type. No file of rows is read, and no job runs.
+    """
+    schema = read_columns(snapshot.schema)
+    if len(set(request.group_by)) < len(request.group_by) or any(
+        "." in n and n in schema.names for n in request.columns
+    ):
+        return None
+    columns = {name: column_of(name, schema) for name in request.columns}
+    group_by = [columns[name] for name in request.group_by]
+    aggregates = [(kind, None if name is None else columns[name]) for kind, name in request.aggregates]
+    return answer_aggregates(snapshot, request.where, group_by, aggregates, index_only=True)
+
 
 _log = logging.getLogger(__name__)
+
+
 MOST_ROWS = 100_000
 """Rows of an answer: they lie in the plan, on the driver."""
 
 
-def answer_question(side: JavaSide, target: Target, question: Any) -> bytes | None:
+def answer_question(side: JavaBridge, target: Target, question: Any) -> bytes | None:
     """The encoded answer to the rule's question; None leaves the plan as it is."""
     try:
         if not may_answer(target.snapshot):
@@ -49,7 +106,7 @@ def answer_question(side: JavaSide, target: Target, question: Any) -> bytes | No
         return None
 
 
-def _request(side: JavaSide, target: Target, question: Any, asked: dict[str, Any]) -> AggregateRequest | None:
+def _request(side: JavaBridge, target: Target, question: Any, asked: dict[str, Any]) -> AggregateRequest | None:
     """The question in our words, if all of it has some."""
     group_by = [_dotted(path) for path in asked["group_by"]]
     aggregates = [(kind, None if path is None else _dotted(path)) for kind, path in asked["aggregates"]]

@@ -1,37 +1,87 @@
-"""The catalog: a folder's tables under a name in Spark SQL, registered in a session's own catalog list."""
+"""The catalog: a folder's tables under a name in Spark SQL, and the optimizer rule that answers aggregates.
+
+Registers the rule that lets a table answer an aggregate: ``SELECT count(*) … WHERE …`` without a job.
+
+Spark asks for aggregates (``SupportsPushDownAggregates``) only where no filter is left to apply, and a scan here leaves
+all of them. So a rule among a session's own (``spark.experimental.extraOptimizations``) looks for an aggregate over a
+table of a catalog here, asks the table, and puts the rows in its place. A strategy gives the physical plan the name of
+where they came from.
+
+The catalog: a folder's tables under a name in Spark SQL, registered in a session's own catalog list.
+"""
 
 from __future__ import annotations
 
 import datetime
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.io.folders import entries_of
-from lakedex.metadata.handle import TableHandle
-from lakedex.metadata.snapshot import Snapshot
-from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
-from lakedex.spark.catalog.places import Warehouse, is_path, open_warehouse
-from lakedex.spark.catalog.rules import register_rules
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.spark.catalog.ddl import alter_table, new_table
+from lakedex.spark.catalog.java_bridge import Answer, JavaBridge, JavaError
+from lakedex.spark.catalog.rules_source import RULES, rules_source
 from lakedex.spark.catalog.scan import Target
-from lakedex.spark.catalog.statements import alter_table, new_table
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
-from lakedex.spark.catalog.tables import OpenTable, Tables
+from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
 from lakedex.spark.schema import arrow_to_spark, quoted
-from lakedex.spark.session import case_sensitive, is_connect
-from lakedex.spark.views import name_table
-from lakedex.write.create import take_back
+from lakedex.spark.session import case_sensitive, is_connect, name_table
+from lakedex.write.create_table import take_back
 
-__all__ = ["register"]
+__all__ = ["register", "register_rules"]
+
 
 _log = logging.getLogger(__name__)
+
+
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical.LocalRelation"
+
+
+_PHYSICAL = "org.apache.spark.sql.execution.LocalTableScanExec"
+
+
+class _Compiled:
+    """The rule of each gateway; None where this Spark has other classes than the rule knows."""
+
+    lock = threading.Lock()
+    by_gateway: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+
+
+def register_rules(side: JavaBridge) -> bool:
+    """Add the rule to the session, once; others stay. False where this Spark has no place for it."""
+    try:
+        with _Compiled.lock:
+            if side.gateway not in _Compiled.by_gateway:
+                _Compiled.by_gateway[side.gateway] = _compiled(side)
+        _Compiled.by_gateway[side.gateway].register(side.session.experimental())
+    except (Py4JError, KeyError) as error:
+        _log.debug("aggregates are not answered by indexes on Spark %s: %s", side.spark.version, error)
+        return False
+    return True
+
+
+def _compiled(side: JavaBridge) -> Any:
+    relation, scan = (_constructor(side, name) for name in (_LOGICAL, _PHYSICAL))
+    return side.compiled(RULES, rules_source(side.seq, relation, scan))
+
+
+def _constructor(side: JavaBridge, name: str) -> list[str]:
+    """Types that a case class takes."""
+    return [str(kind.getName()) for kind in side.type(name).getConstructors()[0].getParameterTypes()]
+
+
 _CATALOG = "org.apache.spark.sql.connector.catalog."
+
+
 _LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
     "indexes": lambda table: table.indexes(),
     "files": lambda table: table.inspect.files(),
@@ -58,13 +108,13 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
         )
     if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
         raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
-    side = JavaSide(spark)
+    side = JavaBridge(spark)
     catalog = _Catalog(side, name, open_warehouse(warehouse), tables)
     _registered(side).put(name, catalog.java)
     register_rules(side)
 
 
-def _registered(side: JavaSide) -> Any:
+def _registered(side: JavaBridge) -> Any:
     """The session's map of catalogs. Spark fills it from class names in its settings, and a Python object has none."""
     manager = side.session.sessionState().catalogManager()
     kind = manager.getClass()
@@ -87,7 +137,7 @@ class _Catalog(Answer):
 
     interfaces = (f"{_CATALOG}StagingTableCatalog", f"{_CATALOG}SupportsNamespaces")
 
-    def __init__(self, side: JavaSide, name: str, warehouse: Warehouse, tables: Tables) -> None:
+    def __init__(self, side: JavaBridge, name: str, warehouse: Warehouse, tables: Tables) -> None:
         super().__init__(side)
         self._name = name
         self._warehouse = warehouse
@@ -223,7 +273,7 @@ class _Catalog(Answer):
         name = str(ident.name())
         label = name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
         case = case_sensitive(self._side.spark)
-        when = f"{snapshot.instant}+{snapshot.last_change}"
+        when = f"{snapshot.instant}+{snapshot.last_completion_time}"
         identity = f"lakedex-table[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case}]"
         return Target(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
 
@@ -255,7 +305,7 @@ class _Catalog(Answer):
         except TableExistsError:
             raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
         self._open.pop(path, None)
-        handle = TableHandle(storage, path, SparkEngine(self._side.spark))
+        handle = TableContext(storage, path, SparkEngine(self._side.spark))
 
         def undo() -> None:
             self._open.pop(path, None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 __all__ = ["BRIDGE", "bridge_source"]
 
+
 BRIDGE = "LakedexBridge"
 """Name of the class in the text."""
+
+
 _SOURCE = """
 import java.lang.invoke.MethodHandles;
 import java.lang.reflect.InvocationHandler;
@@ -291,6 +294,8 @@ public final class LakedexBridge {
   }
 }
 """
+
+
 # Before 4.1 Spark hands Catalyst's filters to a FileScanBuilder only, which is a class; then to whoever asks.
 _BUILDER = """
   public Object scanBuilder(Object python, org.apache.spark.sql.SparkSession session,

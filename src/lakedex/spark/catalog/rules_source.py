@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 __all__ = ["RULES", "rules_source"]
 
+
 RULES = "LakedexRules"
 """Name of the class in the text."""
+
+
 _SOURCE = """
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
@@ -425,6 +428,8 @@ public final class LakedexRules {
   }
 }
 """
+
+
 _DEFAULTS = {"boolean": "false", "scala.Option": "scala.Option$.MODULE$.empty()"}
 
 

@@ -18,29 +18,31 @@ from typing import Any, cast
 
 from pyspark.sql.types import StructType
 
-from lakedex.expr import parse_filter_or_unknown
 from lakedex.expr.nodes import Predicate, all_of
-from lakedex.metadata.snapshot import Snapshot
-from lakedex.scan.generations import physical_schemas
-from lakedex.scan.merge_read import require_mergeable
-from lakedex.scan.plan import ScanPlan
-from lakedex.scan.planner import indexes_for, plan_scan, read_columns
-from lakedex.scan.top_rows import TopRows, keep_top_rows
-from lakedex.spark.catalog.batch import PartsBatch
-from lakedex.spark.catalog.files import ChosenFiles, choose_files, file_index, no_files
-from lakedex.spark.catalog.java import Answer, JavaSide
-from lakedex.spark.catalog.predicates import UntoldPredicateError, bound_condition
-from lakedex.spark.catalog.row_groups import row_group_ranges
-from lakedex.spark.filters import filter_texts
-from lakedex.spark.frames import planned_frame
+from lakedex.expr.parser import parse_filter_or_unknown
+from lakedex.scan.merge_on_read import require_mergeable
+from lakedex.scan.plan import ScanPlan, TopRows, indexes_for, keep_top_rows, plan_scan, read_columns
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.spark.catalog.java_bridge import Answer, JavaBridge
+from lakedex.spark.catalog.scan_files import (
+    PartsBatch,
+    PrunedFiles,
+    choose_files,
+    file_index,
+    no_files,
+    row_group_ranges,
+)
+from lakedex.spark.dataframes import is_read_in_python, physical_schemas, planned_frame
+from lakedex.spark.filters import UntranslatablePredicateError, bound_condition, filter_texts
 from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted
-from lakedex.spark.sliced import is_read_in_python
 from lakedex.types import size_text
 
-__all__ = ["FrameScan", "TableScanBuilder", "Target"]
+__all__ = ["DataFrameScan", "TableScanBuilder", "Target"]
+
 
 _READ = "org.apache.spark.sql.connector.read."
+
 
 MOST_RUNTIME_VALUES = 1000
 """Values that a join may send to a scan: each is asked for on its own."""
@@ -87,7 +89,7 @@ class TableScanBuilder(Answer):
         "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
     )
 
-    def __init__(self, side: JavaSide, target: Target) -> None:
+    def __init__(self, side: JavaBridge, target: Target) -> None:
         super().__init__(side)
         self._target = target
         self._required: Any = None
@@ -164,12 +166,12 @@ class ScanRequest:
     limit: int | None
 
 
-def make_scan(side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
+def make_scan(side: JavaBridge, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
     """A scan by Spark's Parquet reader where one reader reads all files, else one of a frame's rows."""
     required = side.schema(request.required)
     merged = sum(is_read_in_python(item, target.snapshot.schema) for item in plan.slices)
     if not merged and _one_reader(target, plan, required):
-        return NativeScan(side, target, plan, request)
+        return PrunedFileScan(side, target, plan, request)
     require_mergeable(target.snapshot, plan.slices)
     names = [column.name for column in required.fields]
     known = {column.name: column for column in target.all_columns.fields}
@@ -178,7 +180,7 @@ def make_scan(side: JavaSide, target: Target, plan: ScanPlan, request: ScanReque
     how = f"{merged} slices read in Python" if merged else "union of scans by schema"
     describe = _description(target, plan, how)
     spark = side.spark
-    return FrameScan(side, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
+    return DataFrameScan(side, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
 
 
 def _one_reader(target: Target, plan: ScanPlan, required: StructType) -> bool:
@@ -194,7 +196,7 @@ def _distinct(schemas: Sequence[Any]) -> list[Any]:
     return list({id(schema): schema for schema in schemas}.values())
 
 
-def _description(target: Target, plan: ScanPlan, reader: str, files: ChosenFiles | None = None) -> str:
+def _description(target: Target, plan: ScanPlan, reader: str, files: PrunedFiles | None = None) -> str:
     dropped = 0 if files is None else len(plan.slices) - len(files.entries)
     kept = len(plan.slices) - dropped
     stages = ", ".join(f"{s.name} {s.before}→{s.after}" for s in plan.stages)
@@ -209,17 +211,17 @@ def _description(target: Target, plan: ScanPlan, reader: str, files: ChosenFiles
     return "lakedex " + "; ".join(parts)
 
 
-def _parts_text(files: ChosenFiles) -> str:
+def _parts_text(files: PrunedFiles) -> str:
     kept, total = files.row_groups
     return f"row groups {kept} of {total} in {len(files.parts)} files, {size_text(files.bytes_read)} left"
 
 
-class NativeScan(Answer):
+class PrunedFileScan(Answer):
     """A scan whose batch is Spark's own ``ParquetScan`` over the plan's files."""
 
     interfaces = (f"{_READ}SupportsReportStatistics", f"{_READ}SupportsRuntimeV2Filtering")
 
-    def __init__(self, side: JavaSide, target: Target, plan: ScanPlan, request: ScanRequest) -> None:
+    def __init__(self, side: JavaBridge, target: Target, plan: ScanPlan, request: ScanRequest) -> None:
         self._target = target
         self._plan = plan
         self._request = request
@@ -234,7 +236,7 @@ class NativeScan(Answer):
         self._read = self._files
         self._filtered = threading.local()
 
-    def _parquet(self, files: ChosenFiles) -> Any:
+    def _parquet(self, files: PrunedFiles) -> Any:
         side, request = self._side, self._request
         columns = self._target.all_columns
         index = file_index(side, self._target.snapshot.base_path, columns, files)
@@ -246,7 +248,7 @@ class NativeScan(Answer):
         builder.pruneColumns(request.required)
         return builder.build()
 
-    def _batch(self, files: ChosenFiles, scan: Any) -> Any:
+    def _batch(self, files: PrunedFiles, scan: Any) -> Any:
         batch = scan.toBatch()
         if not files.parts:
             return batch
@@ -294,13 +296,13 @@ class NativeScan(Answer):
         columns = self._side.struct(self._target.all_columns)
         for predicate in predicates:
             if len(predicate.children()) <= MOST_RUNTIME_VALUES:
-                with contextlib.suppress(UntoldPredicateError):
+                with contextlib.suppress(UntranslatablePredicateError):
                     texts += filter_texts(self._side.view, (bound_condition(self._side, predicate, columns),))
         if len(texts) == len(self._request.texts):
             return
         plan = self._target.plan(texts)
         kept = {f"{self._target.snapshot.base_path}/{base.relative_path}" for base in plan.files}
-        files = ChosenFiles([entry for entry in self._files.entries if entry[0] in kept])
+        files = PrunedFiles([entry for entry in self._files.entries if entry[0] in kept])
         files = files.of({**self._files.parts, **row_group_ranges(self._target.snapshot, plan)})
         if files.digest != self._files.digest:
             self._read = files
@@ -339,12 +341,12 @@ class NativeScan(Answer):
         return self._side.array(named, [make(classes, name, text, value) for name, text, value in values])
 
 
-class FrameScan(Answer):
+class DataFrameScan(Answer):
     """A scan of a DataFrame's rows."""
 
     interfaces = (f"{_READ}V1Scan",)
 
-    def __init__(self, side: JavaSide, schema: StructType, make: Callable[[], Any], description: str) -> None:
+    def __init__(self, side: JavaBridge, schema: StructType, make: Callable[[], Any], description: str) -> None:
         super().__init__(side, f"lakedex-frame-{uuid.uuid4().hex}")
         self._schema = schema
         self._make = make

@@ -9,25 +9,30 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.spark.catalog.aggregates import answer_question
-from lakedex.spark.catalog.java import Answer, JavaError, JavaSide
-from lakedex.spark.catalog.predicates import UntoldPredicateError, condition_of
-from lakedex.spark.catalog.scan import FrameScan, TableScanBuilder, Target
-from lakedex.spark.catalog.tables import OpenTable
+from lakedex.spark.catalog.java_bridge import Answer, JavaBridge, JavaError
+from lakedex.spark.catalog.scan import DataFrameScan, TableScanBuilder, Target
+from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
+from lakedex.spark.filters import UntranslatablePredicateError, condition_of
 from lakedex.spark.schema import arrow_to_spark, commented, nullable, quoted
 from lakedex.types import META_COLUMNS
 
 __all__ = ["CatalogTable", "FrameTable", "StagedTable"]
 
+
 _CATALOG = "org.apache.spark.sql.connector.catalog."
+
+
 _CONNECTOR = "org.apache.spark.sql.connector."
+
+
 _WRITES = ("V1_BATCH_WRITE", "BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
 
 
 class _Table(Answer):
     """What every table tells of itself."""
 
-    def __init__(self, side: JavaSide, name: str, schema: StructType, identity: str) -> None:
+    def __init__(self, side: JavaBridge, name: str, schema: StructType, identity: str) -> None:
         super().__init__(side, identity)
         self._name = name
         self._schema = schema
@@ -62,7 +67,7 @@ class CatalogTable(_Table):
         "java.util.function.Function",
     )
 
-    def __init__(self, side: JavaSide, target: Target, table: OpenTable, *, writable: bool) -> None:
+    def __init__(self, side: JavaBridge, target: Target, table: OpenTable, *, writable: bool) -> None:
         schema = cast("StructType", nullable(arrow_to_spark(target.snapshot.schema)))
         super().__init__(side, target.name, commented(schema, target.snapshot.comments), target.identity)
         self._target = target
@@ -126,7 +131,7 @@ class CatalogTable(_Table):
         """Whether the condition can be told exactly."""
         try:
             condition_of(self._side, predicates)
-        except UntoldPredicateError:
+        except UntranslatablePredicateError:
             return False
         return True
 
@@ -210,7 +215,7 @@ class StagedTable(CatalogTable):
 
     interfaces = (*CatalogTable.interfaces, f"{_CATALOG}StagedTable")
 
-    def __init__(self, side: JavaSide, target: Target, table: OpenTable, undo: Callable[[], None]) -> None:
+    def __init__(self, side: JavaBridge, target: Target, table: OpenTable, undo: Callable[[], None]) -> None:
         super().__init__(side, target, table, writable=True)
         self._undo = undo
 
@@ -227,7 +232,7 @@ class FrameTable(_Table):
 
     interfaces = (f"{_CATALOG}SupportsRead",)
 
-    def __init__(self, side: JavaSide, name: str, frame: Any, identity: str) -> None:
+    def __init__(self, side: JavaBridge, name: str, frame: Any, identity: str) -> None:
         super().__init__(side, name, frame.schema, identity)
         self._frame = frame
 
@@ -237,13 +242,15 @@ class FrameTable(_Table):
 
     def newScanBuilder(self, options: Any) -> Any:
         """All rows; Spark does the rest."""
-        return _FrameScanBuilder(self._side, FrameScan(self._side, self._schema, lambda: self._frame, self._name)).java
+        return _FrameScanBuilder(
+            self._side, DataFrameScan(self._side, self._schema, lambda: self._frame, self._name)
+        ).java
 
 
 class _FrameScanBuilder(Answer):
     interfaces = (f"{_CONNECTOR}read.ScanBuilder",)
 
-    def __init__(self, side: JavaSide, scan: FrameScan) -> None:
+    def __init__(self, side: JavaBridge, scan: DataFrameScan) -> None:
         super().__init__(side)
         self._scan = scan
 
@@ -255,7 +262,7 @@ class _FrameScanBuilder(Answer):
 class _MetaColumn(Answer):
     interfaces = (f"{_CATALOG}MetadataColumn",)
 
-    def __init__(self, side: JavaSide, name: str) -> None:
+    def __init__(self, side: JavaBridge, name: str) -> None:
         super().__init__(side, f"lakedex-meta-{name}")
         self._name = name
 
@@ -274,7 +281,7 @@ class _Deletion(Answer):
 
     interfaces = (f"{_CONNECTOR}write.RowLevelOperationBuilder", f"{_CONNECTOR}write.RowLevelOperation")
 
-    def __init__(self, side: JavaSide, target: Target) -> None:
+    def __init__(self, side: JavaBridge, target: Target) -> None:
         super().__init__(side)
         self._target = target
 
@@ -299,7 +306,7 @@ class _Deletion(Answer):
 class _NotDone(Answer):
     """A read or write that is its own builder, reached where :meth:`CatalogTable.canDeleteWhere` said no."""
 
-    def __init__(self, side: JavaSide, target: Target) -> None:
+    def __init__(self, side: JavaBridge, target: Target) -> None:
         super().__init__(side)
         self._target = target
 

@@ -14,25 +14,30 @@ from pyspark.sql import DataFrame
 
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
-from lakedex.spark.catalog.java import Answer, JavaSide
-from lakedex.spark.catalog.predicates import UntoldPredicateError, value_of
+from lakedex.spark.catalog.java_bridge import Answer, JavaBridge
 from lakedex.spark.catalog.scan import Target
-from lakedex.spark.catalog.tables import OpenTable
+from lakedex.spark.catalog.warehouse import OpenTable
+from lakedex.spark.filters import UntranslatablePredicateError, value_of
 from lakedex.spark.reader import REBASE, qualified
 
 __all__ = ["TableWriteBuilder", "table_options"]
 
+
 _WRITE = "org.apache.spark.sql.connector.write."
+
+
 _OPERATION = "hoodie.spark.sql.insert.into.operation"
+
+
 _SQL_ONLY = frozenset({_OPERATION, "hoodie.datasource.write.operation"})
 
 
-def table_options(side: JavaSide) -> dict[str, str]:
+def table_options(side: JavaBridge) -> dict[str, str]:
     """Options of a table's method, from the session's settings."""
     return {name: value for name, value in _session_options(side).items() if name not in _SQL_ONLY}
 
 
-def _session_options(side: JavaSide) -> dict[str, str]:
+def _session_options(side: JavaBridge) -> dict[str, str]:
     """``hoodie.*`` settings of the session (``SET hoodie.… = …``), which Hudi's SQL takes as write options."""
     settings = side.session.sessionState().conf().settings()
     names = str(settings.keySet().toString()).strip("[]").split(", ")
@@ -44,7 +49,7 @@ class TableWriteBuilder(Answer):
 
     interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
 
-    def __init__(self, side: JavaSide, target: Target, table: OpenTable, info: Any) -> None:
+    def __init__(self, side: JavaBridge, target: Target, table: OpenTable, info: Any) -> None:
         super().__init__(side)
         self._target = target
         self._table = table
@@ -138,7 +143,7 @@ def _column_value(predicate: Any) -> dict[str, Any] | None:
         return None
     try:
         return {str(column.fieldNames()[0]): value_of(literal)}
-    except UntoldPredicateError as error:
+    except UntranslatablePredicateError as error:
         raise UnsupportedFeatureError(f"an overwrite of partition {error}", feature="partition value") from error
 
 
@@ -147,7 +152,7 @@ class _FrameWrite(Answer):
 
     interfaces = (f"{_WRITE}V1Write",)
 
-    def __init__(self, side: JavaSide, name: str, write: Callable[[DataFrame], None]) -> None:
+    def __init__(self, side: JavaBridge, name: str, write: Callable[[DataFrame], None]) -> None:
         super().__init__(side)
         self._name = name
         self._relation = _Relation(side, write)
@@ -166,7 +171,7 @@ class _Relation(Answer):
 
     interfaces = ("org.apache.spark.sql.sources.InsertableRelation",)
 
-    def __init__(self, side: JavaSide, write: Callable[[DataFrame], None]) -> None:
+    def __init__(self, side: JavaBridge, write: Callable[[DataFrame], None]) -> None:
         super().__init__(side)
         self._write = write
 
@@ -180,7 +185,7 @@ class _StagedWrite(Answer):
 
     interfaces = (f"{_WRITE}Write",)
 
-    def __init__(self, side: JavaSide, target: Target, info: Any, write: Callable[[DataFrame], None]) -> None:
+    def __init__(self, side: JavaBridge, target: Target, info: Any, write: Callable[[DataFrame], None]) -> None:
         super().__init__(side)
         self._target = target
         self._info = info
@@ -213,7 +218,7 @@ class _StagedBatch(Answer):
     interfaces = (f"{_WRITE}BatchWrite",)
 
     def __init__(
-        self, side: JavaSide, storage: Storage, folder: str, info: Any, write: Callable[[DataFrame], None]
+        self, side: JavaBridge, storage: Storage, folder: str, info: Any, write: Callable[[DataFrame], None]
     ) -> None:
         super().__init__(side)
         self._storage = storage

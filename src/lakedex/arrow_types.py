@@ -1,0 +1,296 @@
+"""Users' rows in types that tables can store, and rows on the driver in one or more partitions.
+
+Nothing is cast here. Python objects of pandas columns are the one input that Arrow reads with a guess: it shifts
+datetimes without a zone among those with one, and cuts datetimes among dates. Such columns are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from lakedex.errors import InvalidInputError
+
+__all__ = ["ROWS_PER_PARTITION", "ArrowFrame", "as_table", "conform", "has_required", "normal_schema", "split"]
+
+
+def as_table(data: Any) -> pa.Table:
+    """A user's rows as Arrow has them, in the types that they come in.
+
+    Args:
+        data: A pandas frame, a ``pyarrow`` table, record batch or reader, or anything else that exports an Arrow
+            stream (polars, duckdb …).
+
+    Raises:
+        InvalidInputError: ``data`` is no frame, or one that Arrow cannot read.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if isinstance(data, pa.RecordBatchReader):
+            return data.read_all()
+        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+            return _pandas_table(data)
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+    except (pa.ArrowException, ArithmeticError) as error:
+        raise InvalidInputError(f"the frame cannot be read as Arrow: {error}") from error
+    raise InvalidInputError(
+        f"{type(data).__name__} is no frame: pass a Spark or pandas DataFrame, a pyarrow.Table, or an object that "
+        "exports Arrow"
+    )
+
+
+def normal_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` in the types of tables: microsecond timestamps, plain strings, signed integers, no dictionaries.
+
+    A column without a type stays one, of Arrow's ``null``.
+
+    Raises:
+        InvalidInputError: A column's type is unknown or cannot be stored; names the column.
+    """
+    seen: set[str] = set()
+    for name in schema.names:
+        if name in seen:
+            raise InvalidInputError(f"column '{name}' is there twice; rename one", column=name)
+        seen.add(name)
+    return pa.schema([f.with_type(_normal_type(f.type, f.name)) for f in schema.remove_metadata()])
+
+
+_SAME = (
+    pa.types.is_boolean,
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_null,
+)
+
+
+_SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_float16, pa.float32()),
+    (pa.types.is_uint8, pa.int32()),
+    (pa.types.is_uint16, pa.int32()),
+    (pa.types.is_uint32, pa.int64()),
+    (pa.types.is_uint64, pa.int64()),
+)
+
+
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+_MAX_DIGITS = 38
+
+
+def _normal_type(type_: pa.DataType, column: str) -> pa.DataType:
+    if any(same(type_) for same in _SAME):
+        return type_
+    for matches, plain in _SIMPLE:
+        if matches(type_):
+            return plain
+    if pa.types.is_decimal(type_):
+        digits = type_.precision - min(type_.scale, 0)
+        return pa.decimal128(min(digits, _MAX_DIGITS), max(type_.scale, 0))
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", tz="UTC" if type_.tz is not None else None)
+    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
+        return _normal_type(type_.value_type, column)
+    if isinstance(type_, pa.BaseExtensionType):
+        if type_.extension_name == "pandas.period":
+            raise InvalidInputError(f"column {column!r} holds pandas periods; cast them to timestamps", column=column)
+        is_uuid = type_.extension_name == "arrow.uuid"
+        return pa.string() if is_uuid else _normal_type(type_.storage_type, column)
+    if pa.types.is_nested(type_):
+        return _normal_nested(type_, column)
+    raise InvalidInputError(f"column '{column}' is {type_}, which a table cannot hold; cast it", column=column)
+
+
+def _normal_nested(type_: pa.DataType, column: str) -> pa.DataType:
+    if any(matches(type_) for matches in _LISTS):
+        return pa.list_(pa.field("element", _normal_type(type_.value_type, f"{column}.element")))
+    if pa.types.is_map(type_):
+        key = _normal_type(type_.key_type, f"{column}.key")
+        return pa.map_(key, _normal_type(type_.item_type, f"{column}.value"))
+    if pa.types.is_struct(type_):
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return pa.struct([f.with_type(_normal_type(f.type, f"{column}.{f.name}")) for f in fields])
+    raise InvalidInputError(f"column '{column}' is {type_}, which a table cannot hold; cast it", column=column)
+
+
+# --------------------------------------------------------------------------------------------------------- pandas
+
+
+def _pandas_table(data: Any) -> pa.Table:
+    """The columns of a pandas frame, levels of its index that have a name before them."""
+    levels = [name for name in data.index.names if name is not None]
+    columns = {str(name): data.index.get_level_values(name) for name in levels}
+    for place, label in enumerate(data.columns):
+        name = str(label)
+        if name in columns:
+            where = "a column and a level of the index" if label in levels else "two columns"
+            raise InvalidInputError(f"the pandas frame has {where} named {name!r}; rename one", column=name)
+        columns[name] = data.iloc[:, place]
+    return pa.table({name: _pandas_column(name, column) for name, column in columns.items()})
+
+
+def _pandas_column(name: str, column: Any) -> Any:
+    try:
+        found = pa.array(column, from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise InvalidInputError(
+            f"column {name!r} of the pandas frame cannot be read as values of one type: {error}; cast it", column=name
+        ) from error
+    if str(column.dtype) == "object" and _has_time(found.type):
+        kinds = sorted(set(_time_kinds(column)))
+        if "nanoseconds" in kinds:
+            raise InvalidInputError(
+                f"column {name!r} of the pandas frame has Timestamps with nanoseconds among its objects, which "
+                "would be cut; convert it to datetime64[ns] and round it",
+                column=name,
+            )
+        if len(kinds) > 1:
+            raise InvalidInputError(
+                f"column {name!r} of the pandas frame mixes {' and '.join(kinds)}; convert it to one of them",
+                column=name,
+            )
+    return found
+
+
+def _has_time(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    return any(_has_time(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _time_kinds(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, datetime | np.datetime64):
+            if not pa.scalar(value, from_pandas=True).is_valid:
+                continue
+            if getattr(value, "nanosecond", 0):
+                yield "nanoseconds"
+            yield (
+                "datetimes without a time zone"
+                if getattr(value, "tzinfo", None) is None
+                else "datetimes with a time zone"
+            )
+        elif isinstance(value, date):
+            yield "dates"
+        elif isinstance(value, dict):
+            yield from _time_kinds(value.values())
+        elif isinstance(value, list | tuple | np.ndarray):
+            yield from _time_kinds(value)
+
+
+ROWS_PER_PARTITION = 65_536
+"""Fewer rows than this are not worth a second thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFrame:
+    """Rows on the driver, as one table for each partition (at least one).
+
+    ``exchanged`` says that the partitions were made by :func:`exchange`: each is one task of real work, not an
+    arbitrary slice.
+    """
+
+    partitions: tuple[pa.Table, ...]
+    schema: pa.Schema
+    exchanged: bool = False
+
+    @classmethod
+    def of(cls, table: pa.Table, threads: int = 1) -> ArrowFrame:
+        """A frame of ``table``'s rows, sliced for at most ``threads`` threads."""
+        parts = max(1, min(threads, table.num_rows // ROWS_PER_PARTITION))
+        return cls(split(table, parts), table.schema)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all partitions."""
+        return sum(part.num_rows for part in self.partitions)
+
+    def table(self) -> pa.Table:
+        """All rows, in partition order."""
+        return self.partitions[0] if len(self.partitions) == 1 else pa.concat_tables(self.partitions)
+
+
+def split(table: pa.Table, parts: int) -> tuple[pa.Table, ...]:
+    """``table`` as ``parts`` zero-copy slices of about equal length."""
+    edges = np.linspace(0, table.num_rows, parts + 1).astype(np.int64)
+    return tuple(table.slice(int(a), int(b - a)) for a, b in pairwise(edges))
+
+
+# ------------------------------------------------------------------------------------------------------- types
+
+
+def _cast(array: Any, type_: pa.DataType) -> Any:
+    if array.type == type_:
+        return array
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if not has_required(type_):
+        return array.cast(type_)
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_cast_nested(chunk, type_) for chunk in array.chunks], type_)
+    return _cast_nested(array, type_)
+
+
+def has_required(type_: pa.DataType) -> bool:
+    """Whether a struct in a type has a field that is never null."""
+    if not pa.types.is_nested(type_):
+        return False
+    parts = [type_.field(i) for i in range(type_.num_fields)]
+    return any((pa.types.is_struct(type_) and not part.nullable) or has_required(part.type) for part in parts)
+
+
+def _cast_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A cast to a type with required fields. Arrow's takes a struct that is null for one whose fields are null."""
+    if array.type == type_:
+        return array
+    compact = pa.concat_arrays([array]) if array.offset else array
+    if pa.types.is_struct(type_) and [f.name for f in array.type] == [f.name for f in type_]:
+        parts = [_cast(compact.field(place), part.type) for place, part in enumerate(type_)]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=compact.is_null())
+    if pa.types.is_list(type_) and pa.types.is_list(array.type):
+        values = _cast(compact.values, type_.value_type)
+        return pa.ListArray.from_arrays(compact.offsets, values, type=type_, mask=compact.is_null())
+    if pa.types.is_map(type_) and pa.types.is_map(array.type):
+        keys, items = _cast(compact.keys, type_.key_type), _cast(compact.items, type_.item_type)
+        return pa.MapArray.from_arrays(compact.offsets, keys, items, type=type_, mask=compact.is_null())
+    return array.cast(type_)
+
+
+B = TypeVar("B", pa.Table, pa.RecordBatch)
+
+
+def conform(batch: B, schema: pa.Schema) -> B:
+    """``batch`` (a record batch or table) with exactly ``schema``'s columns, in its order and types.
+
+    Spark hands timestamps in the session's time zone and names the parts of nested types in its own way.
+    """
+    if batch.schema.equals(schema, check_metadata=False):
+        return batch
+    columns = [_cast(batch.column(field.name), field.type) for field in schema]
+    return type(batch).from_arrays(columns, schema=schema)

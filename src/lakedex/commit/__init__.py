@@ -1,0 +1,1 @@
+"""How a write becomes visible: the transaction, its retries, and batches that count once."""

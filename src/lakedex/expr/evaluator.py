@@ -1,0 +1,381 @@
+"""Evaluate expressions over Arrow batches with Spark's meaning: values, truth, filters.
+
+Values and truth of expressions over Arrow batches, with Spark's meaning: whole columns at a time.
+
+Filter rows and compute columns without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr.arithmetic import calculate
+from lakedex.expr.casts import cast_array
+from lakedex.expr.functions import FUNCTIONS
+from lakedex.expr.like import like_regex
+from lakedex.expr.nodes import (
+    And,
+    Arithmetic,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    Scalar,
+    Truth,
+    Unknown,
+    is_predicate,
+)
+from lakedex.expr.sort_keys import in_keys, literal_array, ordering_keys
+from lakedex.expr.terms import children_of, to_text, unknown_conditions
+from lakedex.expr.types import Kind, NotPrunableError, kind_of
+
+__all__ = [
+    "cannot_evaluate",
+    "column_values",
+    "evaluate",
+    "evaluate_constant",
+    "evaluate_scalar",
+    "filter_rows",
+    "truth",
+    "truth_of_rows",
+]
+
+
+_COMPARE = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+_ONE_ROW = pa.record_batch({"": pa.array([0])})
+
+
+def evaluate_constant(scalar: Scalar) -> Any:
+    """The value of a scalar without columns, as an array of one."""
+    return evaluate(scalar, _ONE_ROW)
+
+
+def column_values(column: Column, batch: pa.RecordBatch) -> Any:
+    """A column's array, nested fields with their parents' nulls, in the type the predicate was bound to."""
+    index = batch.schema.get_field_index(column.path[0])
+    if index < 0:
+        names = ", ".join(batch.schema.names)
+        raise InvalidInputError(f"column {column.path[0]!r} is not in the data (it has {names})", column=column.path[0])
+    values: Any = batch.column(index)
+    for part in column.path[1:]:
+        values = pc.struct_field(values, part)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values
+
+
+def evaluate(scalar: Scalar, batch: pa.RecordBatch) -> Any:
+    """The values of a scalar: an array of the batch's length."""
+    if isinstance(scalar, Column):
+        values = column_values(scalar, batch)
+        if pa.types.is_nested(scalar.type):
+            return values
+        same = kind_of(values.type) is kind_of(scalar.type) and kind_of(scalar.type) not in (Kind.DECIMAL, Kind.INT)
+        return values if same or values.type == scalar.type else cast_array(values, scalar.type)
+    if isinstance(scalar, Literal):
+        return pa.repeat(literal_array(scalar)[0], batch.num_rows)
+    if isinstance(scalar, Truth):
+        return truth(scalar.operand, batch)
+    if isinstance(scalar, Case):
+        return _case(scalar, batch)
+    try:
+        if isinstance(scalar, Cast):
+            values = evaluate(scalar.operand, batch)
+            return cast_array(values, scalar.type, scalar.timezone, attempt=scalar.attempt)
+        if isinstance(scalar, Arithmetic):
+            return _arithmetic(scalar, batch)
+        return _coalesce(scalar, batch) if scalar.name == "coalesce" else _function(scalar, batch)
+    except (NotPrunableError, UnsupportedFeatureError) as error:
+        text = to_text(scalar)
+        raise UnsupportedFeatureError(f"cannot evaluate {text} outside Spark: {error}", feature=text) from error
+    except (InvalidInputError, pa.ArrowException, OverflowError) as error:
+        raise _named(scalar, error) from error
+
+
+def _named(scalar: Scalar, error: Exception) -> InvalidInputError:
+    """The error with the innermost expression in which it happened."""
+    if isinstance(error, _RowError):
+        return error
+    return _RowError(f"{to_text(scalar)}: {error}")
+
+
+class _RowError(InvalidInputError):
+    """A value for which an expression fails. Names the expression."""
+
+
+def _arguments(scalars: Sequence[Scalar], batch: pa.RecordBatch, *, strict: bool) -> list[Any]:
+    """Values of arguments: the first an array, literals among the others scalars.
+
+    Where null makes the result null, Spark does not look at the arguments after it: they are worked out for the other
+    rows only, where they might fail.
+    """
+    found: list[Any] = []
+    known: Any = None
+    for scalar in scalars:
+        if found and isinstance(scalar, Literal):
+            found.append(literal_array(scalar)[0])
+            continue
+        if known is not None and strict and may_fail(scalar):
+            values = _spread(evaluate(scalar, batch.filter(known)), known)
+        else:
+            values = evaluate(scalar, batch)
+        found.append(values)
+        if strict and values.null_count:
+            known = values.is_valid() if known is None else pc.and_(known, values.is_valid())
+    return found
+
+
+def _spread(values: Any, rows: Any) -> Any:
+    """Values of some rows at their places; null in the others."""
+    chosen = rows.to_numpy(zero_copy_only=False)
+    places = np.cumsum(chosen) - 1
+    return values.take(pa.array(np.where(chosen, places, 0), mask=~chosen))
+
+
+def _has_null(scalars: Sequence[Scalar]) -> bool:
+    """Whether one is the literal NULL: then Spark looks at no other."""
+    return any(isinstance(scalar, Literal) and scalar.value is None for scalar in scalars)
+
+
+def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> Any:
+    sides = (node.left, node.right)
+    if _has_null(sides):
+        return pa.nulls(batch.num_rows, node.type)
+    divides = node.op not in ("+", "-", "*")  # Spark works the divisor out first
+    found = _arguments(sides[::-1] if divides else sides, batch, strict=True)
+    left, right = (pa.repeat(side, batch.num_rows) if isinstance(side, pa.Scalar) else side for side in found)
+    return calculate(node.op, *((right, left) if divides else (left, right)), node.type)
+
+
+def _dividend_and_divisor(scalars: Sequence[Scalar], batch: pa.RecordBatch) -> list[Any]:
+    """The dividend only where the divisor is neither null nor zero."""
+    divisor = evaluate(scalars[1], batch)
+    known = pc.fill_null(pc.not_equal(divisor, cast_array(pa.array([0], pa.int32()), divisor.type)[0]), False)
+    return [_spread(evaluate(scalars[0], batch.filter(known)), known), divisor]
+
+
+def _function(node: Function, batch: pa.RecordBatch) -> Any:
+    spec = FUNCTIONS[node.name]
+    if spec.strict and _has_null(node.arguments):
+        return pa.nulls(batch.num_rows).cast(node.type)
+    if spec.divisor_first:
+        arguments = _dividend_and_divisor(node.arguments, batch)
+    else:
+        arguments = _arguments(node.arguments, batch, strict=spec.strict)
+    settings = {"timezone": node.timezone} if spec.zoned else {}
+    return spec.compute(*arguments, **settings, **({"result": node.type} if spec.typed else {}))
+
+
+def _coalesce(node: Function, batch: pa.RecordBatch) -> Any:
+    """Each argument only for the rows that have no value yet."""
+    result = evaluate(node.arguments[0], batch)
+    for argument in node.arguments[1:]:
+        open_rows = result.is_null()
+        if not pc.any(open_rows).as_py():
+            break
+        result = _replaced(result, open_rows, evaluate(argument, batch.filter(open_rows)))
+    return result
+
+
+def _replaced(values: Any, rows: Any, others: Any) -> Any:
+    """The values with others at some rows; of one kind of type, in the first's."""
+    if others.type != values.type:
+        others = others.cast(values.type)
+    return pc.replace_with_mask(values, rows, others)
+
+
+def _case(node: Case, batch: pa.RecordBatch) -> Any:
+    """Each branch only over the rows that take it: its expression may fail on the others."""
+    rows = batch.num_rows
+    rest = pa.repeat(pa.scalar(True), rows)
+    result: Any = pa.nulls(rows).cast(node.type)
+    for condition, value in (*node.branches, (None, node.otherwise)):
+        taken = rest
+        if condition is not None:
+            found = _on_rows(condition, batch, rest)
+            taken = pc.and_(rest, pc.fill_null(found, False))
+            rest = pc.and_not(rest, taken)
+        values = evaluate(value, batch.filter(taken))
+        values = values if values.type == node.type else cast_array(values, node.type)
+        result = pc.replace_with_mask(result, taken, values)
+    return result
+
+
+def _on_rows(condition: Predicate, batch: pa.RecordBatch, rows: Any) -> Any:
+    """The truth of a condition on some rows; null on the others."""
+    return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), rows, truth(condition, batch.filter(rows)))
+
+
+def truth(node: Predicate, batch: pa.RecordBatch) -> Any:
+    """True, false or null per row: a BooleanArray of the batch's length.
+
+    Raises:
+        UnsupportedFeatureError: The predicate has a condition that lakedex cannot judge.
+    """
+    if isinstance(node, And | Or):
+        return _chain(node, batch)
+    if isinstance(node, Not):
+        return pc.invert(truth(node.operand, batch))
+    if isinstance(node, Literal):
+        return pa.repeat(pa.scalar(node.value, pa.bool_()), batch.num_rows)
+    if isinstance(node, IsNull):
+        return _is_null(node.operand, batch)
+    if isinstance(node, Comparison):
+        return _comparison(node, batch)
+    if isinstance(node, In):
+        return _in(node, batch)
+    if isinstance(node, Like):
+        text = evaluate(node.operand, batch).cast(pa.large_string())
+        return pc.match_substring_regex(text, like_regex(node.pattern, node.escape))
+    raise cannot_evaluate(node)
+
+
+def cannot_evaluate(node: Unknown) -> UnsupportedFeatureError:
+    """The error of a condition that only Spark can evaluate."""
+    reason = f": {node.reason}" if node.reason else ""
+    return UnsupportedFeatureError(
+        f"cannot evaluate {node.text!r} outside Spark{reason}; evaluate it in Spark: scan(where).to_spark() or a filter"
+        " on a Spark DataFrame",
+        feature=node.text,
+    )
+
+
+def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
+    combine = pc.and_kleene if isinstance(node, And) else pc.or_kleene
+    result = truth(node.operands[0], batch)
+    for operand in node.operands[1:]:
+        if may_fail(operand):
+            # Guards such as x <> 0 AND 1 / x > 2: the right side is for rows that the left leaves open.
+            open_rows = pc.fill_null(result if isinstance(node, And) else pc.invert(result), True)
+            found = _on_rows(operand, batch, open_rows)
+        else:
+            found = truth(operand, batch)
+        result = combine(result, found)
+    return result
+
+
+def may_fail(node: Predicate | Scalar) -> bool:
+    """Whether there may be rows for which a node is an error."""
+    if isinstance(node, In):
+        return may_fail(node.operand)
+    return isinstance(node, Arithmetic | Cast | Function) or any(may_fail(child) for child in children_of(node))
+
+
+def _is_null(operand: Scalar | Predicate, batch: pa.RecordBatch) -> Any:
+    if is_predicate(operand):
+        return truth(operand, batch).is_null()  # type: ignore[arg-type]
+    if isinstance(operand, Column):
+        return column_values(operand, batch).is_null()
+    return evaluate(operand, batch).is_null()  # type: ignore[arg-type]
+
+
+def _comparison(node: Comparison, batch: pa.RecordBatch) -> Any:
+    sides = _arguments((node.left, node.right), batch, strict=node.op != "<=>")
+    left = ordering_keys(sides[0])
+    one_value = isinstance(node.right, Literal)
+    right = ordering_keys(literal_array(node.right))[0] if isinstance(node.right, Literal) else ordering_keys(sides[1])
+    if node.op != "<=>":
+        return _COMPARE[node.op](left, right)
+    equal = pc.fill_null(pc.equal(left, right), False)
+    if one_value:
+        return equal if right.is_valid else left.is_null()
+    return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
+
+
+def _in(node: In, batch: pa.RecordBatch) -> Any:
+    keys = ordering_keys(evaluate(node.operand, batch))
+    known = in_keys(node)
+    found = pa.repeat(pa.scalar(False), len(keys)) if known is None else pc.is_in(keys, value_set=known)
+    undecided = keys.is_null()
+    if (0 if known is None else len(known)) < len(node.values):
+        undecided = pc.or_(undecided, pc.invert(found))
+    return pc.if_else(undecided, pa.scalar(None, pa.bool_()), found)
+
+
+_STORABLE: dict[Kind, frozenset[Kind]] = {
+    Kind.NULL: frozenset(Kind),
+    Kind.BOOL: frozenset({Kind.BOOL, Kind.STRING}),
+    Kind.INT: frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING}),
+    Kind.FLOAT: frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.INT}),
+    Kind.DOUBLE: frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.INT}),
+    Kind.DECIMAL: frozenset({Kind.DECIMAL, Kind.INT, Kind.FLOAT, Kind.DOUBLE}),
+    Kind.STRING: frozenset({Kind.STRING}),
+    Kind.BINARY: frozenset({Kind.BINARY}),
+    Kind.DATE: frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL, Kind.STRING}),
+    Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP, Kind.DATE}),
+    Kind.LOCAL: frozenset({Kind.LOCAL, Kind.DATE}),
+}
+"""What a value may be assigned to without a CAST: the part of Spark's store assignment that we convert."""
+
+
+def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
+    """True, false or null per row.
+
+    Raises:
+        UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
+    """
+    unknown = unknown_conditions(predicate)
+    if unknown:
+        raise cannot_evaluate(unknown[0])
+    return _per_batch(data, lambda batch: truth(predicate, batch), pa.bool_())
+
+
+def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
+    """Say which rows a WHERE keeps: a mask without nulls (a null condition keeps no row).
+
+    Returns:
+        A BooleanArray for a record batch, a ChunkedArray for a table.
+
+    Raises:
+        UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
+    """
+    return pc.fill_null(truth_of_rows(predicate, data), False)
+
+
+def evaluate_scalar(
+    expression: Scalar, data: pa.Table | pa.RecordBatch, target_type: pa.DataType, *, timezone: str = "UTC"
+) -> Any:
+    """Compute a column, in the type of the column that it is assigned to.
+
+    Raises:
+        InvalidInputError: A value that does not fit the type, or an assignment that Spark refuses too.
+        UnsupportedFeatureError: A conversion that lakedex does not do.
+    """
+    source, kind = kind_of(expression.type), kind_of(target_type)
+    if kind not in _STORABLE[source]:
+        raise UnsupportedFeatureError(
+            f"cannot assign a value of type {expression.type} to a column of type {target_type}: write a CAST",
+            feature=f"{expression.type} to {target_type}",
+        )
+    return _per_batch(data, lambda batch: cast_array(evaluate(expression, batch), target_type, timezone), target_type)
+
+
+def _per_batch(data: pa.Table | pa.RecordBatch, compute: Any, data_type: Any) -> Any:
+    if isinstance(data, pa.RecordBatch):
+        return compute(data)
+    if not isinstance(data, pa.Table):
+        raise InvalidInputError(f"expected a pyarrow Table or RecordBatch, got {type(data).__name__}")
+    return pa.chunked_array([compute(batch) for batch in data.to_batches()], data_type)

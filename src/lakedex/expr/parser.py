@@ -1,0 +1,469 @@
+"""Parse Spark SQL to predicates: text that a user writes, and text that Catalyst prints.
+
+The grammar: sqlglot's Spark dialect, with every call left as it is written.
+
+sqlglot turns the calls that it knows into nodes of its own, with arguments that have been put in another order, left
+out or filled in. Whether a call means what Spark means is for :mod:`lakedex.expr.functions` to say, so calls stay
+calls, by the name that stands in the text. Only what has a syntax of its own (``CAST``, ``TRIM(BOTH …)``) is taken
+apart.
+
+Spark SQL text to predicates: the text a user writes, and the text Catalyst's ``Expression.sql()`` prints.
+
+sqlglot gives the tree; :class:`_Translator` accepts the few node classes whose meaning we know, each only with the
+arguments we know. Whatever else stands in a condition makes that condition :class:`~lakedex.expr.nodes.Unknown`,
+and its neighbours under AND keep their power.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr.binder import AnsiBinder, Binder
+from lakedex.expr.like import compile_like, escaped, like_readings
+from lakedex.expr.literals import session_zone
+from lakedex.expr.nodes import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    Scalar,
+    Truth,
+    Unknown,
+)
+from lakedex.expr.scalar_parser import TRUE, ScalarTranslator, mask
+from lakedex.expr.signatures import Takes
+from lakedex.expr.terms import columns_of
+from lakedex.expr.types import Kind, NotPrunableError, kind_of
+
+__all__ = ["parse_filter_or_unknown", "parse_predicate", "parse_scalar", "parse_trees"]
+
+
+_OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION", "OVERLAY")
+
+
+class _PlainSpark(Spark):
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 - sqlglot's own way to set up a dialect
+        FUNCTION_PARSERS = {k: v for k, v in Spark.Parser.FUNCTION_PARSERS.items() if k in _OWN_SYNTAX}  # noqa: RUF012
+
+
+def parse_trees(sql: str) -> list[Any]:
+    """The trees of the statements in a text."""
+    return list(sqlglot.parse(sql, read=_PlainSpark))
+
+
+_T = TypeVar("_T")
+
+
+_COMPARISONS: dict[type[exp.Expression], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.NullSafeNEQ: "<=>",
+}
+
+
+_AFFIXES = {"startswith": ("", "%"), "endswith": ("%", ""), "contains": ("%", "%")}
+
+
+_OF_NOW = re.compile(r"(?i)\b(current_|now\b|curdate\b)")
+
+
+_RANGES = (exp.Between, exp.In, exp.Is, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)
+
+
+_BARE_CONDITIONS = (*_COMPARISONS, *_RANGES, exp.Not)
+
+
+def parse_predicate(
+    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC", ansi: bool = True
+) -> Predicate:
+    """Read a condition in Spark SQL.
+
+    Args:
+        sql: A boolean expression, as after WHERE.
+        schema: The table's schema; columns of the result carry its spelling and its types.
+        case_sensitive: ``spark.sql.caseSensitive``.
+        timezone: ``spark.sql.session.timeZone``, in which timestamps without offset are read.
+        ansi: Read it as Spark 4 does by default. If False, as for a session that will look at the rows itself, in
+            whichever mode: what the modes answer differently cannot be judged.
+
+    Returns:
+        The predicate; conditions that cannot be judged are :class:`Unknown` nodes in it.
+
+    Raises:
+        InvalidInputError: Text that is no condition, or a column that does not exist.
+    """
+    session_zone(timezone)
+    parse = _read if _OF_NOW.search(sql) else _parsed
+    return parse(sql, schema, case_sensitive, timezone, ansi)
+
+
+def _read(sql: str, schema: pa.Schema, case_sensitive: bool, timezone: str, ansi: bool) -> Predicate:
+    binder = AnsiBinder(timezone) if ansi else Binder(timezone)
+    translator = _Translator(binder, mask(sql), schema, case_sensitive)
+    return translator.guarded(sql, translator.predicate)
+
+
+# Kept: a query that comes again and again takes longer to parse than its index to answer.
+_parsed = lru_cache(maxsize=64)(_read)
+
+
+def parse_filter_or_unknown(
+    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC"
+) -> Predicate:
+    """Read a filter that Spark printed; what cannot be read is :class:`Unknown`, never an error.
+
+    A timestamp whose local text is twofold (the hour that a clock change repeats) is not judged: Catalyst prints both
+    instants alike.
+    """
+    try:
+        session_zone(timezone)
+        binder = Binder(timezone, refuse_ambiguous=True)
+        translator = _Translator(binder, mask(sql), schema, case_sensitive, lenient=True)
+        return translator.guarded(sql, translator.predicate)
+    except (InvalidInputError, NotPrunableError):
+        return Unknown(sql)
+
+
+def parse_scalar(sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC") -> Scalar:
+    """Read a value expression, as after ``SET column =``.
+
+    Raises:
+        InvalidInputError: Text that is no expression, or a column that does not exist.
+        UnsupportedFeatureError: An expression that lakedex does not evaluate.
+    """
+    session_zone(timezone)
+    translator = _Translator(AnsiBinder(timezone), mask(sql), schema, case_sensitive)
+
+    def scalar(tree: exp.Expression) -> Scalar:
+        translator.check_columns(tree)
+        found = translator.scalar(tree)
+        kind_of(found.type)
+        return found
+
+    try:
+        return translator.guarded(sql, scalar)
+    except NotPrunableError as error:
+        raise UnsupportedFeatureError(
+            f"cannot evaluate {sql!r} outside Spark{f': {error}' if str(error) else ''};"
+            " compute it in Spark and upsert the rows (docs/queries.md lists what is known here)",
+            feature=sql,
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Translator(ScalarTranslator):
+    lenient: bool = False
+
+    def guarded(self, sql: str, translate: Callable[[exp.Expression], _T]) -> _T:
+        """Parse, translate, and turn sqlglot's errors into ours."""
+        try:
+            trees = parse_trees(self.masked.text)
+            if len(trees) != 1 or not isinstance(trees[0], exp.Condition):
+                raise InvalidInputError(f"not one SQL expression: {sql!r}")
+            return translate(cast("exp.Expression", trees[0]))
+        except SqlglotError as error:
+            first = error.errors[0]["description"] if isinstance(error, ParseError) and error.errors else error
+            reason = self.masked.unmask(str(first))
+            raise InvalidInputError(f"cannot read the SQL expression {sql!r}: {reason}") from error
+        except RecursionError as error:
+            raise InvalidInputError(f"the SQL expression is nested too deeply: {sql[:200]!r}…") from error
+
+    def predicate(self, tree: exp.Expression) -> Predicate:
+        """A condition, Unknown where it cannot be judged."""
+        if isinstance(tree, exp.Paren):
+            return self.predicate(tree.this)
+        if type(tree) in (exp.And, exp.Or):
+            operands = tuple(self.predicate(t) for t in _spine(tree))
+            return And(operands) if isinstance(tree, exp.And) else Or(operands)
+        if type(tree) is exp.Not and not isinstance(tree.this, exp.Is):
+            return Not(self.predicate(tree.this))
+        try:
+            self.check_columns(tree)
+            return self._condition(tree)
+        except NotPrunableError as error:
+            return self._unknown(tree, str(error))
+        except InvalidInputError:
+            if not self.lenient:
+                raise
+            return self._unknown(tree)
+
+    def _unknown(self, tree: exp.Expression, reason: str = "") -> Unknown:
+        columns: list[Column] = []
+        for node in tree.find_all(exp.Column):
+            try:
+                column = self.column(node)
+            except (InvalidInputError, NotPrunableError):
+                continue
+            if column not in columns:
+                columns.append(column)
+        return Unknown(self.text(tree), tuple(columns), reason)
+
+    def _condition(self, tree: exp.Expression) -> Predicate:
+        negated = type(tree) is exp.Not
+        if negated or type(tree) is exp.Is:
+            return self._is(tree.this if negated else tree, negated=negated)
+        if type(tree) in _COMPARISONS:
+            return self._comparison(tree)
+        if type(tree) is exp.Between:
+            return self._between(tree)
+        if type(tree) is exp.In:
+            return self._in(tree)
+        if type(tree) in (exp.Like, exp.ILike, exp.Escape):
+            return self._like(tree)
+        if type(tree) is exp.RegexpLike:
+            _only(tree, "this", "expression", "negate")
+            found = self._boolean(self.call("rlike", [tree.this, tree.expression]))
+            return Not(found) if tree.args.get("negate") else found
+        if isinstance(tree, exp.Anonymous):
+            condition = _CONDITION_CALLS.get(str(tree.this).lower())
+            if condition is not None:
+                return condition(self, str(tree.this).lower(), tree.expressions)
+        return self._boolean_scalar(tree)
+
+    def value_of_call(self, tree: exp.Expression) -> Scalar:
+        """A call, a condition's truth among them."""
+        name = str(tree.this)
+        if name.lower() not in _CONDITION_CALLS:
+            return self.call(name, tree.expressions)
+        return self.truth_of(tree)
+
+    def _null_test(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        if len(trees) != 1:
+            raise NotPrunableError
+        null = IsNull(self._operand(trees[0]))
+        return null if name == "isnull" else Not(null)
+
+    def _equal_null(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        if len(trees) != 2:
+            raise NotPrunableError
+        return Comparison("<=>", *self.binder.pair(*(self.scalar(tree) for tree in trees)))
+
+    def _like_call(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        kind = exp.Like if name == "like" else exp.ILike
+        if len(trees) not in (2, 3):
+            raise NotPrunableError
+        tree: exp.Expression = kind(this=trees[0].copy(), expression=trees[1].copy())
+        return self._like(exp.Escape(this=tree, expression=trees[2].copy()) if len(trees) == 3 else tree)
+
+    def _boolean_scalar(self, tree: exp.Expression) -> Predicate:
+        scalar = self.scalar(tree)
+        kind = kind_of(scalar.type)
+        if kind not in (Kind.BOOL, Kind.NULL):
+            if kind is Kind.STRING and isinstance(scalar, Literal):
+                raise NotPrunableError
+            raise InvalidInputError(f"{self.text(tree)!r} is {scalar.type}, not a condition: compare it with something")
+        return self._boolean(scalar)
+
+    def _boolean(self, scalar: Scalar) -> Predicate:
+        """A boolean value as a condition."""
+        if isinstance(scalar, Literal):
+            return Literal(scalar.value, pa.bool_())
+        return scalar.operand if isinstance(scalar, Truth) else Comparison("=", scalar, TRUE)
+
+    def _operand(self, tree: exp.Expression) -> Scalar | Predicate:
+        """An operand of IS NULL: a column of any type, else a scalar or a condition."""
+        bare = tree.unnest()
+        if isinstance(bare, exp.Column | exp.Dot):
+            return self.column(bare)
+        found = self.scalar(tree)
+        return found.operand if isinstance(found, Truth) else found
+
+    def _is(self, tree: exp.Expression, *, negated: bool) -> Predicate:
+        _only(tree, "this", "expression")
+        right = tree.expression
+        if isinstance(right, exp.Null):
+            result: Predicate = IsNull(self._operand(tree.this))
+        elif isinstance(right, exp.Boolean):
+            # IS TRUE is <=> TRUE, IS FALSE is <=> FALSE: never null.
+            result = self._is_value(self.predicate(tree.this), bool(right.this))
+        else:
+            raise NotPrunableError
+        return Not(result) if negated else result
+
+    def _is_value(self, operand: Predicate, value: bool) -> Predicate:
+        if isinstance(operand, Unknown):
+            raise NotPrunableError
+        return And((operand if value else Not(operand), Not(IsNull(operand))))
+
+    def _comparison(self, tree: exp.Expression) -> Predicate:
+        _only(tree, "this", "expression")
+        written: tuple[exp.Expression, ...] = (tree.this, tree.expression)
+        for side in written:
+            if isinstance(side, _BARE_CONDITIONS):
+                raise InvalidInputError(f"put parentheses around {self.text(side)!r} in {self.text(tree)!r}")
+        op = _COMPARISONS[type(tree)]
+        sides = [cast("exp.Expression", side.unnest()) for side in written]
+        result: Predicate | None = None
+        if any(isinstance(s, (*_BARE_CONDITIONS, exp.And, exp.Or)) for s in sides):
+            result = self._compare_truth(op, sides)
+        if result is None:
+            left, right = self.scalar(tree.this), self.scalar(tree.expression)
+            result = Comparison(op, *self.binder.pair(left, right))
+        return Not(result) if type(tree) is exp.NullSafeNEQ else result
+
+    def _compare_truth(self, op: str, sides: Sequence[exp.Expression]) -> Predicate | None:
+        """``(condition) = TRUE`` and the like; None where no side is a constant."""
+        for one, other in (sides, tuple(reversed(sides))):
+            if isinstance(other, exp.Boolean) and op in ("=", "<=>", "<>"):
+                value = bool(other.this) != (op == "<>")
+                operand = self.predicate(one)
+                if isinstance(operand, Unknown):
+                    raise NotPrunableError
+                if op == "<=>":
+                    return self._is_value(operand, value)
+                return operand if value else Not(operand)
+        return None
+
+    def _between(self, tree: exp.Expression) -> Predicate:
+        _only(tree, "this", "low", "high")
+        operand = self.scalar(tree.this)
+        low = Comparison(">=", *self.binder.pair(operand, self.scalar(tree.args["low"])))
+        high = Comparison("<=", *self.binder.pair(operand, self.scalar(tree.args["high"])))
+        return And((low, high))
+
+    def _in(self, tree: exp.Expression) -> Predicate:
+        _only(tree, "this", "expressions")
+        operand = self.scalar(tree.this)
+        if not tree.expressions:
+            raise NotPrunableError
+        operand, values = self.binder.in_list(operand, [self.scalar(t) for t in tree.expressions])
+        kind_of(operand.type)
+        literals = tuple(dict.fromkeys(v for v in values if isinstance(v, Literal)))
+        if len(literals) == len(set(values)):
+            return In(operand, literals)
+        return Or(tuple(Comparison("=", operand, value) for value in values))
+
+    def _like(self, tree: exp.Expression) -> Predicate:
+        escape: str | None = None
+        if type(tree) is exp.Escape:
+            _only(tree, "this", "expression")
+            given = self.scalar(tree.expression)
+            tree = tree.this
+            if not isinstance(given, Literal) or not isinstance(given.value, str) or len(given.value) != 1:
+                raise NotPrunableError
+            escape = given.value
+        if type(tree) not in (exp.Like, exp.ILike):
+            raise NotPrunableError
+        _only(tree, "this", "expression", "negate")
+        any_case, negate = type(tree) is exp.ILike, bool(tree.args.get("negate"))
+        if isinstance(tree.expression, exp.Any | exp.All):
+            found = self._like_several(tree, escape, negate=negate)
+        else:
+            found = self._like_one(tree, escape, any_case=any_case)
+            found = Not(found) if negate else found
+        return found
+
+    def _like_several(self, tree: exp.Expression, escape: str | None, *, negate: bool) -> Predicate:
+        """``LIKE ANY (…)`` and ``LIKE ALL (…)``."""
+        patterns = tree.expression.this.unnest()
+        if not isinstance(patterns, exp.Tuple | exp.Literal) or self.lenient:
+            raise NotPrunableError
+        trees = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns]
+        likes: list[Predicate] = []
+        for pattern in trees:
+            one = self._like_one(
+                type(tree)(this=tree.this.copy(), expression=pattern.copy()), escape, any_case=type(tree) is exp.ILike
+            )
+            likes.append(Not(one) if negate else one)
+        return (Or if isinstance(tree.expression, exp.Any) else And)(tuple(likes))
+
+    def _like_one(self, tree: exp.Expression, escape: str | None, *, any_case: bool) -> Predicate:
+        operand, pattern = self._text(self.scalar(tree.this)), self._text(self.scalar(tree.expression))
+        if any_case:
+            operand = self.function("lower", [operand])
+        if not isinstance(pattern, Literal):
+            if escape is not None or self.lenient:
+                raise NotPrunableError("a LIKE pattern that is no literal, with ESCAPE")
+            pattern = self.function("lower", [pattern]) if any_case else pattern
+            return self._boolean(self.function("like", [operand, pattern]))
+        if pattern.value is None:
+            return Literal(None, pa.bool_())
+        if not isinstance(pattern.value, str):
+            raise NotPrunableError
+        text = pattern.value.lower() if any_case else pattern.value
+        if escape is None and self.lenient:
+            if any_case:
+                raise NotPrunableError
+            return self._printed_like(tree, operand, text)
+        escape = escape or "\\"
+        compile_like(text, escape)  # a bad pattern is an error of the whole predicate, as in Spark
+        return Like(operand, text, escape)
+
+    def _text(self, scalar: Scalar) -> Scalar:
+        return self.binder.argument(scalar, Takes.TEXT)
+
+    def _printed_like(self, tree: exp.Expression, operand: Scalar, pattern: str) -> Predicate:
+        """A LIKE that Catalyst printed: Spark 3.5's ``Like.sql`` leaves ESCAPE out, so it may be any of several.
+
+        Then the union of all readings may be true, and nothing is known of the opposite.
+        """
+        likes: tuple[Predicate, ...] = tuple(Like(operand, pattern, e) for e in like_readings(pattern))
+        if len(likes) == 1:
+            return likes[0]
+        return And((Or(likes), Unknown(self.text(tree), tuple(columns_of(operand)))))
+
+    def _affix(self, name: str, trees: Sequence[exp.Expression]) -> Predicate:
+        if len(trees) != 2:
+            raise NotPrunableError
+        operand, part = (self.scalar(tree) for tree in trees)
+        if kind_of(operand.type) is Kind.BINARY or kind_of(part.type) is Kind.BINARY:
+            raise NotPrunableError
+        operand, part = self._text(operand), self._text(part)
+        if not isinstance(part, Literal):
+            return self._boolean(self.function(name, [operand, part]))
+        if part.value is None:
+            return Literal(None, pa.bool_())
+        if not isinstance(part.value, str):
+            raise NotPrunableError
+        before, after = _AFFIXES[name]
+        return Like(operand, before + escaped(part.value) + after)
+
+
+_CONDITION_CALLS: dict[str, Callable[[_Translator, str, Sequence[exp.Expression]], Predicate]] = {
+    "isnull": _Translator._null_test,
+    "isnotnull": _Translator._null_test,
+    "equal_null": _Translator._equal_null,
+    "like": _Translator._like_call,
+    "ilike": _Translator._like_call,
+    **dict.fromkeys(_AFFIXES, _Translator._affix),
+}
+
+
+def _only(tree: exp.Expression, *known: str) -> None:
+    """An argument that we do not know changes the meaning: then do not judge."""
+    if any(value for name, value in tree.args.items() if name not in known):
+        raise NotPrunableError
+
+
+def _spine(tree: exp.Expression) -> Iterator[exp.Expression]:
+    """The operands of a chain of one operator, left to right, without recursion (chains of thousands occur)."""
+    kind, stack = type(tree), [tree]
+    while stack:
+        node = stack.pop()
+        if type(node) is kind:
+            stack += [node.expression, node.this]
+        else:
+            yield node

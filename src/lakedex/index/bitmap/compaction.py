@@ -1,0 +1,403 @@
+"""Run compaction: many runs become few, so that a table after many small commits reads as after one.
+
+Folding: many runs become few, so that a table after a thousand small commits reads as after one.
+
+Tiers by size: the newest runs are put together as long as the next older one is not larger than twice what is together
+already, or all is small. So a record is copied some log2 times, and there are about as many runs.
+ A fold leaves out what speaks of other than the current base files.
+
+Memory: the bitmaps of one shard, packed; a shard is a share of the columns and files, about ``SHARD_BYTES``.
+
+Folding after a commit: the runs of many small commits become few, outside of the table lock.
+
+Runs are listed first and the timeline after them: so a run's commit is on the timeline, or was rolled back, or was
+archived, and a run whose commit is under way is left alone. Of two folds at once one gets to publish; what the other
+wrote is removed by the next fold.
+
+Where one of the runs alone speaks of current base files it stays as it is, and the manifest names the others as folded.
+
+Runs keep what they say of current base files. Of older ones, which only a look back in time reads, a fold keeps
+nothing: such a look scans.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
+from lakedex.index.bitmap.coverage import read_files_block, run_records
+from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
+from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key
+from lakedex.index.bitmap.runs import (
+    COLUMN_SCHEMA,
+    FILES_PER_BLOCK,
+    FILES_SCHEMA,
+    NO_ENTRY,
+    Manifest,
+    Run,
+    RunFolder,
+    bitmap_folder,
+    decode_block,
+    delete_runs,
+    encode_block,
+    encode_cells,
+    list_runs,
+    publish_manifest,
+    record_cells,
+)
+from lakedex.io.storage import Storage
+from lakedex.metadata.files import open_hfile
+from lakedex.snapshot.snapshot import TableContext
+from lakedex.timeline.active import Timeline
+
+__all__ = ["FoldShard", "Folded", "fold_runs", "only_live", "runs_to_fold", "settled", "shards"]
+
+
+COMPACT_AT = 4
+"""So many runs are put together at least."""
+
+
+SMALL = 4 * 1024 * 1024
+"""Runs up to this size together are always put together, in bytes."""
+
+
+SHARD_BYTES = 128 * 1024 * 1024
+
+
+def runs_to_fold(folder: RunFolder, is_settled: Callable[[Run], bool]) -> list[Run]:
+    """The runs that the next fold takes, oldest first; none where it is not yet time.
+
+    Args:
+        folder: the runs.
+        is_settled: whether a run's commit is decided; others stay as they are.
+    """
+    taken: list[Run] = []
+    total = 0
+    for run in reversed(folder.runs):
+        if not is_settled(run):
+            continue
+        if run.size > max(2 * total, SMALL):
+            break
+        taken.append(run)
+        total += run.size
+    return taken[::-1] if len(taken) >= COMPACT_AT else []
+
+
+def only_live(storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str]) -> Run | None:
+    """The only one of some runs that speaks of live base files, if they are at least half of what it speaks of.
+
+    So it is where each commit rewrites the same files. What the fold would write is in it already. Files blocks are
+    read, from the newest run on until a second one has live files.
+
+    Raises:
+        CorruptFileError: damaged bytes.
+    """
+    found = None
+    for run in reversed(runs):
+        path = f"{bitmap_folder(base_path)}/{run.name}"
+        blocks = read_files_block(open_hfile(storage, path, run.size), path)
+        files = [name for block in blocks for name in block.column("base_file").to_pylist()]
+        alive = sum(name in live for name in files)
+        if alive and (found is not None or 2 * alive < len(files)):
+            return None
+        found = run if alive else found
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldShard:
+    """Task: one output of a fold. Same runs and base files give the same bytes.
+
+    Attributes:
+        runs: what is put together, oldest first.
+        live: names of the base files that still count.
+        columns: of these columns.
+        part, parts: of the file groups that fall to number ``part`` of so many.
+    """
+
+    storage: Storage
+    base_path: str
+    runs: tuple[Run, ...]
+    live: frozenset[str]
+    columns: tuple[str, ...]
+    part: int = 0
+    parts: int = 1
+
+    def __call__(self, target: Run) -> Run:
+        """Write the output under the name of ``target``; a size of 0 where there is nothing to write."""
+        cells = self._cells()
+        if not cells:
+            return Run(target.instant, target.origin, target.number, 0)
+        content = encode_cells(cells)
+        path = f"{bitmap_folder(self.base_path)}/{target.name}"
+        self.storage.write(path, content)
+        return Run(target.instant, target.origin, target.number, len(content))
+
+    def _cells(self) -> list[tuple[bytes, bytes]]:
+        sources = [_Source.open(self.storage, self.base_path, run) for run in self.runs]
+        entries = {name: self._entries(name, sources) for name in self.columns}
+        files = sorted({key for found in entries.values() for key in found})
+        items: list[tuple[str, BitmapRecord]] = []
+        kept: list[tuple[bytes, bytes]] = []
+        for block, start in enumerate(range(0, len(files), FILES_PER_BLOCK)):
+            own = files[start : start + FILES_PER_BLOCK]
+            items.append((files_key(block), BitmapRecord(coverage=encode_block(_files_table(own, entries, sources)))))
+            for name, found in entries.items():
+                table = _column_table(name, own, found, sources)
+                items.append((coverage_key(name, block), BitmapRecord(coverage=encode_block(table))))
+        for name, found in entries.items():
+            kept += _bitmap_cells(name, found, sources)
+        if not files:
+            return []
+        return [*record_cells(items), *kept]
+
+    def _entries(self, name: str, sources: Sequence[_Source]) -> dict[_FileKey, tuple[int, int, int]]:
+        """Newest entry of each live file for a column: (source, block, row)."""
+        found: dict[_FileKey, tuple[int, int, int]] = {}
+        for number in range(len(sources) - 1, -1, -1):
+            source = sources[number]
+            for block, table in source.column(name).items():
+                states = table.column("state").to_numpy()
+                for row in np.flatnonzero(states != NO_ENTRY).tolist():
+                    key = source.keys[block][row]
+                    if key[2] in self.live and zlib.crc32(key[1].encode()) % self.parts == self.part:
+                        found.setdefault(key, (number, block, row))
+        return found
+
+
+_FileKey = tuple[str, str, str]
+"""Partition, file id and name of a base file."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """A run that is read to be folded."""
+
+    path: str
+    reader: HFileReader
+    files: list[pa.Table]
+    keys: list[list[_FileKey]]
+    _columns: dict[str, dict[int, pa.Table]]
+
+    @classmethod
+    def open(cls, storage: Storage, base_path: str, run: Run) -> _Source:
+        path = f"{bitmap_folder(base_path)}/{run.name}"
+        reader = open_hfile(storage, path, run.size)
+        files = read_files_block(reader, path)
+        names = ("partition", "file_id", "base_file")
+        keys = [list(zip(*(table.column(name).to_pylist() for name in names), strict=True)) for table in files]
+        return cls(path, reader, files, keys, {})
+
+    def column(self, name: str) -> dict[int, pa.Table]:
+        """The column's blocks by number."""
+        if name not in self._columns:
+            cells = list(self.reader.scan(coverage_prefix(name).encode()))
+            records = run_records(self.reader, [value for _, value in cells], self.path)
+            self._columns[name] = {
+                int(key.decode().rsplit("$", 1)[1]): decode_block(record.coverage or b"", COLUMN_SCHEMA, self.path)
+                for (key, _), record in zip(cells, records, strict=True)
+            }
+        return self._columns[name]
+
+    def cells(self, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """Cells of bitmaps, as they are where the run has this release's schema."""
+        found = self.reader.get_many(keys)
+        if self.reader.info.get("schema") == bitmap_schema_json().encode():
+            return found.items()
+        records = run_records(self.reader, list(found.values()), self.path)
+        return zip(found, encode_bitmap_records(records), strict=True)
+
+
+def _files_table(
+    own: Sequence[_FileKey],
+    entries: dict[str, dict[_FileKey, tuple[int, int, int]]],
+    sources: Sequence[_Source],
+) -> pa.Table:
+    places = [max(found[key] for found in entries.values() if key in found) for key in own]  # The newest source.
+    return _taken([(sources[number].files[block], row) for number, block, row in places], FILES_SCHEMA)
+
+
+def _column_table(
+    name: str, own: Sequence[_FileKey], found: dict[_FileKey, tuple[int, int, int]], sources: Sequence[_Source]
+) -> pa.Table:
+    places = [found.get(key) for key in own]
+    return _taken(
+        [(_NOTHING, 0) if p is None else (sources[p[0]].column(name)[p[1]], p[2]) for p in places], COLUMN_SCHEMA
+    )
+
+
+_NOTHING = pa.Table.from_pylist(
+    [{"state": NO_ENTRY, "kind": "", "nulls": 0, "texts": [], "counts": [], "groups": [], "null_groups": 0}],
+    COLUMN_SCHEMA,
+)
+
+
+def _taken(rows: Sequence[tuple[pa.Table, int]], schema: pa.Schema) -> pa.Table:
+    """Rows of several tables, in their order, with dictionaries of their own."""
+    tables = list({id(table): table for table, _ in rows}.values())
+    first, starts = 0, {}
+    for table in tables:
+        starts[id(table)] = first
+        first += table.num_rows
+    plain = pa.concat_tables([table.cast(_plain(schema)) for table in tables])
+    taken = plain.take(pa.array([starts[id(table)] + row for table, row in rows], pa.int64())).combine_chunks()
+    columns = [_encoded(column, field.type) for column, field in zip(taken.columns, schema, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return kind.value_type
+        return pa.list_(plain(kind.value_type)) if pa.types.is_list(kind) else kind
+
+    return pa.schema([field.with_type(plain(field.type)) for field in schema])
+
+
+def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    array = column.combine_chunks()
+    array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+    if pa.types.is_dictionary(kind):
+        return array.dictionary_encode()
+    if pa.types.is_list(kind) and pa.types.is_dictionary(kind.value_type):
+        return pa.ListArray.from_arrays(array.offsets, array.values.dictionary_encode())
+    return array
+
+
+def _bitmap_cells(
+    name: str, found: dict[_FileKey, tuple[int, int, int]], sources: Sequence[_Source]
+) -> list[tuple[bytes, bytes]]:
+    wanted: dict[int, list[bytes]] = {}
+    texts: dict[tuple[int, int], tuple[list[list[str]], list[int]]] = {}
+    for (partition, file_id, _), (number, block, row) in found.items():
+        if (number, block) not in texts:
+            table = sources[number].column(name)[block]
+            texts[number, block] = table.column("texts").to_pylist(), table.column("nulls").to_pylist()
+        own, nulls = texts[number, block]
+        keys = [bitmap_key(name, text, partition, file_id).encode() for text in own[row]]
+        if nulls[row]:
+            keys.append(bitmap_key(name, None, partition, file_id).encode())
+        wanted.setdefault(number, []).extend(keys)
+    return [cell for number, keys in wanted.items() for cell in sources[number].cells(keys)]
+
+
+def shards(
+    storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str], columns: Collection[str]
+) -> list[FoldShard]:
+    """The tasks of a fold: one for all of a small index, else one or more a column. Others' columns are left out."""
+    total = sum(run.size for run in runs)
+    common = (storage, base_path, tuple(runs), frozenset(live))
+    if total <= SHARD_BYTES:
+        return [_shard(common, tuple(sorted(columns)), 0, 1)]
+    parts = max(1, -(-total // (SHARD_BYTES * max(len(columns), 1))))
+    return [_shard(common, (name,), part, parts) for name in sorted(columns) for part in range(parts)]
+
+
+def _shard(
+    common: tuple[Storage, str, tuple[Run, ...], frozenset[str]], columns: tuple[str, ...], part: int, parts: int
+) -> FoldShard:
+    storage, base_path, runs, live = common
+    return FoldShard(
+        storage=storage, base_path=base_path, runs=runs, live=live, columns=columns, part=part, parts=parts
+    )
+
+
+DRIVER_BYTES = 16 * 1024 * 1024
+"""Runs up to this size together are folded on the driver: a task takes longer to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold did: runs that it took, bytes that it wrote, seconds."""
+
+    runs: int = 0
+    size: int = 0
+    seconds: float = 0.0
+
+
+def fold_runs(handle: TableContext, instant: str) -> Folded:
+    """Fold what is due.
+
+    Args:
+        handle: the table.
+        instant: of the commit or build that folds: what it writes is called by it, so it may fold once.
+    """
+    started = time.perf_counter()
+    storage, base = handle.storage, handle.base_path
+    columns = indexed_limits(read_bitmap_definitions(storage, base))
+    folder = list_runs(storage, base) if columns else None
+    if folder is None or len(folder.runs) < COMPACT_AT:
+        return Folded()
+    snapshot = handle.snapshot()
+    taken = runs_to_fold(folder, settled(snapshot.timeline))
+    if not taken:
+        return Folded()
+    live = {file.name for file in snapshot.base_files()}
+    is_settled = settled(snapshot.timeline)
+    left = [run for run in folder.runs if run not in taken and is_settled(run)]
+    alone = only_live(storage, base, taken, live)
+    if alone is not None:
+        _publish(handle, folder, [run for run in taken if run != alone], [*left, alone])
+        return Folded(len(taken) - 1, 0, time.perf_counter() - started)
+    parts = shards(storage, base, taken, live, columns)
+    targets = [_Target(shard, _output(taken, instant, number)) for number, shard in enumerate(parts)]
+    if sum(run.size for run in taken) <= DRIVER_BYTES:
+        written = [_fold(target) for target in targets]
+    else:
+        written = handle.engine.run(_fold, targets, f"lakedex {base}: folding {len(taken)} runs of bitmaps")
+    _publish(handle, folder, taken, [*left, *(run for run in written if run.size)])
+    return Folded(len(taken), sum(run.size for run in written), time.perf_counter() - started)
+
+
+def _output(taken: list[Run], instant: str, number: int) -> Run:
+    """The name of a fold's output: not earlier than what it puts together, and used by no other fold.
+
+    Another write may have begun after the one that folds and have completed before it.
+    """
+    newest = max(run.instant for run in taken)
+    return Run(instant, "fold", number) if newest <= instant else Run(newest, "fold", int(instant) * 1000 + number)
+
+
+def settled(timeline: Timeline) -> Callable[[Run], bool]:
+    """Whether the commit of a run is decided, by a timeline that was read after the runs were listed."""
+    pending = {instant.requested for instant in timeline.pending()}
+    last = max((instant.requested for instant in timeline.instants), default="")
+
+    def is_settled(run: Run) -> bool:
+        if run.origin != "commit" or timeline.is_committed(run.instant):
+            return True
+        return run.instant not in pending and run.instant <= last
+
+    return is_settled
+
+
+def _publish(handle: TableContext, folder: RunFolder, taken: list[Run], runs: list[Run]) -> None:
+    """Publish the runs that count now. Those that were left out come first: what was folded may mend what they say."""
+    storage, base = handle.storage, handle.base_path
+    gone = {run.name for run in taken}
+    # What the fold before this one put together stays named until it is deleted: it must not count again.
+    idle = [name for name in folder.idle if name.endswith(".hfile")]
+    manifest = Manifest(
+        number=folder.manifest.number + 1,
+        runs=tuple(run.name for run in runs),
+        folded=tuple(sorted({*gone, *idle})),
+    )
+    if publish_manifest(storage, base, manifest):
+        delete_runs(storage, base, folder.idle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    shard: FoldShard
+    run: Run
+
+
+def _fold(target: _Target) -> Run:
+    return target.shard(target.run)

@@ -1,0 +1,499 @@
+"""The bitmap index against the data: which runs are readable, and what they state of each base file.
+
+Comparing what the bitmap index says of a base file with the file: one task a file, which makes its bitmaps anew.
+
+Memory of a task: the bitmaps of one file twice, as stored and as made.
+
+The bitmap index against the data: which runs can be read, and what they say of each current base file.
+
+Everything is read from the store anew, past what this process keeps of the index.
+
+Memory: coverage of the index, and the differences. With ``keep`` also the bitmaps of the files that differ, handed on
+as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.metadata_record import BitmapRecord
+from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap
+from lakedex.errors import CorruptFileError, InvalidInputError
+from lakedex.index.bitmap.builder import INDEXED, BitmapsOfFile, ColumnBitmaps, FileBitmaps, column_of
+from lakedex.index.bitmap.coverage import Coverage, run_records
+from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
+from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
+from lakedex.index.bitmap.runs import IS_INDEXED, NO_ENTRY, Manifest, Run, RunFolder, bitmap_folder, list_runs
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.files import open_hfile
+from lakedex.reports import Difference
+from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import IntArray
+
+__all__ = ["BitmapValidation", "CompareFile", "Compared", "IndexedColumn", "IndexedFile", "IndexedValue", "Tasks"]
+
+
+EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedValue:
+    """A value of a column in a file, as coverage has it.
+
+    Attributes:
+        text: the text in its key; None for null.
+        present: its text in the type that the column has now; None for null, and where there is none.
+        rows: that hold it.
+        groups: row groups that hold it.
+        typed: whether the column's present type has the value.
+    """
+
+    text: str | None
+    present: str | None
+    rows: int
+    groups: int
+    typed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """A column of a file, as coverage has it."""
+
+    column: str
+    run: Run
+    state: int
+    values: tuple[IndexedValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A base file, as coverage has it; row groups as (rows, first byte, bytes)."""
+
+    rows: int
+    groups: tuple[tuple[int, int, int], ...]
+    columns: tuple[IndexedColumn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One file's result.
+
+    Attributes:
+        differences: what does not agree.
+        entries: bitmaps that were compared.
+        bitmaps: those made from the data, if they were asked for and are needed.
+        damaged: runs of which bytes cannot be read.
+        gone: the base file is no more, or a run: a fold or a cleaner was at work meanwhile.
+    """
+
+    differences: tuple[Difference, ...] = ()
+    entries: int = 0
+    bitmaps: FileBitmaps | None = None
+    damaged: frozenset[str] = frozenset()
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareFile:
+    """Task: a base file against what is stored of it. Where nothing is stored its bitmaps are only made.
+
+    Attributes:
+        limits: all indexed columns of the table, with the cap of distinct values of each.
+        schema: the table's columns.
+        keep: return the bitmaps of a file that differs.
+    """
+
+    storage: Storage
+    base_path: str
+    limits: Mapping[str, int]
+    schema: pa.Schema
+    keep: bool = False
+
+    def __call__(self, item: tuple[BaseFile, IndexedFile | None]) -> Compared:
+        """Compare one file."""
+        base, stored = item
+        # What is indexed was under the cap that held when it was made.
+        known = {} if stored is None else {column.column: len(column.values) for column in stored.columns}
+        limits = {name: max(limit, known.get(name, 0)) for name, limit in self.limits.items()}
+        task = BitmapsOfFile(storage=self.storage, base_path=self.base_path, columns=limits, schema=self.schema)
+        try:
+            made = task(base)
+        except FileNotFoundError:
+            return Compared(gone=True)
+        if stored is None:
+            return Compared(bitmaps=made)
+        check = _Check(self.storage, self.base_path, base, made)
+        try:
+            found = check.differences(stored)
+        except FileNotFoundError:
+            return Compared(gone=True, bitmaps=made if self.keep else None)
+        return Compared(
+            differences=found,
+            entries=check.entries,
+            bitmaps=made if self.keep and found else None,
+            damaged=frozenset(check.damaged),
+        )
+
+
+@dataclass(slots=True)
+class _Check:
+    """The comparison of one file."""
+
+    storage: Storage
+    base_path: str
+    base: BaseFile
+    made: FileBitmaps
+    entries: int = 0
+    damaged: set[str] = field(default_factory=set)
+    _readers: dict[str, HFileReader] = field(default_factory=dict)
+
+    def differences(self, stored: IndexedFile) -> tuple[Difference, ...]:
+        found = [*self._of_file(stored)]
+        made = {column.column: column for column in self.made.columns}
+        for column in stored.columns:
+            if column.state == IS_INDEXED and column.column in made:
+                found += self._of_column(column, made[column.column])
+        return tuple(found)
+
+    def _difference(self, column: str, kind: str, count: int, detail: str) -> Difference:
+        return Difference(
+            partition=self.base.partition, file=self.base.name, column=column, kind=kind, count=count, detail=detail
+        )
+
+    def _of_file(self, stored: IndexedFile) -> Iterator[Difference]:
+        groups = tuple((group.rows, group.start, group.size) for group in self.made.row_groups)
+        if stored.rows != self.made.rows:
+            yield self._difference("", "wrong counts", 1, f"the file has {self.made.rows} rows, not {stored.rows}")
+        if stored.groups != groups:
+            yield self._difference("", "wrong row groups", 1, f"the file has {groups[:4]}, not {stored.groups[:4]}")
+
+    def _of_column(self, stored: IndexedColumn, made: ColumnBitmaps) -> list[Difference]:
+        faults: dict[str, list[str]] = {}
+        if made.state != INDEXED:
+            return [self._difference(stored.column, "wrong values", 1, f"the file's column has {made.state}")]
+        expected: dict[str | None, tuple[int, int, bytes]] = {
+            text: (rows, groups, bitmap)
+            for text, rows, groups, bitmap in zip(
+                made.texts, made.cardinalities, made.groups, made.bitmaps, strict=True
+            )
+        }
+        if made.nulls:
+            expected[None] = (made.nulls, made.null_groups, made.null_bitmap)
+        records = self._records(stored)
+        seen: dict[str | None, list[IndexedValue]] = {}
+        for value in stored.values:
+            if value.typed and value.present in expected:
+                seen.setdefault(value.present, []).append(value)
+            else:
+                faults.setdefault("wrong values", []).append(f"{_shown(value.text)}, which the file does not have")
+        for text in expected.keys() - seen.keys():
+            faults.setdefault("wrong values", []).append(f"{_shown(text)} is not listed")
+        for text, values in seen.items():
+            self._of_value(values, expected[text], records, faults)
+        return [
+            self._difference(stored.column, kind, len(texts), "; ".join(texts[:EXAMPLES]))
+            for kind, texts in faults.items()
+        ]
+
+    def _of_value(
+        self,
+        values: list[IndexedValue],
+        expected: tuple[int, int, bytes],
+        records: Mapping[str | None, BitmapRecord | str],
+        faults: dict[str, list[str]],
+    ) -> None:
+        """Values that are one in the column's present type, together."""
+        rows, groups, bitmap = expected
+        shown = _shown(values[0].text)
+        told = sum(value.rows for value in values)
+        if told != rows:
+            faults.setdefault("wrong counts", []).append(f"{shown} has {rows} rows, not {told}")
+        if len(values) == 1 and values[0].groups != groups:
+            faults.setdefault("wrong row groups", []).append(f"{shown} is in {groups}, not in {values[0].groups}")
+        positions = BitMap()
+        for value in values:
+            self.entries += 1
+            part = self._positions(value, records.get(value.text), faults)
+            if isinstance(part, str):
+                return
+            positions |= part
+        if positions != deserialize_bitmap(bitmap):
+            faults.setdefault("wrong positions", []).append(f"{shown}: {len(positions)} positions of {rows}")
+
+    def _positions(
+        self, value: IndexedValue, record: BitmapRecord | str | None, faults: dict[str, list[str]]
+    ) -> BitMap | str:
+        """The positions of a value, or what is wrong with them."""
+        kind, detail = "missing bitmap", ""
+        if isinstance(record, str):
+            kind, detail = "damaged bytes", record
+        elif record is not None and record.base_file != self.base.name:
+            detail = f"it is one of {record.base_file}"
+        elif record is not None and record.cardinality != value.rows:
+            kind, detail = "wrong counts", f"coverage says {value.rows} rows, its record {record.cardinality}"
+        elif record is not None:
+            try:
+                return decode_bitmap(record.bitmap or "", path=self.base.name)
+            except CorruptFileError as error:
+                kind, detail = "damaged bytes", str(error)
+        text = f"{_shown(value.text)}: {detail}" if detail else _shown(value.text)
+        faults.setdefault(kind, []).append(text)
+        return text
+
+    def _records(self, stored: IndexedColumn) -> dict[str | None, BitmapRecord | str]:
+        """Records of the column's values, or why one cannot be read."""
+        path = f"{bitmap_folder(self.base_path)}/{stored.run.name}"
+        keys = {
+            bitmap_key(stored.column, value.text, self.base.partition, self.base.file_id).encode(): value.text
+            for value in stored.values
+        }
+        try:
+            reader = self._readers.get(path)
+            if reader is None:
+                reader = self._readers[path] = open_hfile(self.storage, path, stored.run.size)
+            cells = reader.get_many(list(keys))
+        except CorruptFileError as error:
+            self.damaged.add(stored.run.name)
+            return dict.fromkeys(keys.values(), str(error))
+        return {keys[key]: self._record(reader, cell, path, stored.run) for key, cell in cells.items()}
+
+    def _record(self, reader: HFileReader, cell: bytes, path: str, run: Run) -> BitmapRecord | str:
+        try:
+            return run_records(reader, [cell], path)[0]
+        except CorruptFileError as error:
+            self.damaged.add(run.name)
+            return str(error)
+
+
+def _shown(text: str | None) -> str:
+    if text is None:
+        return "null"
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+
+
+Tasks = Callable[[Callable[[Any], Any], Sequence[Any], str], list[Any]]
+"""An engine's ``run``."""
+
+
+LOOKS = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class BitmapValidation:
+    """One comparison.
+
+    Attributes:
+        snapshot: the table.
+        definition: the index.
+        definitions: all bitmap indexes of the table: runs hold their columns together.
+        run: an engine's ``run``.
+        step: files of one round of tasks.
+        progress: called with the number of files done and of all.
+        keep: hand on bitmaps of files that differ.
+    """
+
+    snapshot: Snapshot
+    definition: BitmapDefinition
+    definitions: Mapping[str, BitmapDefinition]
+    run: Tasks
+    step: int = 64
+    progress: Callable[[int, int], None] | None = None
+    keep: bool = False
+    folder: RunFolder = field(init=False)
+    differences: list[Difference] = field(default_factory=list)
+    entries: int = 0
+    checked: int = 0
+    bad_runs: dict[str, str] = field(default_factory=dict)
+    missing_runs: tuple[str, ...] = ()
+    manifest_damage: str = ""
+    notes: list[str] = field(default_factory=list)
+    _coverage: Coverage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        """Read the folder and the coverage of what counts; again if a fold took runs away meanwhile."""
+        storage, base = self.snapshot.storage, self.snapshot.base_path
+        self.folder = self._listed()
+        for _ in range(LOOKS):
+            self._coverage = Coverage(storage, base, TableCache())
+            self._coverage.refresh(self.folder)
+            for name in self.limits:
+                self._coverage.column(name)
+            present = {entry.name for entry in storage.list(bitmap_folder(base))}
+            if all(name in present for name in self._coverage.unread):
+                break
+            self.folder = self._listed()
+        self.bad_runs |= self._coverage.unread
+        if self.bad_runs:
+            # What else they say is not believed either: they will be taken out.
+            self._coverage = Coverage(storage, base, TableCache())
+            self._coverage.refresh(replace(self.folder, runs=self._good_runs()))
+
+    def _listed(self) -> RunFolder:
+        storage, base = self.snapshot.storage, self.snapshot.base_path
+        try:
+            found = list_runs(storage, base)
+        except CorruptFileError as error:
+            # Which runs others had replaced is not known any more, so none of them counts.
+            self.manifest_damage = str(error)
+            names = tuple(entry.name for entry in storage.list(bitmap_folder(base)) if not entry.is_dir)
+            last = max((name for name in names if name.startswith("manifest_")), default="manifest_0.json")
+            number = int("".join(letter for letter in last if letter.isdigit()))
+            return RunFolder(manifest=Manifest(number=number), runs=(), idle=names)
+        self.manifest_damage = ""
+        present = {run.name for run in found.runs}
+        self.missing_runs = tuple(name for name in found.manifest.runs if name not in present)
+        return found
+
+    def _good_runs(self) -> tuple[Run, ...]:
+        return tuple(run for run in self.folder.runs if run.name not in self.bad_runs)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Columns of all bitmap indexes that the table has now, with their caps."""
+        return {name: limit for name, limit in indexed_limits(self.definitions).items() if self._has(name)}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of this index that the table has now."""
+        return tuple(name for name in self.definition.columns if self._has(name))
+
+    def _has(self, name: str) -> bool:
+        try:
+            column_of(name, self.snapshot.schema)
+        except InvalidInputError:
+            return False
+        return True
+
+    @property
+    def lost_something(self) -> bool:
+        """Whether runs cannot be read or are not there, so that files which were covered are not now."""
+        return bool(self.bad_runs or self.missing_runs or self.manifest_damage)
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What of the index cannot be read."""
+        runs = [f"run {name}: {why}" for name, why in self.bad_runs.items()]
+        missing = [f"run {name}: the manifest lists it and it is not there" for name in self.missing_runs]
+        return (*([f"manifest: {self.manifest_damage}"] if self.manifest_damage else []), *runs, *missing)
+
+    # --------------------------------------------------------------------------------------------------- comparing
+
+    def compare(self, files: Sequence[BaseFile]) -> Iterator[FileBitmaps]:
+        """Compare base files that the index covers; bitmaps of those that differ come out, if they are kept."""
+        gone_columns = [name for name in self.definition.columns if name not in self.columns]
+        if gone_columns:
+            self.notes.append(f"not in the table any more, and not looked at: {', '.join(gone_columns)}")
+        covered = [base for base in files if self.covers(base, self.columns)]
+        done = 0
+        for start in range(0, len(covered), self.step):
+            part = covered[start : start + self.step]
+            for _ in range(LOOKS):
+                results = self._tasks([(base, self._stored(base, self.columns)) for base in part])
+                yield from self._taken(results)
+                again = [base for base, result in zip(part, results, strict=True) if result.gone]
+                done += len(part) - len(again)
+                part = again
+                if not again:
+                    break
+                self._look()
+                part = [base for base in again if self.covers(base, self.columns)]
+            if self.progress is not None:
+                self.progress(min(start + self.step, len(covered)), len(covered))
+        self.checked += done
+
+    def make(self, files: Sequence[BaseFile]) -> Iterator[FileBitmaps]:
+        """Bitmaps of base files from the data."""
+        for start in range(0, len(files), self.step):
+            results = self._tasks([(base, None) for base in files[start : start + self.step]])
+            yield from (result.bitmaps for result in results if result.bitmaps is not None)
+
+    def _tasks(self, items: Sequence[tuple[BaseFile, IndexedFile | None]]) -> list[Compared]:
+        base = self.snapshot.base_path
+        task = CompareFile(
+            storage=self.snapshot.storage,
+            base_path=base,
+            limits=self.limits,
+            schema=self.snapshot.schema,
+            keep=self.keep,
+        )
+        return self.run(task, items, f"lakedex {base}: comparing bitmaps of {len(items)} files")
+
+    def _taken(self, results: Sequence[Compared]) -> Iterator[FileBitmaps]:
+        for result in results:
+            if result.gone:
+                continue
+            self.differences += result.differences
+            self.entries += result.entries
+            for name in result.damaged:
+                self.bad_runs.setdefault(name, "blocks of bitmaps cannot be read")
+            if result.bitmaps is not None:
+                yield result.bitmaps
+
+    def covers(self, base: BaseFile, columns: Sequence[str]) -> bool:
+        """Whether the index has an entry for all of the columns in a file."""
+        number = self._coverage.numbers.get((base.partition, base.name))
+        return number is not None and all(self._entry(name, number) >= 0 for name in columns)
+
+    def uses_bad_run(self, base: BaseFile) -> bool:
+        """Whether something that counts of a file is in a run which will be taken out."""
+        number = self._coverage.numbers.get((base.partition, base.name))
+        if number is None:
+            return False
+        names = self._coverage.run_names
+        entries = [(self._coverage.column(name), self._entry(name, number)) for name in self.limits]
+        return any(entry >= 0 and names[int(column.runs[entry])] in self.bad_runs for column, entry in entries)
+
+    def _entry(self, name: str, number: int) -> int:
+        return int(self._coverage.column(name).entry_of[number])
+
+    def _stored(self, base: BaseFile, columns: Sequence[str]) -> IndexedFile:
+        number = self._coverage.numbers[base.partition, base.name]
+        item = self._coverage.files[number]
+        found = tuple(self._stored_column(name, self._entry(name, number)) for name in columns)
+        return IndexedFile(item.rows, item.groups, found)
+
+    def _stored_column(self, name: str, entry: int) -> IndexedColumn:
+        column = self._coverage.column(name)
+        runs = {run.name: run for run in self.folder.runs}
+        run = runs[self._coverage.run_names[int(column.runs[entry])]]
+        state = int(column.states[entry])
+        kind = column_of(name, self.snapshot.schema).type
+        if state != IS_INDEXED or not is_indexable(kind):
+            return IndexedColumn(name, run, NO_ENTRY if state == IS_INDEXED else state, ())
+        span = column.span(entry)
+        codes = column.codes[span]
+        typed, good = column.typed(name, kind)
+        present = value_texts(typed.take(pa.array(codes))).to_pylist()
+        values = [
+            IndexedValue(column.values[code][1], text, rows, groups, bool(good[code]))
+            for code, text, rows, groups in zip(
+                codes.tolist(), present, column.counts[span].tolist(), column.groups[span].tolist(), strict=True
+            )
+        ]
+        if column.nulls[entry]:
+            values.append(IndexedValue(None, None, int(column.nulls[entry]), int(column.null_groups[entry])))
+        return IndexedColumn(name, run, state, tuple(values))
+
+    def stale_entries(self, files: Sequence[BaseFile]) -> int:
+        """Entries of this index's columns in base files that are not among the table's."""
+        live = {(base.partition, base.name) for base in files}
+        stale: IntArray = np.array([number for name, number in self._coverage.numbers.items() if name not in live], int)
+        total = 0
+        for name in self.columns if len(stale) else ():
+            column = self._coverage.column(name)
+            entries = self._coverage.entries(name)[stale]
+            entries = entries[entries >= 0]
+            total += int(column.sizes[entries].sum()) + int((column.nulls[entries] > 0).sum())
+        return total

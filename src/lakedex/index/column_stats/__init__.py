@@ -1,0 +1,1 @@
+"""Column and partition statistics: bounds and counts, their storage, and pruning by them."""

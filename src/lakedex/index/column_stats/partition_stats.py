@@ -1,0 +1,142 @@
+"""Stats over whole partitions (``partition_stats``): from the stats of their current files, or from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakedex.codec.column_bounds import StatsVersion
+from lakedex.index.column_stats.stats import (
+    ColumnStat,
+    ColumnStatsBuilder,
+    merge_stats,
+    partition_mark,
+    stat_of,
+    stat_record,
+    stats_records,
+)
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.records import COLUMN_STATS, column_stats_key, column_stats_prefix, partition_stats_key
+from lakedex.metadata.writer import Keyed
+from lakedex.parquet.base_file_reader import iter_base_file
+from lakedex.parquet.conform import conform
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import RECORD_KEY
+
+__all__ = ["StatsOfFile", "partition_records", "partition_stats"]
+
+
+WrittenStats = Mapping[tuple[str, str], Sequence[ColumnStat]]
+"""(partition path, file name) → stats of the files that a commit in progress has written."""
+
+
+def partition_records(
+    over_partitions: Mapping[str, Sequence[ColumnStat]],
+    indexed: Mapping[str, pa.DataType],
+    instant: str,
+    version: StatsVersion,
+) -> Keyed:
+    """Records of ``partition_stats``, from the stats of each partition path; ``instant`` marks whose they are."""
+    return [
+        (
+            partition_stats_key(stat.column, path),
+            stat_record(partition_mark(stat, instant), path, indexed[stat.column], version, over_partition=True),
+        )
+        for path, found in over_partitions.items()
+        for stat in found
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsOfFile:
+    """Task: stats of a base file from its data. A column that the file lacks is all null there.
+
+    ``widened`` bounds are those that are stored, others the values themselves.
+    """
+
+    storage: Storage
+    base_path: str
+    columns: dict[str, pa.DataType] = field(default_factory=dict)
+    widened: bool = True
+
+    def __call__(self, base: BaseFile) -> list[ColumnStat]:
+        """Read the file's indexed columns as a stream."""
+        builder = ColumnStatsBuilder(self.columns)
+        schema = pa.schema(list(self.columns.items()))
+        # With the record key, which every file has: without any column there would be no rows to count.
+        wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
+        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", wanted):
+            builder.add(conform(batch, schema))
+        return builder.finish(widened=self.widened)
+
+
+def partition_stats(
+    snapshot: Snapshot,
+    partitions: Iterable[str],
+    indexed: Mapping[str, pa.DataType],
+    run: Callable[..., list[list[ColumnStat]]],
+    version: StatsVersion,
+    written: WrittenStats | None = None,
+    gone: frozenset[tuple[str, str]] = frozenset(),
+) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
+    """Corrected records of files that had none to trust, and stats of each partition over all of its files.
+
+    Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
+    record for every indexed column, computed anew. ``written`` are the files of a commit in progress, ``gone`` the
+    (partition, file id) of groups whose present file does not count any more with it.
+    """
+    touched = sorted(set(partitions))
+    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in gone]
+    stats = {place: {stat.column: stat for stat in found} for place, found in (written or {}).items()}
+    known, unknown = _known_stats(snapshot, kept, touched, indexed)
+    stats.update(known)
+    healed: Keyed = []
+    if unknown:
+        task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
+        for base, computed in zip(unknown, run(task, unknown), strict=True):
+            place = (base.partition, base.name)
+            # Only what is lacking: a second record of a column would be added to the first one.
+            lacking = [stat for stat in computed if stat.column not in known.get(place, ())]
+            stats[place] = {stat.column: stat for stat in computed}
+            healed.extend(stats_records(lacking, base.partition, base.name, indexed, version))
+    merged: dict[str, list[ColumnStat]] = {}
+    by_partition: dict[str, list[dict[str, ColumnStat]]] = {}
+    for (path, _), columns in stats.items():
+        by_partition.setdefault(path, []).append(columns)
+    for partition in touched:
+        own = by_partition.get(partition, [])
+        merged[partition] = [
+            merge_stats(name, [columns[name] for columns in own if name in columns]) for name in indexed
+        ]
+    return healed, merged
+
+
+def _known_stats(
+    snapshot: Snapshot, kept: Sequence[BaseFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
+) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile]]:
+    """Trusted stats of files that stay, and the files that lack some."""
+    if not kept:
+        return {}, []
+    store = snapshot.metadata
+    if len(kept) <= 2 * len(touched):
+        keys = [column_stats_key(column, base.partition, base.name) for column in indexed for base in kept]
+        records = store.get_many(COLUMN_STATS.name, keys)
+    else:
+        prefixes = [column_stats_prefix(column, partition) for column in indexed for partition in touched]
+        records = store.scan(COLUMN_STATS.name, prefixes)
+    known: dict[tuple[str, str], dict[str, ColumnStat]] = {}
+    unknown: list[BaseFile] = []
+    for base in kept:
+        columns: dict[str, ColumnStat] = {}
+        for column, kind in indexed.items():
+            record = records.get(column_stats_key(column, base.partition, base.name))
+            stat = None if record is None else stat_of(record, kind)
+            if stat is not None:
+                columns[column] = stat
+        known[(base.partition, base.name)] = columns
+        if len(columns) < len(indexed):
+            unknown.append(base)
+    return known, unknown

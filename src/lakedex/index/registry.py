@@ -1,0 +1,188 @@
+"""Which indexes a table has, and how much of the table each covers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.errors import CorruptFileError, IndexInconsistentError, IndexNotFoundError, UnsupportedFeatureError
+from lakedex.index.bitmap.coverage import load_bitmap_index
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.bitmap.stats import BitmapIndexStats, bitmap_index_stats, coverage_text
+from lakedex.index.column_stats.stats import covered_columns
+from lakedex.index.definitions import definitions_path, read_definitions
+from lakedex.metadata.records import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    SUPPORTED,
+    bloom_key,
+    column_stats_key,
+    is_deleted,
+    partition_stats_key,
+)
+from lakedex.metadata.store import metadata_path
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import RECORD_KEY, size_text
+
+__all__ = ["IndexStats", "index_stats", "list_indexes", "require_index"]
+
+
+_INDEXES = pa.schema(
+    [
+        ("name", pa.string()),
+        ("using", pa.string()),
+        ("columns", pa.list_(pa.string())),
+        ("state", pa.string()),
+        ("maintained", pa.bool_()),
+    ]
+)
+
+
+_KINDS = {"secondary_index_": "secondary_index", "expr_index_": "expression_index", "record_index": "record_index"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStats:
+    """How much an index holds.
+
+    Attributes:
+        name: the index.
+        entries: records of current files (of partitions, for ``partition_stats``).
+        files_covered: current base files (partitions) with an entry for every column of the index.
+        files_uncovered: those without, which queries read and upserts look into; files without rows have no entry.
+        bytes: size of the index's files.
+    """
+
+    name: str
+    entries: int
+    files_covered: int
+    files_uncovered: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.entries:,} entries, {self.files_covered} covered, {self.files_uncovered} not, "
+            f"{size_text(self.bytes)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+def list_indexes(snapshot: Snapshot) -> pa.Table:
+    """Indexes of a table: name, kind, columns, state, and whether lakedex keeps it up.
+
+    The state is ``complete``, ``inflight``, or ``damaged`` with the reason; of a bitmap index also how many files are
+    covered.
+    """
+    config = snapshot.config
+    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    entries = document["indexDefinitions"]
+    damaged = snapshot.lost_metadata
+    rows = []
+    for name in sorted((config.metadata_partitions | config.metadata_partitions_inflight) - {FILES.name}):
+        kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), name)
+        if name in (BLOOM_FILTERS.name, "record_index"):
+            columns = [RECORD_KEY]
+        elif name in (COLUMN_STATS.name, PARTITION_STATS.name):
+            columns = covered_columns(document, snapshot.schema, config.version)
+        else:
+            columns = list((entries.get(name) or {}).get("sourceFields") or [])
+        state = "complete" if name in config.metadata_partitions else "inflight"
+        state = f"damaged: {lost}" if (lost := damaged.get(name) or damaged.get(FILES.name)) else state
+        rows.append({"name": name, "using": kind, "columns": columns, "state": state, "maintained": name in SUPPORTED})
+    return pa.Table.from_pylist([*rows, *_bitmap_rows(snapshot)], _INDEXES)
+
+
+def _bitmap_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
+    try:
+        definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    except CorruptFileError as error:
+        return [{"name": "?", "using": "bitmap", "columns": [], "state": f"damaged: {error}", "maintained": False}]
+    try:
+        held = load_bitmap_index(snapshot)
+        damage = ""
+    except CorruptFileError as error:
+        held, damage = None, f"damaged: {error}"
+    return [
+        {
+            "name": name,
+            "using": "bitmap",
+            "columns": list(definition.columns),
+            "state": coverage_text(held, snapshot, definition.columns) if held is not None else damage,
+            "maintained": True,
+        }
+        for name, definition in sorted(definitions.items())
+    ]
+
+
+def require_index(snapshot: Snapshot, name: str) -> None:
+    """Refuse a name that is no index of the metadata table whose records lakedex reads.
+
+    Raises:
+        IndexNotFoundError: the table does not have it.
+        IndexInconsistentError: files of it are missing or damaged.
+        UnsupportedFeatureError: an index whose records lakedex does not read.
+    """
+    if name == FILES.name or name not in snapshot.metadata.partitions:
+        bitmaps = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        present = ", ".join(sorted({*snapshot.config.metadata_partitions, *bitmaps} - {FILES.name})) or "none"
+        raise IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}; it has {present}", index=name)
+    if name not in SUPPORTED:
+        raise UnsupportedFeatureError(
+            f"{snapshot.base_path}: lakedex does not read the index {name!r}", feature=f"index {name}"
+        )
+    wrong = snapshot.metadata.why_lost(FILES.name) or snapshot.metadata.why_lost(name)
+    if wrong:
+        raise IndexInconsistentError(
+            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; rebuild_metadata() makes it anew",
+            table=snapshot.base_path,
+            index=name,
+        )
+
+
+def index_stats(snapshot: Snapshot, name: str) -> IndexStats | BitmapIndexStats:
+    """Entries and coverage of an index.
+
+    Raises:
+        IndexNotFoundError: the table does not have it.
+        IndexInconsistentError: files of it are missing or damaged.
+        UnsupportedFeatureError: an index whose records lakedex does not read.
+        CorruptFileError: definitions or the manifest of a bitmap index are damaged.
+    """
+    definition = read_bitmap_definitions(snapshot.storage, snapshot.base_path).get(name)
+    if definition is not None:
+        return bitmap_index_stats(snapshot, definition)
+    require_index(snapshot, name)
+    wanted = _wanted_keys(snapshot, name)
+    records = snapshot.metadata.scan(name)
+    live = {key for key, record in records.items() if not is_deleted(record)}
+    covered = sum(all(key in live for key in keys) for keys in wanted)
+    folder = f"{metadata_path(snapshot.base_path)}/{name}"
+    return IndexStats(
+        name=name,
+        entries=sum(key in live for keys in wanted for key in keys),
+        files_covered=covered,
+        files_uncovered=len(wanted) - covered,
+        bytes=sum(entry.size for entry in snapshot.storage.list(folder) if not entry.is_dir),
+    )
+
+
+def _wanted_keys(snapshot: Snapshot, name: str) -> list[list[str]]:
+    """Keys that a full index has, for each current base file or partition."""
+    files = snapshot.base_files()
+    if name == BLOOM_FILTERS.name:
+        return [[bloom_key(base.partition, base.name)] for base in files]
+    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    columns = covered_columns(document, snapshot.schema, snapshot.config.version)
+    if name == COLUMN_STATS.name:
+        return [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
+    return [
+        [partition_stats_key(column, partition) for column in columns]
+        for partition in sorted({base.partition for base in files})
+    ]

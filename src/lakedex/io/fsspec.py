@@ -1,0 +1,340 @@
+"""Object stores and other file systems through fsspec, and the way from a path to its storage.
+
+Reading works on whatever fsspec reads. Writing a table needs put-if-absent; only protocols whose fsspec
+implementation is known to have it (`If-None-Match: *` in s3fs) say that they can.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+
+from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
+from lakedex.io.local import LocalStorage
+from lakedex.io.storage import (
+    OPERATIONS,
+    FileInfo,
+    Storage,
+    VersionChangedError,
+    WrappedReader,
+    first_argument,
+    read_coalesced,
+    typed_failures,
+)
+from lakedex.types import IoCount
+
+__all__ = ["FsspecStorage", "open_storage"]
+
+
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+
+
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+
+
+_EXCLUSIVE = frozenset({"s3", "memory"})
+
+
+_MAX_GAP = 512 * 1024
+
+
+_REFUSALS = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
+
+
+_MEMORY_LOCK = threading.Lock()  # fsspec's memory store checks and stores in two steps
+
+
+def _epoch_ms(info: Mapping[str, Any]) -> int:
+    for key in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
+        value = info.get(key)
+        if isinstance(value, datetime.datetime):
+            return int(value.timestamp() * 1000)
+        if isinstance(value, int | float):
+            return int(value * 1000)
+        if isinstance(value, str):
+            try:
+                return int(datetime.datetime.fromisoformat(value).timestamp() * 1000)
+            except ValueError:
+                continue
+    return 0
+
+
+class _CountedReader(WrappedReader):
+    """A reader over an fsspec file that adds each read to a count."""
+
+    def __init__(self, source: Any, count: IoCount) -> None:
+        super().__init__(source)
+        self._count = count
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = bytes(self._source.read(-1 if size is None else size))
+        self._count.add(1, len(data))
+        return data
+
+
+@typed_failures({**OPERATIONS, "read_version": "read", "put_version": "write"}, first_argument)
+@dataclass(frozen=True, slots=True)
+class FsspecStorage:
+    """A store behind an fsspec file system. Paths may carry the scheme; fsspec strips it.
+
+    ``counted`` takes reads and listings, one request each; questions about one file's size or time are not counted.
+    """
+
+    fs: Any
+    protocol: str
+    counted: IoCount = field(default_factory=IoCount, compare=False)
+
+    @property
+    def scheme(self) -> str:
+        """The protocol, as in ``s3`` or ``memory``."""
+        return self.protocol
+
+    @property
+    def can_create_exclusively(self) -> bool:
+        """Whether the implementation is known to have put-if-absent."""
+        return self.protocol in _EXCLUSIVE
+
+    def _info(self, path: str) -> Mapping[str, Any]:
+        # A cached listing may be older than another writer's commit.
+        self.fs.invalidate_cache(self._parent(path))
+        return cast("Mapping[str, Any]", self.fs.info(path))
+
+    def _parent(self, path: str) -> str:
+        return str(self.fs._parent(path))
+
+    def read(self, path: str) -> bytes:
+        """Whole content."""
+        data = bytes(self.fs.cat_file(path))
+        self.counted.add(1, len(data))
+        return data
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each range; gaps up to 512 KiB are read over."""
+
+        def fetch(start: int, end: int) -> bytes:
+            data = bytes(self.fs.cat_file(path, start=start, end=end))
+            self.counted.add(1, len(data))
+            return data
+
+        return read_coalesced(ranges, fetch, max_gap=_MAX_GAP)[0]
+
+    def size(self, path: str) -> int:
+        """Size in bytes."""
+        return int(self._info(path)["size"])
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+        try:
+            self._info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_link(self, path: str) -> bool:
+        """False: object stores have no links."""
+        del path
+        return False
+
+    def modified(self, path: str) -> int:
+        """Modification time, epoch milliseconds."""
+        return _epoch_ms(self._info(path))
+
+    def list(self, path: str) -> list[FileInfo]:
+        """Direct entries by name, without checksum side files."""
+        self.counted.add(1, 0)
+        self.fs.invalidate_cache(path)
+        try:
+            entries = self.fs.ls(path, detail=True)
+        except FileNotFoundError:
+            return []
+        own = str(self.fs._strip_protocol(path)).rstrip("/")
+        found = []
+        for entry in entries:
+            full = str(entry["name"]).rstrip("/")
+            name = full.rsplit("/", 1)[-1]
+            # Stores list the folder's own marker object among its children.
+            if full == own or not name or (name.startswith(".") and name.endswith(".crc")):
+                continue
+            is_dir = entry.get("type") == "directory"
+            found.append(FileInfo(name, 0 if is_dir else int(entry.get("size") or 0), _epoch_ms(entry), is_dir))
+        return sorted(found, key=lambda info: info.name)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Put if absent."""
+        if not self.can_create_exclusively:
+            raise UnsupportedFeatureError(
+                f"{path}: lakedex writes tables only where a file can be created exclusively (put-if-absent), which it "
+                f"does not know how to do on '{self.protocol}'; the table can be read",
+                feature="write without put-if-absent",
+            )
+        if self.protocol == "memory":
+            with _MEMORY_LOCK:
+                self._create(path, data)
+        else:
+            self._create(path, data)
+
+    @property
+    def has_conditional_put(self) -> bool:
+        """Whether the implementation is known to replace an object only if it is a certain version."""
+        return self.protocol in _EXCLUSIVE
+
+    def read_version(self, path: str) -> tuple[bytes, str]:
+        """Content and version: the ETag on S3."""
+        if self.protocol == "memory":
+            data = self.read(path)
+            return data, hashlib.sha256(data).hexdigest()
+        while True:
+            version = str(self._info(path)["ETag"])
+            data = self.read(path)
+            if str(self._info(path)["ETag"]) == version:
+                return data, version
+
+    def put_version(self, path: str, data: bytes, version: str | None) -> str:
+        """Replace the version given, or create the object for None."""
+        if self.protocol == "memory":
+            with _MEMORY_LOCK:
+                found = self.read_version(path)[1] if self.fs.exists(path) else None
+                if found != version:
+                    raise VersionChangedError(f"{path}: another version")
+                self.fs.pipe_file(path, data)
+                return hashlib.sha256(data).hexdigest()
+        return self._put_s3(path, data, version)
+
+    def _put_s3(self, path: str, data: bytes, version: str | None) -> str:
+        bucket, key = self.fs.split_path(path)[:2]
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            answer = self.fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, **condition)
+        except OSError as error:
+            answer = getattr(error.__cause__, "response", None) or {}
+            code = str(answer.get("Error", {}).get("Code", ""))
+            # Releases of s3fs make different errors of the refusal; 404 is an object that is gone.
+            if code in _REFUSALS or isinstance(error, FileExistsError | FileNotFoundError):
+                raise VersionChangedError(f"{path}: another version") from error
+            raise
+        self.fs.invalidate_cache(self._parent(path))
+        return str(answer["ETag"])
+
+    def _create(self, path: str, data: bytes) -> None:
+        try:
+            self.fs.pipe_file(path, data, mode="create")
+        except FileExistsError as error:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+        self.fs.invalidate_cache(self._parent(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put, replacing what is there."""
+        self._delete_side_file(path)
+        self.fs.pipe_file(path, data)
+        self.fs.invalidate_cache(self._parent(path))
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        self._delete_side_file(path)
+        self._rm(path)
+
+    def _rm(self, path: str) -> None:
+        try:
+            self.fs.rm_file(path)
+        except FileNotFoundError:
+            pass
+        self.fs.invalidate_cache(self._parent(path))
+
+    def _delete_side_file(self, path: str) -> None:
+        # Object stores have no checksum side files (Hadoop's ChecksumFileSystem is for local disks only).
+        if self.protocol not in _PACKAGES:
+            folder, _, name = path.rpartition("/")
+            self._rm(f"{folder}/.{name}.crc")
+
+    def delete_tree(self, path: str) -> None:
+        """Remove all under a folder."""
+        self.fs.invalidate_cache()
+        try:
+            self.fs.rm(path, recursive=True)
+        except FileNotFoundError:
+            pass
+        self.fs.invalidate_cache()
+
+    def make_dirs(self, path: str) -> None:
+        """Nothing on object stores, whose folders are prefixes; elsewhere the folder."""
+        if self.protocol not in _PACKAGES:
+            self.fs.makedirs(path, exist_ok=True)
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A seekable, counted reader."""
+        # fsspec's memory store hands every opener the same file object, position included.
+        source = io.BytesIO(self.fs.cat_file(path)) if self.protocol == "memory" else self.fs.open(path, "rb")
+        return cast("BinaryIO", _CountedReader(source, self.counted))
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A writer for a new file; the store shows it once closed."""
+        if self.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self.make_dirs(self._parent(path))
+        return cast("BinaryIO", self.fs.open(path, "wb"))
+
+    def gather(self, root: str) -> FsspecStorage:
+        """Itself: what a store has answered for is durable."""
+        del root
+        return self
+
+    def settle(self) -> None:
+        """Nothing to do."""
+
+
+def _missing(protocol: str, error: ImportError) -> MissingDependencyError:
+    package = _PACKAGES.get(protocol)
+    way_out = f": pip install {package}" if package else ""
+    return MissingDependencyError(
+        f"paths of '{protocol}:' need another package ({error}){way_out}", extra=package or protocol
+    )
+
+
+def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
+    """Find the storage of a path.
+
+    Args:
+        path: A local path, ``file:`` URI, or URL that fsspec knows (``s3://…``, ``s3a://…``, ``memory://…``).
+        storage_options: Keyword arguments for the fsspec file system.
+
+    Returns:
+        The storage and the path in its own spelling: absolute, no trailing slash, a URL keeps its scheme.
+
+    Raises:
+        MissingDependencyError: The file system's package is not installed.
+        InvalidInputError: fsspec does not know the scheme.
+    """
+    text = os.fspath(path)
+    if not text:
+        raise InvalidInputError("the table path is empty")
+    scheme, colon, rest = text.partition(":")
+    if scheme == "file" and colon:
+        # file:/x, file:///x, and file://host/x, whose host Hadoop ignores
+        text = "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+    elif "://" in text:
+        protocol = _ALIASES.get(scheme, scheme)
+        return _open_fsspec(protocol, dict(storage_options or {})), text.rstrip("/")
+    return LocalStorage(), os.path.abspath(text)
+
+
+def _open_fsspec(protocol: str, options: dict[str, Any]) -> FsspecStorage:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise _missing(protocol, error) from error
+    try:
+        fs = fsspec.filesystem(protocol, **{"use_listings_cache": False, **options})
+    except ImportError as error:
+        raise _missing(protocol, error) from error
+    except ValueError as error:
+        if "Protocol not known" not in str(error):
+            raise
+        raise InvalidInputError(f"no file system is known for '{protocol}:' paths") from error
+    return FsspecStorage(fs, protocol)

@@ -1,0 +1,235 @@
+"""Whether a writer lives: its process on this machine, and its heartbeat file.
+
+Who a process is, so that others on the same machine can tell whether it is gone.
+
+Heartbeats: a file per write in progress that its writer touches, so that others know it lives.
+
+Hudi (HoodieHeartbeatClient) writes empty files ``.hoodie/.heartbeat/<instant>`` and looks at their age only. Ours
+hold a JSON object that names host and process: a writer that died on this machine counts as expired at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from lakedex.io.storage import Storage
+
+__all__ = ["Heartbeat", "ProcessIdentity", "delete_heartbeat", "is_expired", "is_ours", "parse_json_object"]
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as source:
+            return source.read().strip()
+    except OSError:
+        return ""
+
+
+@functools.cache
+def _machine() -> tuple[str, str]:
+    """The host name, and what tells machines, reboots and containers of one host name apart."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return socket.gethostname(), f"{_read_text('/proc/sys/kernel/random/boot_id')} {namespace}".strip()
+
+
+def _state_of(pid: int) -> tuple[str, bool] | None:
+    """The kernel's start time of a process and whether it has ended; ``None`` where the system does not say."""
+    text = _read_text(f"/proc/{pid}/stat")
+    # The second field is the command in parentheses and may hold spaces and parentheses itself.
+    fields = text[text.rfind(")") + 1 :].split()
+    if len(fields) < 20:
+        return None
+    state, threads, started = fields[0], fields[17], fields[19]
+    # A zombie has ended; only its parent has not asked for the exit code yet.
+    return started, state in ("X", "x") or (state == "Z" and int(threads) <= 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process: ``host`` and ``machine`` say where, ``pid`` and ``process_start`` which, reuse of pids included."""
+
+    host: str
+    machine: str
+    pid: int
+    process_start: str
+
+    @classmethod
+    def current(cls) -> ProcessIdentity:
+        """This process (never cached: a fork is another one)."""
+        host, machine = _machine()
+        pid = os.getpid()
+        state = _state_of(pid)
+        return cls(host, machine, pid, state[0] if state else "")
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> ProcessIdentity | None:
+        """The identity in a decoded JSON object; ``None`` if the fields are not there."""
+        host, machine, pid, start = (fields.get(name) for name in ("host", "machine", "pid", "process_start"))
+        if not (isinstance(host, str) and isinstance(machine, str) and isinstance(start, str)):
+            return None
+        if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+            return None
+        return cls(host, machine, pid, start)
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields for a JSON object."""
+        return {"host": self.host, "machine": self.machine, "pid": self.pid, "process_start": self.process_start}
+
+    def is_here(self) -> bool:
+        """Whether it ran on this machine since the machine's start, where its pid means what it means to us."""
+        return (self.host, self.machine) == _machine()
+
+    def is_dead(self) -> bool:
+        """Whether it certainly has ended. False when nobody here can know."""
+        if not self.is_here():
+            return False
+        if not _answers(self.pid):
+            return True
+        state = _state_of(self.pid)
+        if state is None:
+            return False
+        started, ended = state
+        return ended or self.process_start not in ("", started)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _answers(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # os.kill(pid, 0) would end the process there
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def parse_json_object(data: bytes) -> dict[str, Any]:
+    """Decode the JSON object in ``data``; empty if it is none."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+INTERVAL_MS = 60_000
+"""``hoodie.client.heartbeat.interval_in_ms``."""
+
+
+MISSES = 2
+"""``hoodie.client.heartbeat.tolerable.misses``."""
+
+
+def _path(base_path: str, instant: str) -> str:
+    return f"{base_path}/.hoodie/.heartbeat/{instant}"
+
+
+class Heartbeat:
+    """The heartbeat of one write; a daemon thread beats until :meth:`stop`."""
+
+    def __init__(self, storage: Storage, base_path: str, instant: str, interval_ms: int = INTERVAL_MS) -> None:
+        self._storage = storage
+        self._interval_s = interval_ms / 1000
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.path = _path(base_path, instant)
+        self.last_error: Exception | None = None
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Write the file and keep it fresh. Nothing happens if it beats already."""
+        if self._thread is not None:
+            return
+        self._stopping.clear()
+        self._beat()
+        self._thread = threading.Thread(target=self._run, name=f"lakedex-heartbeat {self.path}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating and remove the file; nothing happens the second time."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping.set()
+        thread.join(timeout=30)
+        self._storage.delete(self.path)
+
+    def _beat(self) -> None:
+        self._storage.write(self.path, json.dumps(ProcessIdentity.current().to_fields()).encode())
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            try:
+                self._beat()
+                self.last_error = None
+            except Exception as error:
+                # One missed beat is tolerated; if many are, the commit finds itself rolled back and says so.
+                self.last_error = error
+
+
+def delete_heartbeat(storage: Storage, base_path: str, instant: str) -> None:
+    """Remove the heartbeat of a write that was completed or rolled back."""
+    storage.delete(_path(base_path, instant))
+
+
+def is_ours(storage: Storage, base_path: str, instant: str) -> bool:
+    """Whether the writer of a pending instant is one of lakedex; Java's heartbeats are empty, if it has any."""
+    try:
+        content = storage.read(_path(base_path, instant))
+    except FileNotFoundError:
+        return False
+    return ProcessIdentity.from_fields(parse_json_object(content)) is not None
+
+
+def is_expired(
+    storage: Storage,
+    base_path: str,
+    instant: str,
+    now_ms: int,
+    *,
+    started_ms: int | None = None,
+    interval_ms: int = INTERVAL_MS,
+    misses: int = MISSES,
+) -> bool:
+    """Whether the writer of a pending instant counts as dead.
+
+    Args:
+        storage: Where the table lies.
+        base_path: The table's folder.
+        instant: The pending instant's requested time.
+        now_ms: The time, epoch milliseconds.
+        started_ms: When the instant was requested. Without a heartbeat file the write is expired once it is older
+            than the tolerated silence; ``None`` is Hudi's own rule, by which no file means expired.
+        interval_ms: Time between two beats.
+        misses: Beats that may be missing.
+    """
+    path = _path(base_path, instant)
+    silence = interval_ms * misses
+    try:
+        beat = storage.modified(path)
+        owner = ProcessIdentity.from_fields(parse_json_object(storage.read(path)))
+    except FileNotFoundError:
+        return started_ms is None or now_ms - started_ms > silence
+    if owner is not None and owner.is_dead():
+        return True
+    return now_ms - beat > silence

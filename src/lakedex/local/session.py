@@ -1,0 +1,118 @@
+"""Tables without Spark: rows come and go as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.engine import Engine
+from lakedex.errors import MissingEngineError
+from lakedex.expr.evaluator import evaluate_scalar
+from lakedex.expr.parser import parse_scalar
+from lakedex.local.engine import LocalEngine
+from lakedex.local.merge_join import merge_rows
+from lakedex.scan.plan import read_columns
+from lakedex.scan.scan import Scan, semi_joined
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.tagging.keyed_rows import KEY
+from lakedex.types import RECORD_KEY
+from lakedex.write.merge_into import MergeTask
+
+__all__ = []
+
+
+@dataclass(slots=True)
+class LocalSession:
+    """Rows as Arrow tables."""
+
+    engine: Engine = field(default_factory=LocalEngine)
+    case_sensitive: bool = False
+    timezone: str = "UTC"
+
+    @property
+    def to_frame(self) -> None:
+        """No DataFrames here."""
+        return
+
+    def keys(self, frame: Any, names: Sequence[str], limit: int) -> None:
+        """No DataFrames here."""
+        return
+
+    def schema(self, declared: Any) -> pa.Schema | None:
+        """See :class:`Session`."""
+        return None if declared is None else self.engine.schema_of(_empty(declared))
+
+    def require_same_reading(self, text: str) -> None:
+        """There is one parser here."""
+
+    def is_frame(self, data: Any) -> bool:
+        """See :class:`Session`."""
+        return not isinstance(data, str)
+
+    def frame(self, snapshot: Snapshot) -> Any:
+        """See :class:`Session`."""
+        return Scan(snapshot=snapshot).to_arrow()
+
+    def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> Any:
+        """See :class:`Session`."""
+        return Scan(snapshot=snapshot, where=where, columns=None if columns is None else tuple(columns)).to_arrow()
+
+    def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
+        """See :class:`Session`."""
+        known: dict[str, Any] = {"case_sensitive": self.case_sensitive, "timezone": self.timezone}
+        rows = Scan(snapshot=snapshot, where=where, **known).to_arrow()
+        schema = read_columns(snapshot.schema)
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        for name, text in assignments.items():
+            kind = schema.field(name).type
+            scalar = parse_scalar(str(text), schema, **known)
+            columns[name] = evaluate_scalar(scalar, rows, kind, timezone=self.timezone)
+        return pa.table(columns, schema=schema)
+
+    def merged(self, task: MergeTask) -> Any:
+        """See :class:`Session`."""
+        source = self.engine.collect(task.source)
+        return merge_rows(
+            self._target(task, source),
+            source,
+            task.merge,
+            task.clauses,
+            task.snapshot.schema,
+            keyed=task.keyed,
+            timezone=self.timezone,
+        )
+
+    def _target(self, task: MergeTask, source: pa.Table) -> pa.Table:
+        """The stored rows that a merge may look at, file by file where only rows of the source's keys matter."""
+        scan = Scan(snapshot=task.snapshot, condition=task.where)
+        if not task.equal:
+            return scan.to_arrow()
+        if not task.keyed:
+            return semi_joined(scan, source, task.equal).to_arrow()
+        parts = []
+        for item in task.snapshot.slices():
+            part = replace(scan, snapshot=task.snapshot.with_slices([item])).to_arrow()
+            parts.append(part.filter(pc.is_in(part.column(RECORD_KEY), value_set=source.column(KEY).combine_chunks())))
+        return pa.concat_tables([read_columns(task.snapshot.schema).empty_table(), *parts])
+
+    def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
+        """See :class:`Session`."""
+        raise MissingEngineError(
+            f"view {name!r}: the table was opened without Spark; open it with Table.for_path(spark, path)",
+            feature="views",
+        )
+
+    def refresh_view(self, name: str, base_path: str) -> None:
+        """See :class:`Session`."""
+        self.create_view(name, base_path, lambda: None)
+
+    def refresh_views(self, base_path: str) -> None:
+        """There are none."""
+
+
+def _empty(declared: Any) -> Any:
+    return declared.empty_table() if isinstance(declared, pa.Schema) else declared

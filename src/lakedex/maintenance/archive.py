@@ -1,0 +1,333 @@
+"""Which instants are archived, and archiving them (``TimelineArchiverV2``, ``ArchivalUtils``; V1 for layout 1).
+
+More than ``hoodie.keep.max.commits`` completed commits go down to ``hoodie.keep.min.commits``, but never past the
+earliest pending write, the first savepoint, a replace commit whose replaced files are not cleaned, nor the first
+commit that no compaction of the metadata table holds. Cleans and rollbacks before the last archived commit go along.
+The metadata table's own timeline is archived by the same rules, and never past the data table's active timeline.
+
+Order: the archive is written, then files of pending states are deleted, then those of completed states in ascending
+order, so that no state of the disk has a hole or takes a completed action for a pending one. A writer that died in
+between left instants on both timelines; they are not written to the archive again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lakedex.errors import CorruptFileError
+from lakedex.io.locks import Lock
+from lakedex.layout.table_files import delete_temp, list_folder, require_folders
+from lakedex.maintenance.metadata_cleaning import commits_retained
+from lakedex.maintenance.metadata_compaction import delta_commits_since, last_compaction
+from lakedex.metadata.store import metadata_path
+from lakedex.options import WriteOptions
+from lakedex.parallel import run_threads
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline, remove_file
+from lakedex.timeline.archived import ArchivedInstant, append_archive_log, append_history, merge_history, read_history
+from lakedex.timeline.commit_metadata import decode_body
+from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+from lakedex.timeline.table_config import read_table_config
+
+__all__ = ["archive_data", "archive_metadata", "data_to_archive", "metadata_to_archive"]
+
+
+_PENDING_WRITES = frozenset({*WRITE_ACTIONS, "compaction", "logcompaction", "clustering"})
+
+
+_DELETE_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """All files of one completed action. ``pending`` is the name of its earliest pending state's action."""
+
+    instant: Instant
+    requested_file: str | None
+    inflight_file: str | None
+    completed_files: tuple[str, ...]
+    pending: str | None
+
+
+# ------------------------------------------------------------------------------------------------------ what goes
+
+
+def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
+    """Instants of the data timeline that are due to be archived, ascending."""
+    timeline = now.timeline
+    keep_min, keep_max = _limits(timeline, options)
+    commits = timeline.completed(WRITE_ACTIONS)
+    if len(commits) <= keep_max:
+        return []
+    limits = [_before_pending(timeline), _first_unclean_replacement(timeline)]
+    if now.config.table_type == "MERGE_ON_READ":
+        limits.append(_first_for_compaction(timeline))
+    if now.uses_metadata:
+        compaction = last_compaction(now.metadata.timeline)
+        if compaction is None:
+            return []
+        limits.append(_first_uncompacted(timeline, compaction.requested))
+    return _chosen(timeline, commits, limits, options, len(commits) - keep_min, keep_min, keep_max)
+
+
+def metadata_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
+    """Instants of the metadata timeline that are due to be archived, ascending.
+
+    Hudi lets it keep one commit more than the data table. It keeps at least two more here than its cleaning retains,
+    which counts commits and would never have enough of them. Delta commits that the last compaction does not hold
+    stay: when they completed decides which slice their log files are of.
+    """
+    if not now.uses_metadata:
+        return []
+    timeline = now.metadata.timeline
+    keep_min = max(options.keep_min_commits + 1, commits_retained(options) + 2)
+    keep_max = keep_min + options.keep_max_commits - options.keep_min_commits
+    commits = timeline.completed(WRITE_ACTIONS)
+    if len(commits) <= keep_max:
+        return []
+    compaction = last_compaction(timeline)
+    uncompacted = min((i.requested for i in delta_commits_since(timeline)), default=None)
+    limits = [
+        _before_pending(timeline),
+        None if compaction is None else compaction.requested,
+        uncompacted,
+        _first_of_data(now.timeline, options),
+    ]
+    return _chosen(timeline, commits, limits, options, len(commits) - keep_min, keep_min, keep_max)
+
+
+def _limits(timeline: Timeline, options: WriteOptions) -> tuple[int, int]:
+    """``ArchivalUtils.getMinAndMaxInstantsToKeep``: what the cleaner still looks at is not archived."""
+    keep_min, keep_max = options.keep_min_commits, options.keep_max_commits
+    commits = timeline.completed(WRITE_ACTIONS)
+    if len(commits) <= options.clean_commits_retained:
+        return keep_min, keep_max
+    earliest = commits[len(commits) - options.clean_commits_retained].requested
+    pending = timeline.pending(_PENDING_WRITES)
+    if pending and pending[0].requested < earliest:
+        earliest = max((i.requested for i in commits if i.requested < pending[0].requested), default="")
+        if not earliest:
+            return keep_min, keep_max
+    needed = sum(instant.requested > earliest for instant in commits) + 2
+    return (keep_min, keep_max) if keep_min >= needed else (needed, needed + keep_max - keep_min)
+
+
+def _before_pending(timeline: Timeline) -> str | None:
+    """The last commit before the earliest pending write stays, so that the active timeline begins before that.
+
+    And whatever completed since that write began, be it requested earlier: its conflict check looks for those.
+    """
+    pending = timeline.pending(_PENDING_WRITES)
+    if not pending:
+        return None
+    first = pending[0].requested
+    commits = timeline.completed(WRITE_ACTIONS)
+    since = [i.requested for i in commits if (i.completed or i.requested) > first]
+    return min([max((i.requested for i in commits if i.requested < first), default=first), *since])
+
+
+def _first_unclean_replacement(timeline: Timeline) -> str | None:
+    """``ClusteringUtils.getEarliestInstantToRetainForClustering``: without it, replaced files would be back."""
+    replacing = [i for i in timeline.instants if i.action in ("replacecommit", "clustering")]
+    cleans = timeline.completed({"clean"})
+    if not replacing:
+        return None
+    if not cleans:
+        return replacing[0].requested
+    bound = _cleaned_before(timeline, cleans[-1])
+    return next((i.requested for i in replacing if i.requested >= bound), None)
+
+
+def _cleaned_before(timeline: Timeline, clean: Instant) -> str:
+    """Files replaced before this are gone, by the plan of the last clean."""
+    name = f"{clean.requested}.clean.requested"
+    try:
+        plan = decode_body(timeline.read(name), f"{timeline.path}/{name}")
+    except (CorruptFileError, FileNotFoundError):
+        return ""
+    earliest = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
+    savepoints = sorted(
+        filter(None, str((plan.get("extraMetadata") or {}).get("savepointed_timestamps", "")).split(","))
+    )
+    if not earliest:
+        return clean.requested
+    if plan.get("policy") == "KEEP_LATEST_FILE_VERSIONS" or not savepoints or earliest <= savepoints[0]:
+        return earliest
+    # What was replaced since that savepoint was kept for it; the savepoint may be gone by now, the files are not.
+    replaced = any(savepoints[0] <= i.requested <= earliest for i in timeline.completed({"replacecommit"}))
+    return savepoints[0] if replaced else earliest
+
+
+def _first_for_compaction(timeline: Timeline, enough: int = 5) -> str | None:
+    """``CompactionUtils.getEarliestInstantToRetainForCompaction``: delta commits that trigger one have to be there."""
+    deltas = delta_commits_since(timeline)
+    last = last_compaction(timeline)
+    if len(deltas) < enough:
+        return last.requested if last is not None else deltas[0].requested if deltas else None
+    return deltas[len(deltas) - enough].requested
+
+
+def _first_uncompacted(timeline: Timeline, compaction: str) -> str | None:
+    """The first commit that completed after a compaction of the metadata table (layout 1: that is not before it)."""
+    by_completion = timeline.layout >= 2
+    commits = timeline.completed(WRITE_ACTIONS)
+    return next(
+        (i.requested for i in commits if ((i.completed if by_completion else None) or i.requested) > compaction), None
+    )
+
+
+def _first_of_data(data: Timeline, options: WriteOptions) -> str | None:
+    """``TimelineUtils.getEarliestInstantForMetadataArchival``."""
+    saved = _savepoints(data) if options.archive_beyond_savepoint else frozenset()
+    first = [i.requested for i in data.instants if i.action in _PENDING_WRITES and i.requested not in saved][:1]
+    return min([*first, *(i.requested for i in data.pending()[:1])], default=None)
+
+
+def _savepoints(timeline: Timeline) -> frozenset[str]:
+    return frozenset(i.requested for i in timeline.instants if i.action == "savepoint")
+
+
+def _chosen(
+    timeline: Timeline,
+    commits: Sequence[Instant],
+    limits: Iterable[str | None],
+    options: WriteOptions,
+    most: int,
+    keep_min: int,
+    keep_max: int,
+) -> list[Instant]:
+    limit = min(filter(None, limits), default=None)
+    saved = _savepoints(timeline)
+    first_saved = min(saved, default=None)
+    going = []
+    for instant in commits:
+        if limit is not None and instant.requested >= limit:
+            continue
+        if options.archive_beyond_savepoint:
+            if instant.requested in saved:
+                continue
+        elif first_saved is not None and instant.requested >= first_saved:
+            continue
+        going.append(instant)
+    going = going[: max(most, 0)]
+    along = _along(timeline, going, keep_min, keep_max, limit)
+    return sorted([*going, *along])
+
+
+def _along(
+    timeline: Timeline, going: Sequence[Instant], keep_min: int, keep_max: int, limit: str | None
+) -> Iterator[Instant]:
+    """Cleans and rollbacks that are archived too."""
+    if timeline.layout >= 2:
+        if going:
+            last = going[-1].requested
+            yield from (i for i in timeline.completed({"clean", "rollback"}) if i.requested < last)
+        return
+    for action in ("clean", "rollback"):
+        found = timeline.completed({action})
+        if len(found) > keep_max:
+            yield from (i for i in found[: len(found) - keep_min] if limit is None or i.requested < limit)
+
+
+# ------------------------------------------------------------------------------------------------------ archiving
+
+
+def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Instant]:
+    """Archive what is due of the data timeline. Call under the table lock."""
+    going = data_to_archive(now, options)
+    if going:
+        _archive(now.timeline, now.history_path, going, options, lock)
+        wanted = {instant.requested for instant in going}
+        for entry in list_folder(now.storage, now.base_path, ".hoodie/.temp"):
+            if entry.name in wanted:
+                delete_temp(now.storage, now.base_path, entry.name)
+    return going
+
+
+def archive_metadata(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Instant]:
+    """Archive what is due of the metadata timeline. Call under the table lock."""
+    going = metadata_to_archive(now, options)
+    if going:
+        root = metadata_path(now.base_path)
+        if now.metadata.timeline.layout >= 2:
+            folder = f"{now.config.timeline_path}/history"
+        else:
+            folder = read_table_config(now.storage, root).archive_folder
+        require_folders(now.storage, root, [folder])
+        _archive(now.metadata.timeline, f"{root}/{folder}", going, options, lock)
+    return going
+
+
+def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: WriteOptions, lock: Lock) -> None:
+    actions = _actions(timeline, going)
+    storage = timeline.storage
+    if timeline.layout >= 2:
+        there = {
+            (item.requested, comparable_action(item.action))
+            for item in read_history(storage, path, going[0].requested, going[-1].requested)
+        }
+        new = (a for a in actions if (a.instant.requested, comparable_action(a.instant.action)) not in there)
+        append_history(storage, path, (_archived(timeline, action) for action in new))
+    else:
+        append_archive_log(storage, path, _states(timeline, actions), timeline.path)
+    lock.check()
+    pending = [f for a in actions for f in (a.requested_file, a.inflight_file) if f is not None]
+    run_threads(partial(remove_file, timeline), pending, _DELETE_THREADS)
+    for action in actions:
+        for name in action.completed_files:
+            remove_file(timeline, name)
+    if timeline.layout >= 2:
+        merge_history(storage, path, options.history_merge_files)
+
+
+def _actions(timeline: Timeline, going: Sequence[Instant]) -> list[_Action]:
+    """The actions with all files of theirs, by one listing."""
+    found: dict[tuple[str, str], list[Instant]] = {}
+    for entry in timeline.storage.list(timeline.path):
+        instant = None if entry.is_dir else parse_instant_name(entry.name, entry.modified, timeline.zone)
+        if instant is not None:
+            found.setdefault((instant.requested, comparable_action(instant.action)), []).append(instant)
+    actions = []
+    for instant in going:
+        files = found.get((instant.requested, comparable_action(instant.action)), [])
+        states = {state: [i for i in files if i.state is state] for state in State}
+        requested, inflight = states[State.REQUESTED], states[State.INFLIGHT]
+        actions.append(
+            _Action(
+                instant,
+                requested[0].file_name if requested else None,
+                inflight[0].file_name if inflight else None,
+                tuple(sorted(i.file_name for i in states[State.COMPLETED])),
+                next((i.action for i in (*requested, *inflight)), None),
+            )
+        )
+    return actions
+
+
+def _archived(timeline: Timeline, action: _Action) -> ArchivedInstant:
+    """``MetadataConversionUtils.createLSMTimelineInstant``."""
+    instant = action.instant
+    requested = action.requested_file
+    plan: bytes | None = None
+    if action.pending in ("clean", "compaction", "logcompaction"):
+        plan = timeline.read(requested) if requested is not None else None
+    elif action.pending in ("replacecommit", "clustering"):
+        plan = timeline.read(requested) if requested is not None else None
+        # Java takes the body of the inflight file where there is one.
+        plan = (timeline.read(action.inflight_file) if action.inflight_file is not None else None) or plan
+    body = timeline.read(instant.file_name)
+    return ArchivedInstant(
+        instant.requested, instant.completed or instant.requested, instant.action, body or None, plan or None
+    )
+
+
+def _states(timeline: Timeline, actions: Iterable[_Action]) -> Iterator[tuple[Instant, bytes]]:
+    """Each file of each action, as layout 1 archives them."""
+    for action in actions:
+        names = [action.requested_file, action.inflight_file, *action.completed_files]
+        for name in filter(None, names):
+            found = parse_instant_name(name)
+            if found is not None:
+                yield found, timeline.read(name)

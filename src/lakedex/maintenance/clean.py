@@ -1,0 +1,547 @@
+"""Cleaning: choose the files of old commits that no reader may need, and delete them.
+
+Which files a clean may take (``CleanPlanner``, ``CleanerUtils.getEarliestCommitToRetain``).
+
+Of each file group the newest version stays, and so does every version that was current at any time since the earliest
+commit to retain: a query that runs, and time travel to a retained commit, find their files. Never taken are files that
+a savepoint names, and those that were current when the oldest pending write began. A replaced file group goes as a
+whole once the commit that replaced it is older than the earliest one to retain.
+
+Deleting files of old commits (``CleanPlanActionExecutor``, ``CleanActionExecutor``).
+
+The plan is written first, under the table lock. Then its files are deleted without it, the metadata table learns of it
+under the clean's own instant, and the clean completes. A clean that died is finished by the next one, Hudi's too: every
+step may be done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import Any
+
+from lakedex.codec.table_paths import last_part
+from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
+from lakedex.index.column_stats.index import tombstones
+from lakedex.io.liveness import Heartbeat, delete_heartbeat
+from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.layout.file_slice import BaseFile, base_versions
+from lakedex.layout.names import PARTITION_METAFILE
+from lakedex.layout.table_files import delete_files, delete_partition, list_folder
+from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
+from lakedex.maintenance.metadata_undo import write_metadata
+from lakedex.maintenance.recovery import tidy
+from lakedex.options import WriteOptions
+from lakedex.printing import printed
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline, complete, create_inflight, create_requested, remove_pending
+from lakedex.timeline.compatibility import require_writable
+from lakedex.timeline.instant import Instant, InstantClock, State, epoch_ms_to_instant
+from lakedex.timeline.service_metadata import (
+    SAVEPOINTED,
+    CleanMetadata,
+    CleanPlan,
+    encode_clean_metadata,
+    encode_clean_plan,
+)
+from lakedex.types import size_text
+
+__all__ = [
+    "CleanResult",
+    "CleanRule",
+    "CleanedPartition",
+    "PlannedClean",
+    "clean",
+    "clean_after_write",
+    "clean_rule",
+    "finish_cleans",
+    "last_clean",
+    "plan_clean",
+    "require_no_clean",
+    "savepoint_times",
+    "savepointed_files",
+]
+
+
+COMMITS, HOURS, VERSIONS = "KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"
+
+
+_DEFAULTS = {COMMITS: 10, HOURS: 24, VERSIONS: 3}
+
+
+_PENDING_WRITES = frozenset({*WRITE_ACTIONS, "clustering", "compaction", "logcompaction"})
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRule:
+    """A policy of Hudi's, and how many commits, hours or file versions it keeps."""
+
+    policy: str
+    keep: int
+
+    def __str__(self) -> str:
+        what = {COMMITS: "commits", HOURS: "hours", VERSIONS: "file versions"}[self.policy]
+        return f"the last {self.keep} {what} kept"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClean:
+    """A plan with the files behind it."""
+
+    plan: CleanPlan
+    files: Mapping[str, Sequence[BaseFile]]
+
+
+def clean_rule(
+    options: WriteOptions, commits: int | None = None, hours: int | None = None, versions: int | None = None
+) -> CleanRule:
+    """The rule that arguments give, or else options; as in Hudi one number without a policy implies it.
+
+    Raises:
+        InvalidInputError: several arguments, or one below 1.
+    """
+    given = {policy: n for policy, n in ((COMMITS, commits), (HOURS, hours), (VERSIONS, versions)) if n is not None}
+    if len(given) > 1:
+        raise InvalidInputError("clean takes one of commits, hours and versions")
+    for policy, keep in given.items():
+        if type(keep) is not int or keep < 1:
+            raise InvalidInputError(f"clean keeps whole numbers from 1 on, not {keep!r}")
+        return CleanRule(policy, keep)
+    set_up = {COMMITS: options.clean_commits, HOURS: options.clean_hours, VERSIONS: options.clean_versions}
+    numbers = {name: number for name, number in set_up.items() if number is not None}
+    implied = next(iter(numbers)) if len(numbers) == 1 else COMMITS
+    policy = implied if options.clean_policy is None else options.clean_policy
+    return CleanRule(policy, numbers.get(policy, _DEFAULTS[policy]))
+
+
+def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed: bool) -> PlannedClean | None:
+    """What to delete now; None for nothing.
+
+    Args:
+        snapshot: the newest state of the table.
+        rule: what to keep.
+        now_ms: the time, epoch milliseconds.
+        only_changed: look only at partitions that commits touched since the last clean
+            (``hoodie.clean.incremental.enabled``).
+    """
+    timeline = snapshot.timeline
+    earliest = _earliest(timeline, rule, now_ms)
+    if earliest is None and rule.policy != VERSIONS:
+        return None
+    wanted = _changed_partitions(timeline, earliest) if only_changed and earliest is not None else None
+    if wanted is not None and not wanted:
+        return None
+    kept = savepointed_files(timeline)
+    replaced = timeline.replaced_file_groups()
+    pending = timeline.pending(_PENDING_WRITES)
+    limits = _Limits(
+        rule=rule,
+        earliest=earliest.requested if earliest is not None else None,
+        oldest_pending=min((instant.requested for instant in pending), default=None),
+    )
+    files: dict[str, list[BaseFile]] = {}
+    gone: list[str] = []
+    for partition, listed in snapshot.listing(wanted).items():
+        versions = base_versions(partition, listed, timeline.is_committed)
+        names = kept.get(partition, frozenset())
+        found = [
+            base
+            for file_id, group in versions.items()
+            for base in limits.removable(group, replaced.get((partition, file_id)))
+            if base.name not in names
+        ]
+        if not found:
+            continue
+        files[partition] = found
+        left = {name for name in listed if not name.startswith(PARTITION_METAFILE)} - {base.name for base in found}
+        if partition and not left and not pending:
+            gone.append(partition)
+    if not files:
+        return None
+    return PlannedClean(_plan(snapshot, rule, earliest, files, gone), files)
+
+
+def _plan(
+    snapshot: Snapshot,
+    rule: CleanRule,
+    earliest: Instant | None,
+    files: Mapping[str, Sequence[BaseFile]],
+    gone: Sequence[str],
+) -> CleanPlan:
+    last = snapshot.timeline.last_completed
+    saved = sorted(savepoint_times(snapshot.timeline))
+    return CleanPlan(
+        policy=rule.policy,
+        files={
+            partition: tuple(f"{snapshot.base_path}/{base.relative_path}" for base in found)
+            for partition, found in files.items()
+        },
+        earliest=None if earliest is None else (earliest.requested, earliest.action),
+        last_completed="" if last is None else last.requested,
+        gone=tuple(gone),
+        extra={SAVEPOINTED: ",".join(saved)} if saved else {},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What decides over the versions of a file group."""
+
+    rule: CleanRule
+    earliest: str | None
+    oldest_pending: str | None
+
+    def removable(self, versions: Sequence[BaseFile], replaced_at: str | None) -> Iterator[BaseFile]:
+        """Versions, newest first, that may go."""
+        if replaced_at is not None:
+            bounds = [bound for bound in (self.earliest, self.oldest_pending) if bound is not None]
+            if all(replaced_at < bound for bound in bounds):
+                yield from versions
+            return
+        needed = 1 if self.earliest is not None else self.rule.keep
+        for bound in (self.earliest, self.oldest_pending):
+            if bound is not None:
+                needed = max(needed, self._current_since(versions, bound))
+        yield from versions[needed:]
+
+    @staticmethod
+    def _current_since(versions: Sequence[BaseFile], bound: str) -> int:
+        """How many versions were the current one at some time since ``bound``: those from it on, and one before."""
+        return sum(base.instant >= bound for base in versions) + 1
+
+
+def _earliest(timeline: Timeline, rule: CleanRule, now_ms: int) -> Instant | None:
+    """The earliest commit to retain; never later than the oldest pending write."""
+    completed = timeline.completed(WRITE_ACTIONS)
+    found: Instant | None = None
+    if rule.policy == COMMITS and len(completed) > rule.keep:
+        found = completed[len(completed) - rule.keep]
+    elif rule.policy == HOURS:
+        since = epoch_ms_to_instant(now_ms - rule.keep * 3_600_000, timeline.zone)
+        found = next((instant for instant in completed if instant.requested >= since), None)
+    pending = timeline.pending(_PENDING_WRITES)
+    if found is not None and pending and found.requested > pending[0].requested:
+        before = [instant for instant in completed if instant.requested < pending[0].requested]
+        return before[-1] if before else None
+    return found
+
+
+def savepoint_times(timeline: Timeline) -> set[str]:
+    """Commits that have a savepoint."""
+    return {instant.requested for instant in timeline.completed({"savepoint"})}
+
+
+def savepointed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
+    """Names of the files of all savepoints, by partition."""
+    found: dict[str, set[str]] = {}
+    for instant in timeline.completed({"savepoint"}):
+        for partition, names in timeline.savepoint_metadata(instant).files.items():
+            found.setdefault(partition, set()).update(names)
+    return {partition: frozenset(names) for partition, names in found.items()}
+
+
+def last_clean(timeline: Timeline) -> CleanMetadata | None:
+    """What the last completed clean did."""
+    cleans = timeline.completed({"clean"})
+    return timeline.clean_metadata(cleans[-1]) if cleans else None
+
+
+def _changed_partitions(timeline: Timeline, earliest: Instant) -> list[str] | None:
+    """Partitions of commits that the last clean held on to and this one does not; None for all.
+
+    All are looked at without an earlier clean, after one that counted versions, when commits since it were archived,
+    and when a savepoint went that held files back.
+    """
+    last = last_clean(timeline)
+    if last is None or not last.earliest or not timeline.is_completed(last.earliest):
+        return None
+    saved = set(filter(None, last.extra.get(SAVEPOINTED, "").split(",")))
+    if saved - savepoint_times(timeline):
+        return None
+    commits = [i for i in timeline.completed(WRITE_ACTIONS) if last.earliest <= i.requested < earliest.requested]
+    return sorted(set(_touched(timeline, commits)))
+
+
+def _touched(timeline: Timeline, commits: Iterable[Instant]) -> Iterator[str]:
+    for instant in commits:
+        commit = timeline.commit_metadata(instant)
+        yield from commit.write_stats
+        yield from commit.replaced or {}
+
+
+_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedPartition:
+    """What a clean takes from one partition: files, their bytes, and whether the partition is gone with them."""
+
+    files: tuple[str, ...]
+    bytes: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CleanResult:
+    """What a clean did, or would do.
+
+    Attributes:
+        instant: the clean; None when there was nothing to delete, and for a dry run.
+        dry_run: nothing was deleted.
+        policy: Hudi's name of the policy.
+        kept: the policy in words.
+        earliest_retained: the earliest commit whose files were kept; None where versions were counted.
+        partitions: what was taken, by partition path.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    instant: str | None = None
+    dry_run: bool = False
+    policy: str
+    kept: str
+    earliest_retained: str | None = None
+    partitions: Mapping[str, CleanedPartition] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """How many files were deleted."""
+        return sum(len(part.files) for part in self.partitions.values())
+
+    @property
+    def bytes_freed(self) -> int:
+        """Their size."""
+        return sum(part.bytes for part in self.partitions.values())
+
+    def __str__(self) -> str:
+        what = "would delete" if self.dry_run else "deleted"
+        since = f", earliest commit retained {self.earliest_retained}" if self.earliest_retained else ""
+        lines = [
+            f"clean {self.instant or ('(dry run)' if self.dry_run else '(nothing to delete)')}: {what} {self.files:,} "
+            f"files, {size_text(self.bytes_freed)}; {self.kept}{since}; {self.seconds:.2f} s"
+        ]
+        shown = sorted(self.partitions.items(), key=lambda item: -item[1].bytes)
+        for path, part in shown[:10]:
+            gone = ", and the partition" if part.gone else ""
+            lines.append(f"  {path or '(the table)'}: {len(part.files):,} files, {size_text(part.bytes)}{gone}")
+        if len(shown) > 10:
+            lines.append(f"  … {len(shown) - 10:,} more partitions")
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return {**asdict(self), "files": self.files, "bytes_freed": self.bytes_freed}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def clean(
+    handle: TableContext,
+    options: WriteOptions,
+    *,
+    dry_run: bool = False,
+    commits: int | None = None,
+    hours: int | None = None,
+    versions: int | None = None,
+) -> CleanResult:
+    """Delete files of old commits; see :meth:`lakedex.Table.clean`."""
+    started = time.perf_counter()
+    rule = clean_rule(options, commits, hours, versions)
+    if dry_run:
+        snapshot = handle.snapshot()
+        require_writable(snapshot.config)
+        planned = plan_clean(snapshot, rule, _now(), only_changed=False)
+        return _result(rule, planned, None, None, started, dry_run=True, notes=options.notes)
+    require_exclusive_create(handle.storage, handle.base_path)
+    notes = [*options.notes, *finish_cleans(handle, options)]
+    return _clean(handle, options, rule, started, notes, only_changed=False)
+
+
+def clean_after_write(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
+    """Clean after a commit where the options say so (``hoodie.clean.automatic``); what was done, for people."""
+    if not options.clean_after_write:
+        return None
+    started, rule = time.perf_counter(), clean_rule(options)
+    notes = finish_cleans(handle, options, seen)
+    snapshot = handle.snapshot() if notes else seen
+    if not _is_due(snapshot, options.clean_every) or snapshot.timeline.pending({"clean"}):
+        return notes or None
+    # Without the lock at first: most of the time there is nothing to do.
+    if plan_clean(snapshot, rule, _now(), only_changed=True) is None:
+        return notes or None
+    done = _clean(handle, options, rule, started, [], only_changed=True)
+    return [*notes, f"cleaned {done.files:,} old files, {size_text(done.bytes_freed)}"] if done.instant else notes
+
+
+def _is_due(snapshot: Snapshot, every: int) -> bool:
+    """Whether there were enough commits since the last clean (``hoodie.clean.trigger.max.commits``)."""
+    last = last_clean(snapshot.timeline) if every > 1 else None
+    since = "" if last is None else last.last_completed
+    return sum(instant.requested > since for instant in snapshot.timeline.completed(WRITE_ACTIONS)) >= every
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _clean(
+    handle: TableContext,
+    options: WriteOptions,
+    rule: CleanRule,
+    started: float,
+    notes: list[str],
+    *,
+    only_changed: bool,
+) -> CleanResult:
+    beat: Heartbeat | None = None
+    try:
+        with table_lock(handle.storage, handle.base_path, options) as lock:
+            tidied = tidy(handle, options, lock)
+            require_no_clean(tidied.snapshot)
+            planned = plan_clean(tidied.snapshot, rule, _now(), only_changed=only_changed)
+            if planned is None:
+                return _result(rule, None, None, None, started, notes=notes)
+            timeline = tidied.snapshot.timeline
+            when = tidied.clock.next(tidied.snapshot.last_time)
+            # It tells others that this clean is being done; when it stops they finish it.
+            beat = Heartbeat(handle.storage, handle.base_path, when, int(options.heartbeat_interval * 1000))
+            beat.start()
+            lock.check()
+            instant = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
+        done = _carry_out(handle, options, instant, planned.plan)
+    finally:
+        if beat is not None:
+            beat.stop()
+    return _result(rule, planned, when, done, started, notes=notes)
+
+
+def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapshot | None = None) -> list[str]:
+    """Finish cleans whose process died; what was done, for people. Call without the table lock."""
+    snapshot = handle.snapshot() if snapshot is None else snapshot
+    notes = []
+    for instant in snapshot.timeline.pending({"clean"}):
+        if not HeartbeatPolicy.of(options).is_expired_write(snapshot, instant):
+            continue
+        require_writable(snapshot.config)
+        try:
+            plan = snapshot.timeline.clean_plan(instant.requested)
+        except FileNotFoundError:
+            continue  # Somebody else finished it.
+        except CorruptFileError:
+            if snapshot.storage.size(f"{snapshot.timeline.path}/{instant.requested}.clean.requested"):
+                raise
+            remove_pending(snapshot.timeline, instant)  # Java died while it wrote the plan.
+            continue
+        _carry_out(handle, options, instant, plan)
+        delete_heartbeat(handle.storage, handle.base_path, instant.requested)
+        notes.append(f"finished the clean {instant.requested}, whose process died")
+    return notes
+
+
+def require_no_clean(snapshot: Snapshot) -> None:
+    """Refuse while a clean is under way: it may be deleting what the caller relies on.
+
+    Raises:
+        CommitConflictError: names the clean.
+    """
+    pending = snapshot.timeline.pending({"clean"})
+    if pending:
+        raise CommitConflictError(
+            f"{snapshot.base_path}: the clean {pending[0].requested} is under way; nothing was changed, try again once "
+            "it is done",
+            ours=None,
+            theirs=pending[0].requested,
+            file_groups=frozenset(),
+            retryable=True,
+        )
+
+
+def _carry_out(handle: TableContext, options: WriteOptions, instant: Instant, plan: CleanPlan) -> CleanMetadata | None:
+    """Do what a plan says, whether or not somebody did a part of it before; None if somebody completed it."""
+    started = time.time()
+    snapshot = handle.snapshot()
+    if instant.state is State.REQUESTED:
+        instant = create_inflight(snapshot.timeline, instant)
+    names = {path: tuple(map(last_part, files)) for path, files in plan.files.items()}
+    doomed = ((path, name) for path, files in names.items() for name in files)
+    delete_files(handle.storage, handle.base_path, doomed, _THREADS)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        now = handle.snapshot()
+        if now.timeline.state_of(instant.requested, "clean") is not State.INFLIGHT:
+            return None
+        gone = _emptied(now, plan)
+        done = CleanMetadata(
+            started=instant.requested,
+            millis=int((time.time() - started) * 1000),
+            policy=plan.policy,
+            files=names,
+            gone=gone,
+            earliest=plan.earliest[0] if plan.earliest is not None else "",
+            last_completed=plan.last_completed,
+            extra=plan.extra,
+        )
+        lock.check()
+        _finish(now, instant, done)
+    return done
+
+
+def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
+    """Partitions of the plan that hold nothing but their metafile, and to which nobody may be writing."""
+    if now.timeline.pending(WRITE_ACTIONS):
+        return frozenset()
+    gone = set()
+    for path in plan.gone:
+        entries = list_folder(now.storage, now.base_path, path) if path in plan.files and path else None
+        if entries is not None and all(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
+            gone.add(path)
+    return frozenset(gone)
+
+
+def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
+    remove_metadata_of(now, instant.requested)  # Of a clean that died after it wrote it.
+    now = replace_metadata_timeline(now)
+    clock = InstantClock(now.config.timezone)
+    updates = tombstones(now, done.files, done.gone, instant.requested)
+    write_metadata(now, instant.requested, updates, clock)
+    for path in done.gone:
+        delete_partition(now.storage, now.base_path, path)
+    complete(now.timeline, instant, clock.next(now.last_time), encode_clean_metadata(done))
+
+
+def _result(
+    rule: CleanRule,
+    planned: PlannedClean | None,
+    instant: str | None,
+    done: CleanMetadata | None,
+    started: float,
+    *,
+    dry_run: bool = False,
+    notes: Sequence[str] = (),
+) -> CleanResult:
+    plan = None if planned is None else planned.plan
+    gone = set() if plan is None else set(plan.gone if done is None else done.gone)
+    return CleanResult(
+        instant=instant,
+        dry_run=dry_run,
+        policy=rule.policy,
+        kept=str(rule),
+        earliest_retained=plan.earliest[0] if plan is not None and plan.earliest is not None else None,
+        partitions={
+            path: CleanedPartition(
+                files=tuple(base.name for base in files), bytes=sum(base.size for base in files), gone=path in gone
+            )
+            for path, files in sorted(planned.files.items())
+        }
+        if planned is not None
+        else {},
+        seconds=time.perf_counter() - started,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,386 @@
+"""Undoing writes: what they made is removed, on the data timeline and in the metadata table.
+
+Of themselves only writes that died are undone: their writer is dead for sure (its process on this host is gone) or its
+heartbeat stopped long ago. Order matters, since a crash may strike here too. A completed commit becomes pending first,
+in one step. A pending one stays so, and nothing of it is read, until everything else is gone; then its own files go,
+last of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from lakedex.codec.table_paths import file_path, is_instant, last_part
+from lakedex.errors import CommitConflictError, UnsupportedFeatureError
+from lakedex.index.bitmap.runs import remove_runs_of
+from lakedex.io.liveness import delete_heartbeat, is_expired
+from lakedex.io.storage import Storage
+from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
+from lakedex.layout.table_files import delete_files, delete_temp, inner_folders, list_folder, require_folders, temp_path
+from lakedex.maintenance.metadata_undo import correct, snapshot_without, written_since
+from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.options import WriteOptions
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.timeline.active import (
+    WRITE_ACTIONS,
+    Timeline,
+    complete,
+    create_inflight,
+    create_requested,
+    remove_file,
+    remove_pending,
+    revert_completed,
+)
+from lakedex.timeline.commit_metadata import (
+    RollbackMetadata,
+    RollbackPlan,
+    RollbackRequest,
+    encode_requested_replace,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from lakedex.timeline.instant import COMPLETED_ACTION, Instant, InstantClock, State, parse_instant_name
+
+__all__ = [
+    "HeartbeatPolicy",
+    "by_partition",
+    "committed_files",
+    "marked_files",
+    "planned_files",
+    "remove_metadata_of",
+    "remove_orphans",
+    "replace_metadata_timeline",
+    "roll_back",
+    "rollback_failed_writes",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatPolicy:
+    """How long a writer may be silent before it counts as dead: ``misses`` beats of ``interval_ms``.
+
+    ``policy`` is ``hoodie.clean.failed.writes.policy``. EAGER takes a pending action without a heartbeat for dead at
+    once, as Hudi does: a single Java writer has none. Writers that show that they live are left alone in any case. With
+    NEVER no write is undone.
+    """
+
+    interval_ms: int
+    misses: int
+    policy: str | None = None
+
+    @classmethod
+    def of(cls, options: WriteOptions) -> HeartbeatPolicy:
+        """As the options of a write have it."""
+        return cls(int(options.heartbeat_interval * 1000), options.heartbeat_misses, options.failed_writes)
+
+    def is_expired_write(self, snapshot: Snapshot, instant: Instant) -> bool:
+        """Whether the writer of a pending instant is dead."""
+        try:
+            started = snapshot.storage.modified(f"{snapshot.timeline.path}/{instant.file_name}")
+        except FileNotFoundError:
+            return False  # Its own writer is just going on with it, or giving it up.
+        return self._is_expired(snapshot, instant.requested, None if self.policy == "EAGER" else started)
+
+    def has_stopped(self, snapshot: Snapshot, instant: str) -> bool:
+        """Whether the heartbeat of an instant that nobody should be working on has stopped, or there is none."""
+        return self._is_expired(snapshot, instant, None)
+
+    def _is_expired(self, snapshot: Snapshot, instant: str, started: int | None) -> bool:
+        return is_expired(
+            snapshot.storage,
+            snapshot.base_path,
+            instant,
+            int(time.time() * 1000),
+            started_ms=started,
+            interval_ms=self.interval_ms,
+            misses=self.misses,
+        )
+
+
+def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, patience: HeartbeatPolicy) -> list[str]:
+    """Undo all expired writes, and go on with rollbacks whose own process died. Call under the table lock.
+
+    Returns:
+        The instants that were undone.
+
+    Raises:
+        UnsupportedFeatureError: a pending action that lakedex cannot undo and must not write beside.
+    """
+    undone = []
+    for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, patience)):
+        # Clustering would bring back the rows of the files that it read, whatever is written to them meanwhile.
+        action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
+        if action in ("clustering", "indexing", "compaction", "logcompaction"):
+            raise UnsupportedFeatureError(
+                f"{snapshot.base_path}: {action} {instant.requested} is pending; "
+                "finish it or roll it back with Hudi before you write",
+                feature=f"pending {action}",
+            )
+        if instant.action == "savepoint" and patience.is_expired_write(snapshot, instant):
+            remove_pending(snapshot.timeline, instant)
+        if instant.action not in WRITE_ACTIONS:
+            continue
+        if patience.policy != "NEVER" and (instant.is_completed or patience.is_expired_write(snapshot, instant)):
+            roll_back(snapshot, instant, clock)
+            snapshot = replace_metadata_timeline(snapshot)
+            undone.append(instant.requested)
+    return undone
+
+
+def _half_undone(snapshot: Snapshot, patience: HeartbeatPolicy) -> Iterator[Instant]:
+    """What pending rollbacks are about that is not pending itself: completed commits, or instants gone already.
+
+    Java removes the instant before it completes its rollback, so there is one without the other if it dies there.
+    """
+    timeline = snapshot.timeline
+    completed = {instant.requested: instant for instant in timeline.completed(WRITE_ACTIONS)}
+    for rollback in timeline.pending({"rollback"}):
+        plan = timeline.begun_rollback_plan(rollback.requested)
+        if plan is None or not patience.is_expired_write(snapshot, replace(rollback, requested=plan.instant)):
+            continue  # Who undoes a completed commit keeps up that commit's heartbeat.
+        if plan.instant in completed:
+            yield completed[plan.instant]
+        if plan.action in WRITE_ACTIONS and not timeline.contains(plan.instant):
+            # Without a file of its own: what has to go is in the plan.
+            yield Instant(plan.instant, plan.action, State.COMPLETED, None, "")
+
+
+def remove_orphans(snapshot: Snapshot, patience: HeartbeatPolicy) -> set[str]:
+    """Remove what writers that died at their very end left: markers of completed writes, heartbeats of no write.
+
+    Call under the table lock. A write that is just tidying up after itself has a living heartbeat and is left alone.
+
+    Returns:
+        Instants with a living heartbeat that are not pending, as those of index builds.
+    """
+    storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
+    pending = {instant.requested for instant in timeline.pending()}
+    completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
+    beats = (
+        set(filter(is_instant, (entry.name for entry in list_folder(storage, base, ".hoodie/.heartbeat")))) - pending
+    )
+    temps = {entry.name for entry in list_folder(storage, base, ".hoodie/.temp")} & completed
+    half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
+    for instant in sorted(beats | temps):
+        if patience.has_stopped(snapshot, instant):
+            if instant in half_built and not timeline.contains(instant):
+                remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
+            delete_temp(storage, base, instant)
+            delete_heartbeat(storage, base, instant)
+            beats.discard(instant)
+    return beats
+
+
+def roll_back(
+    snapshot: Snapshot, undone: Instant, clock: InstantClock, *, part_of_restore: bool = False
+) -> RollbackMetadata:
+    """Undo one write, pending or completed. Call under the table lock; may be repeated after a crash.
+
+    A restore puts the metadata table right itself when all of its commits are undone, and keeps their instants pending
+    until then.
+
+    Raises:
+        CorruptFileError: a file of the commit, of its markers or of the rollback's plan is none of the table; nothing
+            was changed.
+    """
+    storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
+    started = time.time()
+    files = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
+    rollback = timeline.pending_rollback_of(undone.requested)
+    if rollback is None:
+        when = clock.next(max(snapshot.last_time, undone.requested))
+        requests = tuple(_requests(base, undone.requested, sorted(files)))
+        plan = RollbackPlan(instant=undone.requested, action=undone.action, requests=requests)
+        rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))
+    else:
+        files |= planned_files(timeline.rollback_plan(rollback.requested))
+    require_folders(storage, base, {partition for partition, _ in files})
+    if rollback.state is State.REQUESTED:
+        rollback = create_inflight(timeline, rollback)
+    pending = _made_pending(timeline, undone)
+    remove_metadata_of(snapshot, undone.requested)
+    remove_runs_of(storage, base, undone.requested)
+    deleted: dict[str, tuple[str, ...]] = {}
+    for partition, name in sorted(files):
+        path = f"{base}/{join_path(partition, name)}"
+        if storage.exists(path):
+            delete_files(storage, base, [(partition, name)])
+            deleted[partition] = (*deleted.get(partition, ()), path)
+    done = RollbackMetadata(
+        started=rollback.requested,
+        millis=int((time.time() - started) * 1000),
+        instant=undone.requested,
+        action=undone.action,
+        deleted=deleted,
+    )
+    if not part_of_restore and written_since(replace_metadata_timeline(snapshot), {undone.requested}):
+        _correct(snapshot, undone.requested, files, rollback.requested, clock)
+    completion = clock.next(max(timeline.last_time, rollback.requested))
+    complete(timeline, rollback, completion, encode_rollback_metadata(done))
+    delete_temp(storage, base, undone.requested)
+    if not part_of_restore:
+        remove_pending(timeline, pending)
+        # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
+        # starting.
+        delete_heartbeat(storage, base, undone.requested)
+    return done
+
+
+def _has_completed_file(instant: Instant) -> bool:
+    """Whether the instant is completed, or was until a restore that is under way."""
+    named = parse_instant_name(instant.file_name)
+    return named is not None and named.is_completed
+
+
+def _made_pending(timeline: Timeline, undone: Instant) -> Instant:
+    """A completed commit made pending; its pending files may bear another action's name (clustering)."""
+    action = next(
+        (
+            alias
+            for alias, name in COMPLETED_ACTION.items()
+            if name == undone.action
+            and timeline.storage.exists(f"{timeline.path}/{undone.requested}.{alias}.requested")
+        ),
+        undone.action,
+    )
+    pending = replace(undone, action=action, state=State.INFLIGHT, completed=None)
+    if _has_completed_file(undone):
+        revert_completed(timeline, pending, encode_requested_replace() if action == "replacecommit" else b"")
+    return pending
+
+
+def _correct(
+    snapshot: Snapshot, undone: str, files: Iterable[tuple[str, str]], rollback: str, clock: InstantClock
+) -> None:
+    """Write the correction anew if a rollback that died has written it."""
+    remove_metadata_of(snapshot, rollback)
+    own = replace_metadata_timeline(snapshot_without(snapshot, {undone}))
+    correct(own, by_partition(files), rollback, clock)
+
+
+def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
+    """The same table with its metadata table as it is now."""
+    old = snapshot.metadata
+    fresh = MetadataStore(
+        old.storage, old.base_path, snapshot.timeline, old.timeline.reload(), old.partitions, old.cache
+    )
+    return replace(snapshot, metadata=fresh, _view=None)
+
+
+def by_partition(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """File names by partition."""
+    found: dict[str, list[str]] = {}
+    for partition, name in sorted(files):
+        found.setdefault(partition, []).append(name)
+    return found
+
+
+def committed_files(timeline: Timeline, instant: Instant) -> set[tuple[str, str]]:
+    """(partition, file name) of all files that a completed commit has written; none for a pending one.
+
+    Raises:
+        CorruptFileError: one of them is no data file.
+    """
+    if not _has_completed_file(instant):
+        return set()
+    stats = timeline.commit_metadata(instant).write_stats
+    files = {(partition, stat.file_name) for partition, written in stats.items() for stat in written if stat.path}
+    for partition, name in files:
+        file_path(partition, name, f"{timeline.path}/{instant.file_name}")
+    return files
+
+
+def planned_files(plan: RollbackPlan) -> set[tuple[str, str]]:
+    """(partition, file name) of all files that a rollback sets out to delete."""
+    return {(request.partition_path, last_part(path)) for request in plan.requests for path in request.files}
+
+
+def _requests(base: str, instant: str, files: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
+    for partition, name in files:
+        parsed = parse_base_file_name(name)
+        file_id = parsed.file_id if parsed is not None else ""
+        yield RollbackRequest(
+            partition_path=partition,
+            file_id=file_id,
+            files=(f"{base}/{join_path(partition, name)}",),
+            latest_base_instant=instant,
+        )
+
+
+def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, str]]:
+    """(partition, file name) of all files that a write may have made, from markers of both kinds.
+
+    Without any marker folder (a crash before the first, or a writer without markers) partitions are listed, unless the
+    write is completed: then its commit says what is left of it.
+
+    Raises:
+        CorruptFileError: a marker of something that is no data file of the table.
+    """
+    instant = undone if isinstance(undone, str) else undone.requested
+    storage, root = snapshot.storage, temp_path(snapshot.base_path, instant)
+    found: set[tuple[str, str]] = set()
+    if storage.exists(root):
+        require_folders(storage, snapshot.base_path, [f".hoodie/.temp/{instant}"])
+        _direct_markers(storage, root, "", found)
+        for entry in storage.list(root):
+            # Java's timeline server keeps the markers of all tasks as lines of a few files.
+            if entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
+                for line in storage.read(f"{root}/{entry.name}").decode("utf-8", "replace").splitlines():
+                    _add_marked(line.strip(), f"{root}/{entry.name}", found)
+        return sorted(found)
+    if not isinstance(undone, str) and (undone.is_completed or _has_completed_file(undone)):
+        return []
+    for partition in snapshot.listing():
+        for entry in list_folder(storage, snapshot.base_path, partition):
+            if (parsed := parse_base_file_name(entry.name)) is not None and parsed.instant == instant:
+                found.add((partition, entry.name))
+    return sorted(found)
+
+
+def _direct_markers(storage: Storage, root: str, partition: str, found: set[tuple[str, str]]) -> None:
+    folder = join_path(root, partition)
+    entries = storage.list(folder)
+    for name in inner_folders(folder, entries):
+        _direct_markers(storage, root, join_path(partition, name), found)
+    for entry in entries:
+        if not entry.is_dir:
+            _add_marked(join_path(partition, entry.name), folder, found)
+
+
+def _add_marked(marker: str, source: str, found: set[tuple[str, str]]) -> None:
+    """The file that a marker announces; ``source`` is where the marker's path was found."""
+    partition, _, name = marker.rpartition("/")
+    if (parsed := parse_marker_name(name)) is not None:
+        file_path(partition, parsed[0], source)
+        found.add((partition, parsed[0]))
+
+
+def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
+    """Take an instant out of the metadata table: its completed file first, then its log files.
+
+    Readers leave its blocks out all the while, since the data instant is still pending.
+    """
+    storage, root, store = snapshot.storage, metadata_path(snapshot.base_path), snapshot.metadata
+    timeline = store.timeline
+    named = ((entry.name, parse_instant_name(entry.name)) for entry in storage.list(timeline.path))
+    own = [(name, found) for name, found in named if found is not None and found.requested == instant]
+    if not own:
+        return
+    completed = [(name, found.action) for name, found in own if found.is_completed]
+    if any(action != "deltacommit" for _, action in completed):
+        raise CommitConflictError(
+            f"{root}: instant {instant} is no delta commit there and cannot be undone; run Hudi's rollback",
+            ours=None,
+            theirs=instant,
+            file_groups=frozenset(),
+            retryable=False,
+        )
+    for name, _ in completed:
+        remove_file(timeline, name)
+    for folder in inner_folders(root, storage.list(root)):
+        for entry in storage.list(f"{root}/{folder}"):
+            if store.wrote(instant, f"{root}/{folder}/{entry.name}", entry.size):
+                delete_files(storage, root, [(folder, entry.name)])
+    remove_pending(timeline, Instant(instant, "deltacommit", State.INFLIGHT, None, ""))

@@ -1,0 +1,495 @@
+"""Compaction of the metadata table: log files merged into new base HFiles.
+
+Compaction of one metadata file group: its slice merged into a new base HFile (``HoodieCompactor``).
+
+The sorted sources of a slice are merged key by key. Where only one source has a key, its bytes are copied; records are
+decoded where several versions meet. Memory: a batch of up to 16 MiB of compressed blocks of each source, the keys of
+delete blocks, and one block of the file that is written.
+
+Compaction of the metadata table: the log files of its file groups are merged into new base HFiles.
+
+As in ``HoodieBackedTableMetadataWriter.compactIfNecessary`` and ``ScheduleCompactionActionExecutor``: a plan names the
+log files that were complete before the compaction's instant, and that instant lies before every data commit whose
+metadata is complete and which is itself still pending. A base file therefore never holds anything uncommitted, which
+readers rely on: they trust base files whole.
+
+All of it happens under the table's lock, as every write to the metadata table does. A compaction whose writer died is
+pending; readers go on with the old slices, and the next writer, of lakedex or Hudi, carries out its plan. A plan that
+cannot be carried out (unreadable, or its files are gone) is taken away and made anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+
+import pyarrow as pa
+
+from lakedex.codec.avro import metadata_schema_json
+from lakedex.codec.bloom import BloomBuilder
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.hfile.writer import stream_hfile
+from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
+from lakedex.codec.varint import decode_varint, encode_varint
+from lakedex.engine import current_task
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.io.locks import Lock
+from lakedex.io.storage import Storage
+from lakedex.layout.names import BaseFileName, parse_base_file_name, parse_log_file_name
+from lakedex.layout.table_files import delete_files, list_folder
+from lakedex.metadata.file_groups import MetadataFileGroup
+from lakedex.metadata.files import Layer
+from lakedex.metadata.records import compact_records
+from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.writer import metadata_commit
+from lakedex.options import WriteOptions
+from lakedex.parallel import run_threads
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, remove_pending
+from lakedex.timeline.commit_metadata import WriteStat, encode_commit_metadata
+from lakedex.timeline.instant import Instant, InstantClock, State, plus_millis
+from lakedex.timeline.service_metadata import CompactionOperation, decode_compaction_plan, encode_compaction_plan
+
+__all__ = [
+    "Compacted",
+    "CompactionDone",
+    "GroupCompaction",
+    "compact",
+    "compact_group",
+    "compaction_due",
+    "delta_commits_since",
+    "last_compaction",
+    "plan_compaction",
+]
+
+
+_NO_META_FIELDS = b"\0\0\0\0"
+
+
+_KEYS_AT_ONCE = 16_384
+
+
+Version = tuple[bytes, int, bytes]
+"""Key, number of the source (later ones are newer), value."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCompaction:
+    """What one task compacts; ``folder`` is that of the metadata partition."""
+
+    store: MetadataStore
+    folder: str
+    group: MetadataFileGroup
+    instant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The base file that came of it. ``merged`` counts keys of which several versions met."""
+
+    name: str
+    size: int
+    records: int
+    merged: int
+
+
+class _UnsortedError(Exception):
+    """A source is not in byte order: Java sorts by UTF-16 units, which differs for a few characters."""
+
+
+class _Merge:
+    """The merged records of a slice, as they stand in its new base file."""
+
+    def __init__(self, layers: Sequence[Layer], file_name: str, *, sort: bool) -> None:
+        self._layers = layers
+        self._sort = sort
+        self._schemas = [layer.info["schema"].decode() if isinstance(layer, HFileReader) else "" for layer in layers]
+        self._gone: Mapping[bytes, int] = {
+            key: number for number, layer in enumerate(layers) if not isinstance(layer, HFileReader) for key in layer
+        }
+        name = file_name.encode()
+        # Avro: the union's second branch, and a length in zigzag coding.
+        self._named = _NO_META_FIELDS + b"\x02" + encode_varint(2 * len(name)) + name
+        self._ours = metadata_schema_json()
+        self._keys: list[str] = []
+        self._bloom = BloomBuilder(num_entries=10_000, fpp=1e-9)
+        self.first = self.last = b""
+        self.records = self.merged = 0
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        sources = [
+            self._source(number, layer) for number, layer in enumerate(self._layers) if isinstance(layer, HFileReader)
+        ]
+        for key, versions in groupby(heapq.merge(*sources), itemgetter(0)):
+            value = self._settle(self._alive(key, versions))
+            if value is not None:
+                self._count(key)
+                yield key, value
+
+    def _source(self, number: int, layer: HFileReader) -> Iterator[Version]:
+        last = b""
+        cells = sorted(layer.scan(), key=itemgetter(0)) if self._sort else layer.scan()
+        for key, value in cells:
+            if key <= last:
+                if key == last:
+                    continue  # HBase may keep several cells of a key; the first counts.
+                raise _UnsortedError
+            last = key
+            yield key, number, value
+
+    def _alive(self, key: bytes, versions: Iterator[Version]) -> list[tuple[int, bytes]]:
+        """Versions of a key after its last deletion, oldest first."""
+        since = self._gone.get(key, -1)
+        alive: list[tuple[int, bytes]] = []
+        for _, number, value in versions:
+            if not value:
+                alive.clear()
+            elif number > since:
+                alive.append((number, value))
+        return alive
+
+    def _settle(self, versions: Sequence[tuple[int, bytes]]) -> bytes | None:
+        if not versions:
+            return None
+        if len(versions) == 1:
+            number, value = versions[0]
+            if self._schemas[number] == self._ours:
+                return self._renamed(value)
+        else:
+            self.merged += 1
+        kept = compact_records(decode_metadata_record(value, self._schemas[number]) for number, value in versions)
+        if kept is None:
+            return None
+        return self._renamed(encode_metadata_record({**kept, "_hoodie_file_name": None}))
+
+    def _renamed(self, value: bytes) -> bytes:
+        """The value with the new file's name as ``_hoodie_file_name``, the last of five fields that are else null."""
+        if value[:4] != _NO_META_FIELDS:
+            record = decode_metadata_record(value, self._ours)
+            plain = {name: None for name in record if name.startswith("_hoodie_")}
+            value = encode_metadata_record({**record, **plain})
+        if value[4] == 0:
+            return self._named + value[5:]
+        length, at = decode_varint(value, 5)
+        return self._named + value[at + length // 2 :]
+
+    def _count(self, key: bytes) -> None:
+        if not self.records:
+            self.first = key
+        self.last = key
+        self.records += 1
+        self._keys.append(key.decode())
+        if len(self._keys) >= _KEYS_AT_ONCE:
+            self._hash()
+
+    def _hash(self) -> None:
+        if self._keys:
+            self._bloom.add(pa.array(self._keys, pa.large_string()))
+            self._keys.clear()
+
+    def describe(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """File info and meta blocks. A reader of Java's that is told to use bloom filters wants one inside."""
+        self._hash()
+        bloom = self._bloom.finish()
+        info = {"schema": self._ours.encode(), "bloomFilterTypeCode": bloom.type_code.encode()}
+        if self.records:
+            info |= {"minRecordKey": self.first, "maxRecordKey": self.last}
+        return info, {"bloomFilter": bloom.encode()}
+
+
+def compact_group(task: GroupCompaction) -> Compacted:
+    """Write the base file of one file group. Nobody sees it before its compaction is completed.
+
+    Raises:
+        CorruptFileError: a source is damaged; names it.
+        InvalidInputError: the file would be larger than Hudi reads.
+    """
+    name = str(BaseFileName(task.group.file_id, str(current_task()), task.instant, ".hfile"))
+    path = f"{task.folder}/{name}"
+    layers = task.store.layers(task.group)
+    try:
+        try:
+            return _write(task.store.storage, path, _Merge(layers, name, sort=False))
+        except _UnsortedError:
+            task.store.storage.delete(path)
+            return _write(task.store.storage, path, _Merge(layers, name, sort=True))
+    except BaseException:
+        with suppress(OSError):
+            task.store.storage.delete(path)
+        raise
+
+
+def _write(storage: Storage, path: str, merge: _Merge) -> Compacted:
+    with closing(storage.open_output(path)) as out:
+        size = stream_hfile(out.write, merge, merge.describe)
+    if (found := storage.size(path)) != size:
+        raise CorruptFileError(path, found, f"{size} bytes written", f"{found}")
+    return Compacted(path.rsplit("/", 1)[1], size, merge.records, merge.merged)
+
+
+ENGINE_BYTES = 64 * 1024 * 1024
+"""More than so much to merge goes to the engine's tasks; less is done by threads of this process."""
+
+
+_MIB = 1024 * 1024
+
+
+_NEW_BASE_FILE_MIB = 120
+"""What Hudi's plan expects of a base file that is not there yet (``hoodie.parquet.max.file.size``)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactionDone:
+    """Compactions that were carried out.
+
+    Attributes:
+        instants: those that completed, oldest first.
+        found: those among them that an earlier writer had begun.
+        file_groups: base files written.
+        log_files: log files that went into them.
+        records: records in the new base files.
+        merged: keys of which several versions met.
+        size: bytes of the new base files.
+    """
+
+    instants: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    file_groups: int = 0
+    log_files: int = 0
+    records: int = 0
+    merged: int = 0
+    size: int = 0
+
+
+def last_compaction(timeline: Timeline) -> Instant | None:
+    """The last completed compaction of a metadata timeline: a plain commit, where all writes are delta commits."""
+    return next(reversed(timeline.completed({"commit", "replacecommit"})), None)
+
+
+def delta_commits_since(timeline: Timeline) -> list[Instant]:
+    """Completed delta commits that no compaction holds (``CompactionUtils.getDeltaCommitsSinceLatestCompaction``)."""
+    last = last_compaction(timeline)
+    deltas = timeline.completed({"deltacommit"})
+    if last is None:
+        return list(deltas)
+    by_completion = timeline.layout >= 2
+    return [i for i in deltas if ((i.completed if by_completion else None) or i.requested) > last.requested]
+
+
+def compaction_due(now: Snapshot, options: WriteOptions) -> bool:
+    """Whether there are ``hoodie.metadata.compact.max.delta.commits``, or a compaction that somebody left pending."""
+    if not now.uses_metadata:
+        return False
+    timeline = now.metadata.timeline
+    if timeline.pending({"compaction"}):
+        return True
+    return len(delta_commits_since(timeline)) >= options.metadata_compact_commits
+
+
+def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock, *, anew: bool) -> CompactionDone:
+    """Carry out pending compactions, and with ``anew`` one of all log files. Call under the table lock.
+
+    Raises:
+        CorruptFileError: a file of the metadata table is damaged; nothing was completed then.
+        UnsupportedFeatureError: a log compaction is pending, which only Hudi can finish.
+    """
+    done = CompactionDone()
+    timeline = now.metadata.timeline
+    if pending := timeline.pending({"logcompaction"}):
+        raise UnsupportedFeatureError(
+            f"{metadata_path(now.base_path)}: the log compaction {pending[0].requested} is pending; lakedex does not "
+            "run those. Finish it by a write with Hudi (hoodie.metadata.log.compaction.enable)",
+            feature="pending log compaction",
+        )
+    for instant in timeline.pending({"compaction"}):
+        operations = _planned(now, instant)
+        if operations is None:
+            _remove_files_of(now, instant.requested, keep=())
+            remove_pending(timeline, instant)
+            anew = True
+            continue
+        _carry_out(handle, now, instant, operations, clock, lock, done)
+        done.found.append(instant.requested)
+    if anew:
+        now = handle.snapshot()
+        requested = _next_instant(now, clock)
+        operations = () if requested is None else plan_compaction(now, requested)
+        if requested is not None and operations:
+            body = encode_compaction_plan(operations)
+            instant = create_requested(now.metadata.timeline, requested, "compaction", body)
+            _carry_out(handle, now, instant, operations, clock, lock, done)
+    return done
+
+
+def _next_instant(now: Snapshot, clock: InstantClock) -> str | None:
+    """The instant of a new compaction; None where there can be none yet."""
+    timeline = now.metadata.timeline
+    if timeline.layout < 2:
+        return _next_instant_of_layout_1(now)
+    half_done = [i.requested for i in now.timeline.pending() if timeline.is_completed(i.requested)]
+    if not half_done:
+        return clock.next(max(now.timeline.last_time, timeline.last_time))
+    requested = plus_millis(min(half_done), -1)
+    last = last_compaction(timeline)
+    taken = timeline.contains(requested) or now.timeline.contains(requested)
+    taken = taken or (last is not None and requested <= last.requested)
+    return None if taken else requested
+
+
+def _next_instant_of_layout_1(now: Snapshot) -> str | None:
+    """``HoodieBackedTableMetadataWriterTableVersionSix``: a suffix to the last delta commit, nothing before it pending.
+
+    Log blocks of layout 1 say in their header which commit wrote them, so a plan cannot leave single ones out.
+    """
+    timeline = now.metadata.timeline
+    deltas = timeline.completed({"deltacommit"})
+    if not deltas or any(i.requested <= deltas[-1].requested for i in now.timeline.pending()):
+        return None
+    requested = f"{deltas[-1].requested}001"
+    return None if timeline.contains(requested) else requested
+
+
+def plan_compaction(now: Snapshot, requested: str) -> tuple[CompactionOperation, ...]:
+    """What a compaction of an instant merges: file groups with log files that were complete before it."""
+    store = now.metadata
+    operations = []
+    for folder in store.folders():
+        for group in store.file_groups(folder):
+            logs = [log for log in group.logs if _complete_before(store.timeline, log[0], requested)]
+            if logs:
+                operations.append(_operation(folder, group, logs))
+    return tuple(operations)
+
+
+def _complete_before(timeline: Timeline, path: str, requested: str) -> bool:
+    log = parse_log_file_name(path.rsplit("/", 1)[1])
+    if log is None or timeline.layout < 2:
+        return log is not None
+    completed = timeline.completion_time(log.instant)
+    return completed < requested if completed is not None else log.instant < requested
+
+
+def _operation(folder: str, group: MetadataFileGroup, logs: Sequence[tuple[str, int]]) -> CompactionOperation:
+    base_size = 0 if group.base is None else group.base[1]
+    log_size = sum(size for _, size in logs)
+    read, written = (base_size + log_size) // _MIB, base_size // _MIB if base_size else _NEW_BASE_FILE_MIB
+    base = None if group.base is None else group.base[0].rsplit("/", 1)[1]
+    parsed = parse_base_file_name(base or "")
+    first = parse_log_file_name(logs[0][0].rsplit("/", 1)[1])
+    return CompactionOperation(
+        partition=folder,
+        file_id=group.file_id,
+        base_instant=parsed.instant if parsed is not None else first.instant if first is not None else "",
+        base=base,
+        logs=tuple(path.rsplit("/", 1)[1] for path, _ in logs),
+        metrics={
+            "TOTAL_LOG_FILES": float(len(logs)),
+            "TOTAL_LOG_FILES_SIZE": float(log_size),
+            "TOTAL_IO_READ_MB": float(read),
+            "TOTAL_IO_WRITE_MB": float(written),
+            "TOTAL_IO_MB": float(read + written),
+        },
+    )
+
+
+def _planned(now: Snapshot, instant: Instant) -> tuple[CompactionOperation, ...] | None:
+    """The plan of a pending compaction; None where it cannot be carried out."""
+    timeline = now.metadata.timeline
+    name = f"{instant.requested}.compaction.requested"
+    try:
+        operations = decode_compaction_plan(timeline.read(name), f"{timeline.path}/{name}")
+    except (CorruptFileError, FileNotFoundError):
+        return None
+    try:
+        _tasks(now, instant.requested, operations)
+    except FileNotFoundError:
+        return None
+    return operations
+
+
+def _tasks(now: Snapshot, requested: str, operations: Sequence[CompactionOperation]) -> list[GroupCompaction]:
+    """The operations as tasks.
+
+    Raises:
+        FileNotFoundError: a file of the plan is gone.
+    """
+    root = metadata_path(now.base_path)
+    sizes: dict[str, dict[str, int]] = {}
+    tasks = []
+    for operation in operations:
+        folder = f"{root}/{operation.partition}"
+        if folder not in sizes:
+            listed = list_folder(now.storage, root, operation.partition)
+            sizes[folder] = {entry.name: entry.size for entry in listed}
+        known = sizes[folder]
+        missing = [name for name in (*operation.logs, *filter(None, [operation.base])) if name not in known]
+        if missing:
+            raise FileNotFoundError(f"{folder}/{missing[0]}")
+        base = None if operation.base is None else (f"{folder}/{operation.base}", known[operation.base])
+        logs = tuple((f"{folder}/{name}", known[name]) for name in operation.logs)
+        group = MetadataFileGroup(operation.file_id, base, logs)
+        tasks.append(GroupCompaction(now.metadata, folder, group, requested))
+    return tasks
+
+
+def _carry_out(
+    handle: TableContext,
+    now: Snapshot,
+    instant: Instant,
+    operations: tuple[CompactionOperation, ...],
+    clock: InstantClock,
+    lock: Lock,
+    done: CompactionDone,
+) -> None:
+    timeline = now.metadata.timeline
+    requested = instant.requested
+    tasks = _tasks(now, requested, operations)
+    if instant.state is State.REQUESTED:
+        instant = create_inflight(timeline, instant)
+    else:
+        _remove_files_of(now, requested, keep=())
+    total = sum(size for task in tasks for _, size in (*task.group.logs, *filter(None, [task.group.base])))
+    if total > ENGINE_BYTES:
+        results = handle.engine.run(compact_group, tasks, f"compaction of the metadata table ({requested})")
+    else:
+        results = run_threads(compact_group, tasks, handle.engine.parallelism)
+    # Attempts of tasks that an engine repeated may have written the same file under another name.
+    _remove_files_of(now, requested, keep={result.name for result in results})
+    lock.check()
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    for operation, result in zip(operations, results, strict=True):
+        stats[operation.partition] = (*stats.get(operation.partition, ()), _write_stat(operation, result))
+    body = encode_commit_metadata(replace(metadata_commit(stats, "COMPACT"), compacted=True))
+    complete(timeline, instant, clock.next(max(now.timeline.last_time, timeline.last_time, requested)), body)
+    done.instants.append(requested)
+    done.file_groups += len(results)
+    done.log_files += sum(len(operation.logs) for operation in operations)
+    done.records += sum(result.records for result in results)
+    done.merged += sum(result.merged for result in results)
+    done.size += sum(result.size for result in results)
+
+
+def _write_stat(operation: CompactionOperation, result: Compacted) -> WriteStat:
+    return WriteStat(
+        file_id=operation.file_id,
+        path=f"{operation.partition}/{result.name}",
+        partition_path=operation.partition,
+        file_size=result.size,
+        prev_commit=operation.base_instant,
+        num_writes=result.records,
+        num_updates=result.merged,
+    )
+
+
+def _remove_files_of(now: Snapshot, requested: str, keep: Collection[str]) -> None:
+    """Base files of a compaction that is not completed, except ``keep``."""
+    root = metadata_path(now.base_path)
+    for folder in now.metadata.folders():
+        for entry in list_folder(now.storage, root, folder):
+            base = parse_base_file_name(entry.name)
+            if base is not None and base.instant == requested and entry.name not in keep:
+                delete_files(now.storage, root, [(folder, entry.name)])

@@ -1,0 +1,338 @@
+"""Recovery before a write: finish interrupted restores, roll back expired writes, delete their temporary files.
+
+Restoring a table to a savepoint (``BaseRestoreActionExecutor``, ``RestorePlanActionExecutor``).
+
+All commits that completed after the savepoint's are undone, the last one first. They count as pending for every reader
+of lakedex from the moment that the restore is inflight (:mod:`lakedex.timeline.active`), since files of the states in
+between may have been cleaned; readers of Hudi see these states while it runs, as they do when Hudi restores. A restore
+that died is finished by the next one who is going to change the table, Hudi's too.
+
+What comes before every change of a table: what died half-way is finished, what dead writers left is removed.
+
+Where changes of a table's indexes begin: a table without leftovers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from lakedex.io.liveness import Heartbeat, delete_heartbeat
+from lakedex.io.locks import Lock
+from lakedex.layout.names import join_path, parse_base_file_name
+from lakedex.layout.table_files import list_folder
+from lakedex.maintenance.failed_writes import (
+    HeartbeatPolicy,
+    remove_metadata_of,
+    remove_orphans,
+    replace_metadata_timeline,
+    roll_back,
+    rollback_failed_writes,
+)
+from lakedex.maintenance.metadata_undo import (
+    can_drop_log_files,
+    correct,
+    narrow_definitions,
+    snapshot_without,
+    widen,
+    written_since,
+)
+from lakedex.options import WriteOptions
+from lakedex.printing import printed
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.active import (
+    WRITE_ACTIONS,
+    Timeline,
+    complete,
+    create_inflight,
+    create_requested,
+    remove_file,
+    remove_pending,
+)
+from lakedex.timeline.commit_metadata import RollbackMetadata
+from lakedex.timeline.compatibility import require_writable
+from lakedex.timeline.instant import COMPLETED_ACTION, Instant, InstantClock, State
+from lakedex.timeline.service_metadata import (
+    RestoreMetadata,
+    RestorePlan,
+    SavepointMetadata,
+    encode_restore_metadata,
+    encode_restore_plan,
+)
+from lakedex.timeline.table_config import recover_table_config
+
+__all__ = [
+    "INFLIGHT_PARTITIONS",
+    "RecoveredTable",
+    "RestoreResult",
+    "finish_restores",
+    "restore_to",
+    "tidied",
+    "tidy",
+    "undone_partitions",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """What a restore did.
+
+    Attributes:
+        savepoint: the commit that the table is at again.
+        instant: the restore; None when no commit came after the savepoint.
+        undone: commits that are gone, the last one first.
+        files_deleted: base files that are gone with them.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    savepoint: str
+    instant: str | None = None
+    undone: tuple[str, ...] = ()
+    files_deleted: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        what = f"{len(self.undone)} commits undone, {self.files_deleted} files deleted"
+        head = f"restore {self.instant or '(nothing to undo)'} to {self.savepoint}: {what}, {self.seconds:.2f} s"
+        return printed([head, *(f"  note: {note}" for note in self.notes)])
+
+
+def restore_to(
+    snapshot: Snapshot, savepoint: Instant, clock: InstantClock, options: WriteOptions, started: float
+) -> RestoreResult:
+    """Undo what completed after a savepoint's commit. Call under the table lock, with no write pending.
+
+    Raises:
+        InvalidInputError: files of the savepoint are gone.
+    """
+    timeline = snapshot.timeline
+    undone = _after(timeline, savepoint.requested)
+    if not undone:
+        return RestoreResult(savepoint=savepoint.requested, seconds=time.perf_counter() - started)
+    names = {instant.requested for instant in undone}
+    partitions = undone_partitions(timeline, undone)
+    _require_files(snapshot, timeline.savepoint_metadata(savepoint), savepoint.requested, partitions)
+    _require_commits(snapshot, savepoint.requested)
+    target = snapshot_without(snapshot, names)
+    if not can_drop_log_files(snapshot, names):
+        widen(snapshot, target, partitions, clock, options)
+    narrow_definitions(snapshot, target.schema)
+    plan = RestorePlan(savepoint=savepoint.requested, instants=tuple((i.requested, i.action) for i in undone))
+    when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.reload().last_time))
+    with Heartbeat(snapshot.storage, snapshot.base_path, when):
+        requested = create_requested(timeline, when, "restore", encode_restore_plan(plan))
+        inflight = create_inflight(timeline, requested)
+        hidden = replace_metadata_timeline(snapshot_without(snapshot, names))
+        done = _run(hidden, inflight, plan, clock)
+    _remove_traces(timeline.reload())
+    return RestoreResult(
+        savepoint=savepoint.requested,
+        instant=when,
+        undone=tuple(i.requested for i in undone),
+        files_deleted=sum(
+            len(files) for found in done.rollbacks.values() for one in found for files in one.deleted.values()
+        ),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _after(timeline: Timeline, savepoint: str) -> list[Instant]:
+    """Commits that completed after the savepoint's, the last one first."""
+    bound = timeline.completion_time(savepoint) or savepoint
+    commits = [
+        instant
+        for instant in timeline.completed(WRITE_ACTIONS)
+        if (instant.completed or instant.requested) > bound and instant.requested != savepoint
+    ]
+    return sorted(commits, key=lambda instant: instant.completed or instant.requested, reverse=True)
+
+
+def undone_partitions(timeline: Timeline, undone: list[Instant]) -> list[str]:
+    """Partitions that commits wrote to or replaced files of."""
+    commits = [timeline.commit_metadata(instant) for instant in undone]
+    return sorted({path for commit in commits for path in (*commit.write_stats, *(commit.replaced or {}))})
+
+
+def _require_files(snapshot: Snapshot, saved: SavepointMetadata, savepoint: str, partitions: list[str]) -> None:
+    """The restore's own conditions: what it goes back to is all there."""
+    for partition in partitions:
+        present = {entry.name for entry in list_folder(snapshot.storage, snapshot.base_path, partition)}
+        missing = sorted(set(saved.files.get(partition, ())) - present)
+        if missing:
+            raise InvalidInputError(
+                f"{snapshot.base_path} cannot be restored to {savepoint}: {len(missing)} files of its savepoint are "
+                f"gone, among them {join_path(partition, missing[0])}. Nothing was changed"
+            )
+
+
+def _require_commits(snapshot: Snapshot, savepoint: str) -> None:
+    """All that came after the savepoint can be undone: nothing of it is archived."""
+    names = [name for files in snapshot.listing().values() for name in files]
+    found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
+    timeline = snapshot.timeline
+    archived = sorted(i for i in found if i > savepoint and timeline.is_committed(i) and not timeline.contains(i))
+    if archived:
+        raise InvalidInputError(
+            f"{snapshot.base_path} cannot be restored to {savepoint}: {len(archived)} commits after it were archived "
+            f"(hoodie.archive.beyond.savepoint), the first of them {archived[0]}. Nothing was changed"
+        )
+
+
+def _run(snapshot: Snapshot, restore: Instant, plan: RestorePlan, clock: InstantClock) -> RestoreMetadata:
+    """Undo the commits of an inflight restore and complete it; goes on where another process died."""
+    timeline, started = snapshot.timeline, time.time()
+    done = _done_before(timeline, restore, plan)
+    left = {i.requested: i for i in timeline.pending(WRITE_ACTIONS | COMPLETED_ACTION.keys())}
+    for requested, _ in plan.instants:
+        if requested in left and requested not in done:
+            done[requested] = (roll_back(snapshot, left[requested], clock, part_of_restore=True),)
+        else:
+            remove_metadata_of(snapshot, requested)  # Hudi has removed its instant, and restores the metadata last.
+    names = {requested for requested, _ in plan.instants}
+    if written_since(replace_metadata_timeline(snapshot), names):
+        remove_metadata_of(snapshot, restore.requested)
+        now = replace_metadata_timeline(snapshot)
+        correct(now, _listed_still(now, names, done), restore.requested, clock)
+    metadata = RestoreMetadata(
+        started=restore.requested,
+        millis=int((time.time() - started) * 1000),
+        instants=plan.instants,
+        rollbacks=done,
+    )
+    floor = max(timeline.reload().last_time, restore.requested)
+    complete(timeline, restore, clock.next(floor), encode_restore_metadata(metadata))
+    return metadata
+
+
+def _listed_still(
+    snapshot: Snapshot, undone: set[str], done: Mapping[str, tuple[RollbackMetadata, ...]]
+) -> dict[str, list[str]]:
+    """Files of commits that the metadata table lists although these are undone, in every partition that lost files."""
+    found: dict[str, list[str]] = {path: [] for rollbacks in done.values() for one in rollbacks for path in one.deleted}
+    for path, names in snapshot.listing().items():
+        for name in names:
+            base = parse_base_file_name(name)
+            if base is not None and base.instant in undone:
+                found.setdefault(path, []).append(name)
+    return found
+
+
+def _done_before(timeline: Timeline, restore: Instant, plan: RestorePlan) -> dict[str, tuple[RollbackMetadata, ...]]:
+    """Rollbacks of this restore that completed before its process died."""
+    names = {requested for requested, _ in plan.instants}
+    done: dict[str, tuple[RollbackMetadata, ...]] = {}
+    for instant in timeline.completed({"rollback"}):
+        if instant.requested > restore.requested:
+            metadata = timeline.rollback_metadata(instant)
+            if metadata.instant in names:
+                done[metadata.instant] = (metadata,)
+    return done
+
+
+def finish_restores(snapshot: Snapshot, clock: InstantClock, patience: HeartbeatPolicy) -> bool:
+    """Finish restores that died. Call under the table lock.
+
+    Returns:
+        Whether anything was done.
+
+    Raises:
+        CommitConflictError: a restore of a living process is under way.
+        UnsupportedFeatureError: Hudi's own, and it died while it restored the metadata table.
+    """
+    changed = False
+    for restore in snapshot.timeline.pending({"restore"}):
+        if not patience.is_expired_write(snapshot, restore):
+            raise CommitConflictError(
+                f"{snapshot.base_path}: the restore {restore.requested} is under way; nothing was written, try again "
+                "once it is done",
+                ours=None,
+                theirs=restore.requested,
+                file_groups=frozenset(),
+                retryable=False,
+            )
+        changed = True
+        if restore.state is State.REQUESTED:
+            remove_pending(snapshot.timeline, restore)  # It has not begun.
+        else:
+            if snapshot.metadata.timeline.pending({"restore", "rollback"}):
+                raise UnsupportedFeatureError(
+                    f"{snapshot.base_path}: the restore {restore.requested} is half done in the metadata table; "
+                    "finish it with Hudi (restore to the same savepoint again)",
+                    feature="finishing a restore of the metadata table",
+                )
+            _run(snapshot, restore, snapshot.timeline.restore_plan(restore.requested), clock)
+        delete_heartbeat(snapshot.storage, snapshot.base_path, restore.requested)
+    return _remove_traces(snapshot.timeline.reload()) or changed
+
+
+def _remove_traces(timeline: Timeline) -> bool:
+    """Remove the instants that a completed restore undid, and its rollbacks, as Hudi does at the end of a restore."""
+    removed = False
+    for restore in timeline.completed({"restore"}):
+        metadata = timeline.restore_metadata(restore)
+        gone = {requested for requested, _ in metadata.instants}
+        own = {one.started for found in metadata.rollbacks.values() for one in found}
+        for instant in timeline.instants:
+            if instant.requested in gone and not instant.is_completed:
+                remove_pending(timeline, instant)
+                removed = True
+            elif instant.requested in own and instant.action == "rollback":
+                if instant.is_completed:
+                    remove_file(timeline, instant.file_name)
+                remove_pending(timeline, instant)
+                removed = True
+    return removed
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredTable:
+    """A table on which nothing is left of dead writers.
+
+    Attributes:
+        snapshot: the table now.
+        clock: gives instants in its zone.
+        undone: failed writes that were rolled back.
+    """
+
+    snapshot: Snapshot
+    clock: InstantClock
+    undone: tuple[str, ...] = ()
+
+
+def tidy(handle: TableContext, options: WriteOptions, lock: Lock) -> RecoveredTable:
+    """Finish restores and undo writes that died. Call under the table lock.
+
+    Raises:
+        UnsupportedFeatureError: lakedex does not write this table, or cannot undo what is pending.
+        CommitConflictError: a restore of another process is under way.
+    """
+    recover_table_config(handle.storage, handle.base_path)
+    snapshot = handle.snapshot()
+    require_writable(snapshot.config)
+    clock = InstantClock(snapshot.config.timezone)
+    patience = HeartbeatPolicy.of(options)
+    if finish_restores(snapshot, clock, patience):
+        snapshot = handle.snapshot()
+    undone = rollback_failed_writes(snapshot, clock, patience)
+    if undone:
+        snapshot = handle.snapshot()
+    clock.leave_out(remove_orphans(snapshot, patience))
+    lock.check()
+    return RecoveredTable(snapshot, clock, tuple(undone))
+
+
+INFLIGHT_PARTITIONS = "hoodie.table.metadata.partitions.inflight"
+
+
+def tidied(handle: TableContext, options: WriteOptions, lock: Lock) -> tuple[Snapshot, InstantClock]:
+    """The table as it is once what dead writers left is gone. Call under the table lock.
+
+    Raises:
+        UnsupportedFeatureError: lakedex does not write this table.
+    """
+    done = tidy(handle, options, lock)
+    return handle.snapshot(), done.clock

@@ -1,0 +1,331 @@
+"""Rollback, restore and savepoints on request.
+
+Undoing what was committed: the last commit, or all that came after a savepoint.
+
+Savepoints: commits whose files no cleaner takes, and that a restore can go back to (``SavepointActionExecutor``).
+"""
+
+from __future__ import annotations
+
+import getpass
+import time
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from lakedex.errors import CommitConflictError, InvalidInputError
+from lakedex.io.liveness import Heartbeat
+from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.layout.names import join_path, parse_base_file_name
+from lakedex.layout.table_files import list_folder
+from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
+from lakedex.maintenance.failed_writes import HeartbeatPolicy, replace_metadata_timeline, roll_back
+from lakedex.maintenance.metadata_undo import can_drop_log_files, narrow_definitions, snapshot_without, widen
+from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, restore_to, tidy, undone_partitions
+from lakedex.options import WriteOptions
+from lakedex.printing import printed
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, remove_pending, revert_completed
+from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
+from lakedex.timeline.instant import Instant, State
+from lakedex.timeline.service_metadata import SavepointMetadata, encode_savepoint_metadata
+
+__all__ = ["RollbackResult", "delete_savepoint", "list_savepoints", "restore", "rollback", "savepoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackResult:
+    """What a rollback did.
+
+    Attributes:
+        undone: the commit that is gone.
+        instant: the rollback.
+        latest: the commit that the table is at now; None when it has none.
+        files_deleted: base files that are gone with it.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    undone: str
+    instant: str | None
+    latest: str | None
+    files_deleted: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        head = (
+            f"rollback {self.instant or ''} of {self.undone}: {self.files_deleted} files deleted, the table is at "
+            f"{self.latest or 'no commit'}, {self.seconds:.2f} s"
+        )
+        return printed([head, *(f"  note: {note}" for note in self.notes)])
+
+
+def rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
+    """Undo the last commit, or a pending write that died; see :meth:`lakedex.Table.rollback`."""
+    started = time.perf_counter()
+    require_exclusive_create(handle.storage, handle.base_path)
+    finish_cleans(handle, options)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        tidied = tidy(handle, options, lock)
+        require_no_clean(tidied.snapshot)
+        if instant in tidied.undone:
+            return _result(tidied.snapshot, instant, None, 0, started)
+        found = _to_undo(tidied.snapshot, instant, options)
+        _require_versions(tidied.snapshot, found)
+        _require_beginning(tidied.snapshot, found)
+        now = _prepared(tidied, found, options)
+        with Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000)):
+            done = roll_back(now, found, tidied.clock)
+        deleted = sum(map(len, done.deleted.values()))
+        return _result(handle.snapshot(), instant, done.started, deleted, started)
+
+
+def _result(now: Snapshot, undone: str, instant: str | None, deleted: int, started: float) -> RollbackResult:
+    last = now.timeline.last_completed
+    return RollbackResult(
+        undone=undone,
+        instant=instant,
+        latest=None if last is None else last.requested,
+        files_deleted=deleted,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
+    """The commit to undo, if it may be."""
+    timeline, base = snapshot.timeline, snapshot.base_path
+    commits = timeline.completed(WRITE_ACTIONS)
+    found = next((i for i in commits if i.requested == instant), None)
+    if found is None:
+        _refuse_other(snapshot, instant, options)
+        last = timeline.last_completed
+        raise InvalidInputError(
+            f"{base} has no commit {instant} to roll back; the last one is {'none' if last is None else last.requested}"
+        )
+    if instant in savepoint_times(timeline):
+        raise InvalidInputError(f"{base}: the commit {instant} has a savepoint; delete_savepoint({instant!r}) first")
+    later = [
+        i.requested for i in commits if i.requested > instant or (i.completed or "") > (found.completed or instant)
+    ]
+    if later:
+        raise InvalidInputError(
+            f"{base}: {len(later)} commits came after {instant} ({', '.join(later[:3])}); roll them back first, the "
+            "last one first, or restore to a savepoint"
+        )
+    require_no_writes(snapshot)
+    return found
+
+
+def _refuse_other(snapshot: Snapshot, instant: str, options: WriteOptions) -> None:
+    """Say why an instant that is on the timeline, and no completed commit, cannot be rolled back."""
+    found = next((i for i in snapshot.timeline.instants if i.requested == instant), None)
+    if found is None:
+        return
+    if found.action in WRITE_ACTIONS and not found.is_completed:
+        silence = HeartbeatPolicy.of(options)
+        raise CommitConflictError(
+            f"{snapshot.base_path}: the writer of {found} may be alive; it counts as dead after "
+            f"{silence.interval_ms * silence.misses / 1000:.0f} s of silence, and the next writer rolls it back then",
+            ours=None,
+            theirs=instant,
+            file_groups=frozenset(),
+            retryable=True,
+        )
+    raise InvalidInputError(f"{snapshot.base_path}: {found} is no commit; only commits can be rolled back")
+
+
+def require_no_writes(snapshot: Snapshot) -> None:
+    """Refuse while somebody writes: what they read would be gone, and what they commit would hold it still."""
+    pending = snapshot.timeline.pending(WRITE_ACTIONS)
+    if pending:
+        raise CommitConflictError(
+            f"{snapshot.base_path}: {pending[0]} is under way; nothing was changed, try again once no one writes",
+            ours=None,
+            theirs=pending[0].requested,
+            file_groups=frozenset(),
+            retryable=True,
+        )
+
+
+def _require_versions(snapshot: Snapshot, undone: Instant) -> None:
+    """All files that become the newest again are there."""
+    target = snapshot_without(snapshot, {undone.requested})
+    commit = snapshot.timeline.commit_metadata(undone)
+    needed: dict[tuple[str, str], str | None] = {
+        (path, stat.file_id): stat.prev_commit
+        for path, stats in commit.write_stats.items()
+        for stat in stats
+        if stat.prev_commit != NO_PREVIOUS_COMMIT
+    }
+    needed |= {(path, file_id): None for path, ids in (commit.replaced or {}).items() for file_id in ids}
+    there = {(base.partition, base.file_id): base for base in target.base_files({path for path, _ in needed})}
+    for group, version in sorted(needed.items()):
+        base = there.get(group)
+        if base is None or version not in (None, base.instant) or not _is_stored(snapshot, base.relative_path):
+            raise InvalidInputError(
+                f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back, since the cleaner took "
+                f"the version of {join_path(*group)} that it rewrote. Nothing was changed"
+            )
+
+
+def _require_beginning(snapshot: Snapshot, undone: Instant) -> None:
+    """What archived commits wrote is read since it is older than the active timeline, which has to begin somewhere."""
+    timeline, left = snapshot.timeline, snapshot.timeline.once_gone({undone.requested})
+    names = [name for files in snapshot.listing().values() for name in files]
+    found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
+    lost = sorted(i for i in found - {undone.requested} if timeline.is_committed(i) and not left.is_committed(i))
+    if lost:
+        raise InvalidInputError(
+            f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back: it is the only one that is "
+            f"not archived, and without it no reader would take files of archived ones, the last of them {lost[-1]}, "
+            "for committed. Nothing was changed; write the rows of before anew instead"
+        )
+
+
+def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:
+    return snapshot.storage.exists(f"{snapshot.base_path}/{relative_path}")
+
+
+def _prepared(tidied: RecoveredTable, undone: Instant, options: WriteOptions) -> Snapshot:
+    """The table, whose metadata can lose the commit."""
+    snapshot, names = tidied.snapshot, {undone.requested}
+    target = snapshot_without(snapshot, names)
+    if not can_drop_log_files(snapshot, names):
+        widen(snapshot, target, undone_partitions(snapshot.timeline, [undone]), tidied.clock, options)
+    narrow_definitions(snapshot, target.schema)
+    return replace_metadata_timeline(snapshot)
+
+
+def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> RestoreResult:
+    """Undo what came after a savepoint; see :meth:`lakedex.Table.restore`."""
+    started = time.perf_counter()
+    require_exclusive_create(handle.storage, handle.base_path)
+    finish_cleans(handle, options)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        tidied = tidy(handle, options, lock)
+        snapshot = tidied.snapshot
+        require_no_clean(snapshot)
+        require_no_writes(snapshot)
+        found = next((i for i in snapshot.timeline.completed({"savepoint"}) if i.requested == savepoint), None)
+        if found is None:
+            known = ", ".join(sorted(savepoint_times(snapshot.timeline))) or "none"
+            raise InvalidInputError(f"{handle.base_path} has no savepoint {savepoint}; it has {known}")
+        return restore_to(snapshot, found, tidied.clock, options, started)
+
+
+_SAVEPOINTS = pa.schema(
+    [
+        ("instant", pa.string()),
+        ("user", pa.string()),
+        ("comment", pa.string()),
+        ("made_at", pa.timestamp("ms", "UTC")),
+        ("files", pa.int64()),
+        ("partitions", pa.int64()),
+    ]
+)
+
+
+def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, comment: str, user: str) -> str:
+    """Keep the files of a commit; see :meth:`lakedex.Table.savepoint`."""
+    require_exclusive_create(handle.storage, handle.base_path)
+    finish_cleans(handle, options)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        tidied = tidy(handle, options, lock)
+        snapshot, timeline = tidied.snapshot, tidied.snapshot.timeline
+        require_no_clean(snapshot)
+        commit = _commit(snapshot, instant)
+        if commit in savepoint_times(timeline):
+            raise InvalidInputError(f"{handle.base_path}: the commit {commit} has a savepoint already")
+        files = _files_at(snapshot, commit)
+        body = SavepointMetadata(by=user or _user(), at=int(time.time() * 1000), comment=comment, files=files)
+        pending = Instant(commit, "savepoint", State.INFLIGHT, None, "")
+        # One may be left of a savepoint whose process died.
+        if timeline.state_of(commit, "savepoint") is None:
+            create_inflight(timeline, pending)
+        when = tidied.clock.next(snapshot.last_time)
+        complete(timeline, pending, when, encode_savepoint_metadata(body))
+    return commit
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "lakedex"
+
+
+def _commit(snapshot: Snapshot, instant: str | None) -> str:
+    commits = snapshot.timeline.completed(WRITE_ACTIONS)
+    if not commits:
+        raise InvalidInputError(f"{snapshot.base_path} has no commit yet, so there is nothing to keep")
+    if instant is None:
+        return commits[-1].requested
+    if all(commit.requested != instant for commit in commits):
+        raise InvalidInputError(
+            f"{snapshot.base_path} has no commit {instant} on its active timeline; it goes from "
+            f"{commits[0].requested} to {commits[-1].requested}"
+        )
+    return instant
+
+
+def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
+    """Names of the files that the table had at a commit, by partition.
+
+    Raises:
+        InvalidInputError: the cleaner may have taken some of them.
+    """
+    last = last_clean(snapshot.timeline)
+    current = snapshot.instant
+    if last is not None and commit != current:
+        # HoodieSavepointException: beyond the lookup window. One that counted versions kept no commit but the last.
+        kept = last.earliest or (current or "")
+        if commit < kept:
+            raise InvalidInputError(
+                f"{snapshot.base_path}: files of the commit {commit} may have been cleaned; the earliest commit that "
+                f"can have a savepoint is {kept}"
+            )
+    files: dict[str, list[str]] = {}
+    for found in snapshot.at(commit).slices():
+        names = [*([found.base_file.name] if found.base_file else []), *(log.name for log in found.log_files)]
+        files.setdefault(found.partition, []).extend(names)
+    for partition, names in files.items():
+        present = {entry.name for entry in list_folder(snapshot.storage, snapshot.base_path, partition)}
+        missing = sorted(set(names) - present)
+        if missing:
+            raise InvalidInputError(
+                f"{snapshot.base_path}: {join_path(partition, missing[0])} of the commit {commit} is gone, so it "
+                "cannot have a savepoint"
+            )
+    return {partition: tuple(sorted(names)) for partition, names in files.items()}
+
+
+def list_savepoints(snapshot: Snapshot) -> pa.Table:
+    """Savepoints, oldest first: commit, user, comment, time, and how many files in how many partitions they keep."""
+    rows = []
+    for instant in snapshot.timeline.completed({"savepoint"}):
+        saved = snapshot.timeline.savepoint_metadata(instant)
+        rows.append(
+            {
+                "instant": instant.requested,
+                "user": saved.by,
+                "comment": saved.comment,
+                "made_at": saved.at,
+                "files": sum(map(len, saved.files.values())),
+                "partitions": len(saved.files),
+            }
+        )
+    return pa.Table.from_pylist(rows, _SAVEPOINTS)
+
+
+def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) -> None:
+    """Let cleaners take the files of a savepoint; see :meth:`lakedex.Table.delete_savepoint`."""
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        timeline = tidy(handle, options, lock).snapshot.timeline
+        found = next((i for i in timeline.completed({"savepoint"}) if i.requested == instant), None)
+        if found is None:
+            known = ", ".join(sorted(savepoint_times(timeline))) or "none"
+            raise InvalidInputError(f"{handle.base_path} has no savepoint {instant}; it has {known}")
+        revert_completed(timeline, found)
+        remove_pending(timeline, replace(found, state=State.INFLIGHT, completed=None))

@@ -1,0 +1,256 @@
+"""Table services that are due after a write: cleaning, metadata compaction and cleaning, archival.
+
+Compaction and cleaning of the metadata table, and archival: when they are due, and on request.
+
+What is due shows on the timelines, which a look without the lock tells. Only if something is due the lock is taken and
+the table looked at again.
+
+What runs by itself after a write that succeeded: cleaning, upkeep of the metadata table, archival.
+
+As in Hudi (``BaseHoodieWriteClient.postCommit``). A service that fails is a note of the write: its rows are committed,
+and the next write tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakedex.errors import LakedexError
+from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.maintenance.archive import archive_data, archive_metadata, data_to_archive, metadata_to_archive
+from lakedex.maintenance.clean import clean_after_write
+from lakedex.maintenance.metadata_cleaning import clean_metadata, cleaning_due
+from lakedex.maintenance.metadata_compaction import CompactionDone, compact, compaction_due
+from lakedex.options import WriteOptions
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.compatibility import require_writable
+from lakedex.timeline.instant import Instant, InstantClock
+from lakedex.types import size_text
+
+__all__ = [
+    "ArchivalResult",
+    "CompactionResult",
+    "archive_if_due",
+    "archive_table",
+    "clean_metadata_if_due",
+    "compact_metadata",
+    "compact_metadata_if_due",
+    "run_services",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """What ``Table.compact`` did.
+
+    Attributes:
+        instants: compactions of the metadata table that were completed; none where there was nothing to merge.
+        found: those among them that a writer had begun that died.
+        file_groups: base files written.
+        log_files: log files that were merged into them.
+        records: records that the base files hold.
+        bytes_written: their size.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    instants: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    file_groups: int = 0
+    log_files: int = 0
+    records: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.instants:
+            return f"compact: nothing to merge, {self.seconds:.2f} s"
+        text = (
+            f"compact {', '.join(self.instants)}: {self.log_files:,} log files of the metadata table merged into "
+            f"{self.file_groups:,} base files of {self.records:,} records, {size_text(self.bytes_written)}, "
+            f"{self.seconds:.2f} s"
+        )
+        return f"{text}\n  note: finished {', '.join(self.found)} of a writer that died" if self.found else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivalResult:
+    """What ``Table.archive`` did.
+
+    Attributes:
+        instants: archived instants of the table, ascending.
+        metadata_instants: those of the metadata table.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    instants: tuple[str, ...] = ()
+    metadata_instants: tuple[str, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.instants and not self.metadata_instants:
+            return f"archive: nothing is due, {self.seconds:.2f} s"
+        span = f" ({self.instants[0]} to {self.instants[-1]})" if self.instants else ""
+        return (
+            f"archive: {len(self.instants):,} instants{span}, and {len(self.metadata_instants):,} of the metadata "
+            f"table, {self.seconds:.2f} s"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- compaction
+
+
+def compact_metadata(handle: TableContext, options: WriteOptions) -> CompactionResult:
+    """Merge all log files of the metadata table now.
+
+    Raises:
+        UnsupportedFeatureError: a table that lakedex does not write.
+    """
+    started = time.perf_counter()
+    done = _compact(handle, options, on_request=True)
+    return CompactionResult(
+        instants=tuple(done.instants),
+        found=tuple(done.found),
+        file_groups=done.file_groups,
+        log_files=done.log_files,
+        records=done.records,
+        bytes_written=done.size,
+        seconds=time.perf_counter() - started,
+        notes=options.notes,
+    )
+
+
+def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
+    """Compact when ``hoodie.metadata.compact.max.delta.commits`` are there. A note where a dead one was finished."""
+    if not compaction_due(seen, options):
+        return None
+    done = _compact(handle, options, on_request=False)
+    return [f"finished the compaction {instant} of the metadata table, whose writer died" for instant in done.found]
+
+
+def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -> CompactionDone:
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        now = handle.snapshot()
+        require_writable(now.config)
+        if not now.uses_metadata or not (on_request or compaction_due(now, options)):
+            return CompactionDone()
+        clock = InstantClock(now.config.timezone)
+        done = compact(handle, now, clock, lock, anew=False)
+        now = handle.snapshot() if done.instants else now
+        if on_request or compaction_due(now, options):
+            more = compact(handle, now, clock, lock, anew=True)
+            done = _sum(done, more)
+        return done
+
+
+def _sum(first: CompactionDone, second: CompactionDone) -> CompactionDone:
+    return CompactionDone(
+        instants=first.instants + second.instants,
+        found=first.found + second.found,
+        file_groups=first.file_groups + second.file_groups,
+        log_files=first.log_files + second.log_files,
+        records=first.records + second.records,
+        merged=first.merged + second.merged,
+        size=first.size + second.size,
+    )
+
+
+# --------------------------------------------------------------------------------------------- cleaning, archival
+
+
+def clean_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
+    """Delete slices of the metadata table that no reader needs any more."""
+    if not cleaning_due(seen, options):
+        return None
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        now = handle.snapshot()
+        require_writable(now.config)
+        if cleaning_due(now, options):
+            clean_metadata(now, options, InstantClock(now.config.timezone), lock)
+    return []
+
+
+def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult:
+    """Archive what is due on both timelines now.
+
+    Raises:
+        UnsupportedFeatureError: a table that lakedex does not write.
+    """
+    started = time.perf_counter()
+    require_exclusive_create(handle.storage, handle.base_path)
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        now = handle.snapshot()
+        require_writable(now.config)
+        data = archive_data(now, options, lock)
+        metadata = archive_metadata(handle.snapshot() if data else now, options, lock)
+    return ArchivalResult(
+        instants=_times(data),
+        metadata_instants=_times(metadata),
+        seconds=time.perf_counter() - started,
+        notes=options.notes,
+    )
+
+
+def archive_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
+    """Archive, unless ``hoodie.archive.automatic`` is off."""
+    if not (options.archive and _archival_due(seen, options)):
+        return None
+    archive_table(handle, options)
+    return []
+
+
+def _archival_due(now: Snapshot, options: WriteOptions) -> bool:
+    return bool(data_to_archive(now, options) or metadata_to_archive(now, options))
+
+
+def _times(instants: list[Instant]) -> tuple[str, ...]:
+    return tuple(instant.requested for instant in instants)
+
+
+Service = Callable[[TableContext, WriteOptions, Snapshot], Sequence[str] | None]
+"""Does what is due by a snapshot, without being asked. Takes the table's lock itself.
+
+Returns what it did, in words for people; None if nothing was due, so that the snapshot still holds.
+"""
+
+
+SERVICES: tuple[tuple[str, Service], ...] = (
+    ("cleaning", clean_after_write),
+    ("cleaning of the metadata table", clean_metadata_if_due),
+    ("compaction of the metadata table", compact_metadata_if_due),
+    ("archival", archive_if_due),
+)
+"""In the order in which they run, which is that of ``HoodieBackedTableMetadataWriter.performTableServices``.
+
+Nothing of the metadata table is cleaned soon after a compaction: where each write makes several delta commits, a
+compaction that came first would put cleaning off for ever. What is cleaned can be archived, but not before the metadata
+table is compacted.
+"""
+
+
+def run_services(handle: TableContext, options: WriteOptions) -> list[str]:
+    """Run all services after a write. One look at the table tells all of them whether they are due.
+
+    Returns:
+        Notes for the write's result.
+    """
+    notes: list[str] = []
+    now: Snapshot | None = None
+    for name, service in SERVICES:
+        try:
+            now = now or handle.snapshot()
+            done = service(handle, options, now)
+            if done is not None:
+                notes += done
+                now = None
+        except (LakedexError, OSError) as error:
+            now = None
+            notes.append(f"{name} after the write failed, the next write tries again ({error})")
+    return notes

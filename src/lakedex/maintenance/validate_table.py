@@ -1,0 +1,413 @@
+"""Validate a table: its metadata against files, footers and timeline.
+
+The listing in ``files`` and the timelines of a table, against what lies in storage.
+
+``validate``: a table's metadata against its files, their footers and its timeline.
+
+The listing is compared whole. Base files are opened by the engine's tasks, one each: filters against footers (and
+against all keys where the two are not the same), bounds and counts against the values.
+
+Memory: the driver holds the names of all files, the differences, and the stats of each partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakedex.errors import CorruptFileError
+from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.column_stats.stats import ColumnStat, merge_stats, partition_stat_of, stat_of
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.names import parse_base_file_name
+from lakedex.maintenance.index_validation import IndexCheck, chosen_files, stat_differences, validate_bitmap_index
+from lakedex.maintenance.metadata_init import instant_of, is_committed_file, list_storage, without_empty_strays
+from lakedex.metadata.records import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    SUPPORTED,
+    bloom_key,
+    is_deleted,
+    partition_stats_key,
+)
+from lakedex.options import WriteOptions
+from lakedex.reports import TableDifference, TableReport
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.active import WRITE_ACTIONS
+from lakedex.types import META_COLUMNS, RECORD_KEY, Progress
+
+__all__ = ["TableListing", "compare_listing", "compare_timelines", "list_table", "timeline_notes", "validate_table"]
+
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableListing:
+    """A table and its folders as of one moment.
+
+    Attributes:
+        storage: partition path → data file → bytes.
+        listed: the same by ``files``; None where that cannot be used.
+        steady: whether nobody wrote while they were taken.
+    """
+
+    snapshot: Snapshot
+    storage: Mapping[str, Mapping[str, int]]
+    listed: Mapping[str, Mapping[str, int]] | None
+    steady: bool
+
+
+def list_table(handle: TableContext) -> TableListing:
+    """List storage and the metadata, again where somebody writes meanwhile."""
+    for _ in range(ATTEMPTS):
+        snapshot = handle.snapshot()
+        snapshot.read_partitions()
+        listed = snapshot.metadata.file_listing() if snapshot.uses_metadata else None
+        storage = list_storage(handle)
+        steady = snapshot.timeline.reload().instants == snapshot.timeline.instants
+        if steady:
+            break
+    return TableListing(snapshot=snapshot, storage=storage, listed=listed, steady=steady)
+
+
+def _differs(kind: str, partition: str, file: str, stored: str, found: str) -> TableDifference:
+    return TableDifference(index=FILES.name, kind=kind, partition=partition, file=file, stored=stored, found=found)
+
+
+def compare_listing(pictures: TableListing) -> Iterator[TableDifference]:
+    """Files that only one of the two knows, or with another size."""
+    snapshot, storage, listed = pictures.snapshot, pictures.storage, pictures.listed
+    is_counted = is_committed_file(snapshot)
+    pending = {instant.requested for instant in snapshot.timeline.pending()}
+    lost, cleaned = _lost_files(snapshot, storage), snapshot.timeline.files_being_cleaned()
+    for partition, name in sorted(lost):
+        yield _differs(
+            "lost file",
+            partition=partition,
+            file=name,
+            stored="the newest file of its group",
+            found="no such file in storage",
+        )
+    for partition, files in sorted(storage.items()):
+        known = {} if listed is None else listed.get(partition, {})
+        counted = without_empty_strays(
+            snapshot, {name: size for name, size in files.items() if is_counted(partition, name)}
+        )
+        if listed is not None and partition not in listed and counted:
+            yield _differs(
+                "missing partition",
+                partition=partition,
+                file="",
+                stored="no such partition",
+                found=f"{len(counted)} files in storage",
+            )
+        for name, size in sorted(files.items()):
+            if name not in counted and name not in known and instant_of(name) not in pending:
+                yield _differs(
+                    "stray file",
+                    partition=partition,
+                    file=name,
+                    stored="no commit has it",
+                    found=f"{size} bytes in storage",
+                )
+            elif name in counted and name not in known and listed is not None:
+                yield _differs(
+                    "missing file",
+                    partition=partition,
+                    file=name,
+                    stored="no such file",
+                    found=f"{size} bytes in storage",
+                )
+    for partition, known in sorted((listed or {}).items()):
+        for name, size in sorted(known.items()):
+            half_cleaned = (partition, name) in cleaned and name not in storage.get(partition, {})
+            if (partition, name) not in lost and not half_cleaned:
+                yield from _listed_file(storage, partition, name, size, is_counted(partition, name))
+        if not known and partition not in storage:
+            yield _differs(
+                "partition gone",
+                partition=partition,
+                file="",
+                stored="a partition without files",
+                found="no such folder",
+            )
+
+
+def _listed_file(
+    storage: Mapping[str, Mapping[str, int]], partition: str, name: str, size: int, counted: bool
+) -> Iterator[TableDifference]:
+    found = storage.get(partition, {}).get(name)
+    if found is None:
+        yield _differs(
+            "file gone", partition=partition, file=name, stored=f"{size} bytes", found="no such file in storage"
+        )
+    elif found != size:
+        yield _differs(
+            "wrong size", partition=partition, file=name, stored=f"{size} bytes", found=f"{found} bytes in storage"
+        )
+    if not counted and found is not None:
+        yield _differs(
+            "uncommitted file",
+            partition=partition,
+            file=name,
+            stored=f"{size} bytes",
+            found="no completed commit has it",
+        )
+
+
+def _lost_files(snapshot: Snapshot, storage: Mapping[str, Mapping[str, int]]) -> set[tuple[str, str]]:
+    """Newest base files of groups, by the active timeline, that storage lacks: no cleaner takes those."""
+    newest: dict[tuple[str, str], str] = {}
+    for instant in snapshot.timeline.completed(WRITE_ACTIONS):
+        for partition, stats in snapshot.timeline.commit_metadata(instant).write_stats.items():
+            for stat in stats:
+                if parse_base_file_name(stat.file_name) is not None:
+                    newest[(partition, stat.file_id)] = stat.file_name
+    replaced = snapshot.timeline.replaced_file_groups()
+    wanted = {(partition, name) for (partition, group), name in newest.items() if (partition, group) not in replaced}
+    return {(partition, name) for partition, name in wanted if name not in storage.get(partition, {})}
+
+
+def compare_timelines(snapshot: Snapshot) -> Iterator[TableDifference]:
+    """Commits whose metadata nobody sees: it is begun and not completed although they are."""
+    if not snapshot.uses_metadata:
+        return
+    for instant in snapshot.metadata.timeline.pending({"deltacommit"}):
+        if snapshot.timeline.is_completed(instant.requested):
+            yield TableDifference(
+                index="timeline",
+                kind="unfinished metadata commit",
+                stored=f"{instant}",
+                found=f"{instant.requested} is completed on the data timeline",
+            )
+
+
+def timeline_notes(pictures: TableListing) -> Iterator[str]:
+    """What on the timelines is legal and worth knowing."""
+    snapshot = pictures.snapshot
+    data, own = snapshot.timeline, snapshot.metadata.timeline
+    if not pictures.steady:
+        yield "somebody wrote all the while: differences may be theirs"
+    for instant in data.pending():
+        yield f"{instant.action} {instant.requested} is under way, or its writer died: its files were left out"
+    if not snapshot.uses_metadata:
+        yield "there is no usable metadata table: readers list storage"
+        return
+    first = next((instant.requested for instant in own.instants), "")
+    alone = [i for i in own.completed() if not data.contains(i.requested)]
+    if alone:
+        yield f"{len(alone)} commits of the metadata table are its own: index builds, upkeep, archived commits"
+    without = [i for i in data.completed(WRITE_ACTIONS) if i.requested > first and not own.contains(i.requested)]
+    if without:
+        some = ", ".join(instant.requested for instant in without[:3])
+        yield f"{len(without)} commits have no commit in the metadata table, for example {some}"
+
+
+STEP = 64
+
+
+def validate_table(
+    handle: TableContext,
+    options: WriteOptions,
+    *,
+    files: int | None = None,
+    footers: bool = True,
+    progress: Progress | None = None,
+) -> TableReport:
+    """Compare a table's metadata with its files; see :meth:`lakedex.Table.validate`."""
+    started = time.perf_counter()
+    handle.cache.whole.clear()
+    pictures = list_table(handle)
+    snapshot = pictures.snapshot
+    check = _TableCheck(handle, options, snapshot, chosen_files(snapshot, files), progress)
+    check.differences += [
+        TableDifference(index=name, kind="damaged index", stored="listed as complete", found=wrong)
+        for name, wrong in snapshot.lost_metadata.items()
+    ]
+    check.differences += [*compare_listing(pictures), *compare_timelines(snapshot)]
+    check.notes += timeline_notes(pictures)
+    check.definitions()
+    check.indexes(footers)
+    if footers:
+        check.bitmaps(files)
+    return TableReport(
+        table=snapshot.config.name,
+        instant=snapshot.instant,
+        files_total=len(snapshot.base_files()),
+        files_compared=len(check.chosen) if footers else 0,
+        files_listed=sum(len(found) for found in (pictures.listed or {}).values()),
+        indexes=tuple(check.compared),
+        differences=tuple(check.differences),
+        notes=tuple(check.notes),
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass(slots=True)
+class _TableCheck:
+    """One comparison, after the listing."""
+
+    handle: TableContext
+    options: WriteOptions
+    snapshot: Snapshot
+    chosen: Sequence[BaseFile]
+    progress: Progress | None
+    differences: list[TableDifference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    compared: list[str] = field(default_factory=list)
+    _exact: dict[str, dict[str, ColumnStat]] = field(default_factory=dict)
+
+    def definitions(self) -> None:
+        """``index.json`` against the settings and the schema."""
+        config, store = self.snapshot.config, self.snapshot.metadata
+        document = read_definitions(self.snapshot.storage, definitions_path(self.snapshot.base_path))
+        listed = source_fields(document)
+        if store.has(COLUMN_STATS.name) and RECORD_KEY not in listed:
+            self.differences.append(
+                TableDifference(
+                    index="definitions",
+                    kind="missing definition",
+                    column=RECORD_KEY,
+                    stored=f"column_stats of {', '.join(listed) or 'no column'}",
+                    found="column_stats is listed as complete; readers take its columns from the definition",
+                )
+            )
+        known = {*self.snapshot.schema.names, *META_COLUMNS}
+        gone = [name for name in listed if name.split(".")[0] not in known]
+        if gone:
+            self.notes.append(f"column_stats is defined for columns that are no more: {', '.join(gone)}")
+        unbuilt = sorted(document["indexDefinitions"].keys() - config.metadata_partitions)
+        if unbuilt:
+            self.notes.append(f"defined and not there: {', '.join(unbuilt)}")
+        if config.metadata_partitions_inflight:
+            self.notes.append(f"half-built by another engine: {', '.join(sorted(config.metadata_partitions_inflight))}")
+        foreign = sorted(config.metadata_partitions - SUPPORTED.keys())
+        if foreign:
+            self.notes.append(f"not compared, lakedex does not read them: {', '.join(foreign)}")
+
+    def indexes(self, footers: bool) -> None:
+        """The metadata table's indexes against base files."""
+        store = self.snapshot.metadata
+        if store.has(FILES.name):
+            self.compared.append(FILES.name)
+        for name in (COLUMN_STATS.name, BLOOM_FILTERS.name):
+            if not store.has(name):
+                continue
+            self.compared.append(name)
+            try:
+                self._presence(name)
+                if footers:
+                    self._values(name)
+            except CorruptFileError as error:
+                self.differences.append(TableDifference(index=name, kind="damaged bytes", found=str(error)))
+        if store.has(PARTITION_STATS.name):
+            self.compared.append(PARTITION_STATS.name)
+            try:
+                self.differences += self._partition_stats(footers)
+            except CorruptFileError as error:
+                found = TableDifference(index=PARTITION_STATS.name, kind="damaged bytes", found=str(error))
+                self.differences.append(found)
+
+    def _presence(self, name: str) -> None:
+        """Entries of filters; those of stats are found missing with their values, for files without rows have none."""
+        if name != BLOOM_FILTERS.name:
+            return
+        keys = {bloom_key(base.partition, base.name): base for base in self.chosen}
+        records = self.snapshot.metadata.get_many(name, list(keys))
+        for key, base in keys.items():
+            if key not in records or is_deleted(records[key]):
+                self.differences.append(
+                    TableDifference(
+                        index=name,
+                        kind="missing entry",
+                        partition=base.partition,
+                        file=base.name,
+                        column=RECORD_KEY,
+                        stored="no filter",
+                        found="a current base file",
+                    )
+                )
+
+    def _values(self, name: str) -> None:
+        check = IndexCheck(self.handle, self.snapshot, name, footers_do=True, seen=self._remember)
+        for start in range(0, len(self.chosen), STEP):
+            part = self.chosen[start : start + STEP]
+            check.compare(part)
+            if self.progress is not None:
+                self.progress(start + len(part), len(self.chosen))
+        self.differences += [TableDifference.of(name, found) for found in check.differences]
+        self.notes += [f"{name}: {note}" for note in check.notes]
+
+    def _remember(self, base: BaseFile, stats: Sequence[ColumnStat]) -> None:
+        known = self._exact.setdefault(base.partition, {})
+        for stat in stats:
+            earlier = known.get(stat.column)
+            known[stat.column] = stat if earlier is None else merge_stats(stat.column, [earlier, stat])
+
+    def _partition_stats(self, footers: bool) -> Iterator[TableDifference]:
+        """Bounds of partitions whose files were all compared."""
+        chosen = {base.partition for base in self.chosen}
+        whole = chosen - {base.partition for base in set(self.snapshot.base_files()) - set(self.chosen)}
+        if not footers or not self._exact:
+            return
+        if chosen - whole:
+            self.notes.append(f"partition_stats: {len(chosen - whole)} partitions were compared in part and left out")
+        columns = IndexCheck(self.handle, self.snapshot, COLUMN_STATS.name).columns
+        keys = [partition_stats_key(name, path) for path in whole for name in columns]
+        records = self.snapshot.metadata.get_many(PARTITION_STATS.name, keys)
+        for path in sorted(whole & self._exact.keys()):
+            yield from self._partition(path, columns, records)
+
+    def _partition(
+        self, path: str, columns: Mapping[str, pa.DataType], records: Mapping[str, dict[str, object]]
+    ) -> Iterator[TableDifference]:
+        key_record = records.get(partition_stats_key(RECORD_KEY, path))
+        for name, exact in self._exact[path].items():
+            record = records.get(partition_stats_key(name, path))
+            if record is None or is_deleted(record):
+                if exact.all_null:
+                    continue
+                yield TableDifference(
+                    index=PARTITION_STATS.name,
+                    kind="missing entry",
+                    partition=path,
+                    column=name,
+                    stored="nothing",
+                    found="Hudi takes it for a column of nulls",
+                )
+                continue
+            ours = partition_stat_of(record, key_record, columns[name])
+            stored = ours or stat_of(record, columns[name])
+            if ours is None and pa.types.is_binary(columns[name]):
+                # Java merges them by signed bytes, and nobody else prunes by them.
+                if stored is not None and any(kind == "wrong bounds" for kind, _, _ in stat_differences(stored, exact)):
+                    self.notes.append(
+                        f"partition_stats: Hudi's own bounds of the binary column {name!r} are wrong in partition "
+                        f"{path!r}; lakedex does not use them"
+                    )
+                continue
+            for kind, said, truth in stat_differences(stored, exact) if stored is not None else ():
+                # Java does not keep counts up with every kind of commit, and nobody prunes by them.
+                if ours is not None or kind == "wrong bounds":
+                    yield TableDifference(
+                        index=PARTITION_STATS.name, kind=kind, partition=path, column=name, stored=said, found=truth
+                    )
+
+    def bitmaps(self, files: int | None) -> None:
+        """Bitmap indexes, as ``validate_index`` compares them."""
+        for name in sorted(read_bitmap_definitions(self.snapshot.storage, self.snapshot.base_path)):
+            report = validate_bitmap_index(self.handle, self.options, name, files=files, progress=self.progress)
+            self.compared.append(name)
+            self.differences += [TableDifference.of(name, found) for found in report.differences]
+            self.differences += [
+                TableDifference(index=name, kind="damaged bytes", found=text) for text in report.damage
+            ]
+            if report.files_uncovered:
+                self.notes.append(f"{name}: {report.files_uncovered} files are not covered; refresh_index covers them")

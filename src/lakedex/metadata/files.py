@@ -1,0 +1,243 @@
+"""Base and log files of the metadata table, opened for keyed reads and cached.
+
+From the cells of metadata files to keys and records; what is damaged names its file.
+
+One log file of the metadata table, opened for keyed reads.
+
+A log file of version 8 is written once and never appended to, so what was read of it stays true. In version 6 Java may
+append to it where the store can; then it has another size.
+Small files are read whole, in one request; of large ones only headers, the HFile's index and the blocks needed.
+
+Opened files of a metadata table, cached by path.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.log_block import (
+    LogBlock,
+    decode_command_block,
+    decode_delete_block,
+    decode_log_blocks,
+    read_block_headers,
+)
+from lakedex.codec.metadata_record import decode_metadata_record
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import Storage
+from lakedex.timeline.instant import Instant
+
+__all__ = [
+    "WHOLE_FILE_BYTES",
+    "Layer",
+    "MetadataBlock",
+    "MetadataFileCache",
+    "MetadataFiles",
+    "MetadataLogFile",
+    "decode_cell",
+    "key_text",
+    "open_hfile",
+    "record_schema",
+]
+
+
+def record_schema(layer: HFileReader) -> str:
+    """The schema that an HFile's records are written by.
+
+    Raises:
+        CorruptFileError: there is none.
+    """
+    found = layer.info.get("schema")
+    try:
+        if found is not None:
+            return found.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    shown = "none" if found is None else repr(found[:40])
+    raise CorruptFileError(layer.path, layer.trailer.file_info_offset, "file info with a schema", shown)
+
+
+def key_text(key: bytes, layer: HFileReader) -> str:
+    """A key as text.
+
+    Raises:
+        CorruptFileError: it is none.
+    """
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(layer.path, 0, "keys in UTF-8", repr(key[:40])) from error
+
+
+def decode_cell(value: bytes, schema: str, layer: HFileReader, payload: str | None = None) -> dict[str, Any]:
+    """The record of a value.
+
+    Args:
+        value: the value, not empty.
+        schema: of :func:`record_schema`.
+        layer: where it comes from.
+        payload: the field that records of its partition have.
+
+    Raises:
+        CorruptFileError: damaged bytes, or a record of another partition.
+    """
+    record = decode_metadata_record(value, schema, path=layer.path)
+    if payload is not None and record[payload] is None:
+        raise CorruptFileError(layer.path, 0, f"records with {payload}", f"one of type {record['type']}")
+    return record
+
+
+WHOLE_FILE_BYTES = 1 << 20
+"""Files up to this size are read in one request."""
+
+
+Layer = HFileReader | frozenset[bytes]
+"""Records of a data block, or the keys that a delete block removes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBlock:
+    """One block that says something.
+
+    Attributes:
+        instant: the delta commit that wrote it.
+        layer: what it says; None in a command block.
+        takes_back: the instant whose earlier blocks a command block takes back.
+    """
+
+    instant: str
+    layer: Layer | None = None
+    takes_back: str = ""
+
+
+class MetadataLogFile:
+    """Blocks of one log file, oldest first.
+
+    Attributes:
+        blocks: all but delete blocks without keys.
+        size: size of the file when it was opened.
+
+    With ``skip_torn`` blocks that a writer did not finish are left out.
+    """
+
+    def __init__(self, storage: Storage, path: str, size: int | None = None, *, skip_torn: bool = False) -> None:
+        self._storage = storage
+        self._path = path
+        self.blocks: list[MetadataBlock] = []
+        self.size = storage.size(path) if size is None else size
+        if self.size <= WHOLE_FILE_BYTES and not skip_torn:
+            content = storage.read(path)
+            for block in decode_log_blocks(content, path):
+                self._add(block, bytes(block.content))
+        else:
+            for block in read_block_headers(self._fetch, self.size, path, skip_torn=skip_torn):
+                self._add(block, None)
+
+    def warm(self) -> None:
+        """Read what the blocks keep in memory: their indexes."""
+        for block in self.blocks:
+            if isinstance(block.layer, HFileReader):
+                block.layer.warm()
+
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._storage.read_ranges(self._path, ranges)
+
+    def _add(self, block: LogBlock, content: bytes | None) -> None:
+        instant = block.header.get("INSTANT_TIME", "")
+        if block.block_type == "HFILE_DATA":
+            if content is not None:
+                reader = HFileReader.from_bytes(content, self._path)
+            else:
+                reader = HFileReader(self._shifted(block.content_offset), block.content_length, self._path)
+            self.blocks.append(MetadataBlock(instant, reader))
+        elif block.block_type == "DELETE":
+            if content is None:
+                (content,) = self._fetch([(block.content_offset, block.content_offset + block.content_length)])
+            records = decode_delete_block(content, self._path, block.content_offset)
+            if any(record["recordKey"] is None for record in records):
+                raise CorruptFileError(self._path, block.content_offset, "a key in each deleted record", "none")
+            keys = frozenset(str(record["recordKey"]).encode() for record in records)
+            if keys:
+                self.blocks.append(MetadataBlock(instant, keys))
+        elif block.block_type == "COMMAND":
+            target = decode_command_block(block, self._path).target_instant
+            self.blocks.append(MetadataBlock(instant, takes_back=target))
+        else:
+            # Left out, its records would be missing in silence.
+            expected = "HFILE_DATA, DELETE or COMMAND in a log file of the metadata table"
+            raise CorruptFileError(self._path, block.offset, expected, block.block_type)
+
+    def _shifted(self, start: int) -> _Shifted:
+        return _Shifted(self._storage, self._path, start)
+
+
+class _Shifted:
+    """Fetches ranges of an HFile that lies inside of a log file."""
+
+    def __init__(self, storage: Storage, path: str, start: int) -> None:
+        self._storage, self._path, self._start = storage, path, start
+
+    def __call__(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        moved = [(start + self._start, end + self._start) for start, end in ranges]
+        return self._storage.read_ranges(self._path, moved)
+
+
+def open_hfile(storage: Storage, path: str, size: int | None = None) -> HFileReader:
+    """A base HFile, opened for keyed reads."""
+    size = storage.size(path) if size is None else size
+    if size <= WHOLE_FILE_BYTES:
+        return HFileReader.from_bytes(storage.read(path), path)
+    return HFileReader(_Shifted(storage, path, 0), size, path)
+
+
+class MetadataFileCache:
+    """Opened metadata files of one table. Files never change, so an opened one stays true; the oldest ones go first.
+
+    Attributes:
+        whole: metadata partition → instants of the metadata timeline, and what was wrong with the partition then.
+    """
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._open: dict[str, HFileReader | MetadataLogFile] = {}
+        self.whole: dict[str, tuple[tuple[Instant, ...], str]] = {}
+        self.lock = threading.RLock()
+
+    def is_open(self, path: str, size: int) -> bool:
+        """Whether a file of this size was opened before."""
+        found = self._open.get(path)
+        return found is not None and (isinstance(found, HFileReader) or found.size == size)
+
+    def hfile(self, storage: Storage, path: str, size: int) -> HFileReader:
+        """A base file, opened once."""
+        found = self._open.get(path)
+        if not isinstance(found, HFileReader):
+            found = open_hfile(storage, path, size)
+            self._keep(path, found)
+        return found
+
+    def log(self, storage: Storage, path: str, size: int, *, skip_torn: bool = False) -> MetadataLogFile:
+        """A log file, opened once for each size that it is found with."""
+        found = self._open.get(path)
+        if not isinstance(found, MetadataLogFile) or found.size != size:
+            found = MetadataLogFile(storage, path, size, skip_torn=skip_torn)
+            self._keep(path, found)
+        return found
+
+    def __reduce__(self) -> tuple[type[MetadataFileCache], tuple[int]]:
+        """Tasks start with an empty cache: what the driver has open stays there."""
+        return type(self), (self._limit,)
+
+    def _keep(self, path: str, opened: HFileReader | MetadataLogFile) -> None:
+        with self.lock:
+            while len(self._open) >= self._limit:
+                del self._open[next(iter(self._open))]
+            self._open[path] = opened
+
+
+MetadataFiles = Mapping[str, tuple[str, frozenset[tuple[str, int, int]]]]
+"""Files of a metadata partition: file id → (path of the base file, its log files with sizes and blocks that count)."""

@@ -1,0 +1,373 @@
+"""Write the metadata table: its partitions, and one delta commit per data commit.
+
+Writing the metadata table: one delta commit per data commit (``HoodieBackedTableMetadataWriter``).
+
+Each touched file group gets one log file ``.<fileId>_<instant>.log.<n>_<group>-0-0`` of HFile data blocks; in timeline
+layout 1 the name has the instant that the group's slice begins with, and ``n`` counts on. The delta commit completes
+before the data commit of the same instant does; until then readers leave it out.
+
+The metadata table of a new table, and new partitions of one (``HoodieBackedTableMetadataWriter``).
+
+Every file group of every partition gets a first log file that deletes nothing, since readers count the groups they
+find. Only ``files`` gets a base HFile: hudi-rs wants exactly one there, and lists storage without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from lakedex.codec.avro import metadata_schema_json, schema
+from lakedex.codec.bloom import build_bloom
+from lakedex.codec.hashing import file_group_index_many
+from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.log_block import encode_delete_block, encode_log_block
+from lakedex.codec.metadata_record import encode_metadata_record
+from lakedex.codec.properties import encode_properties
+from lakedex.errors import CommitError, IndexingError
+from lakedex.io.spilled import Spilled
+from lakedex.io.storage import Storage
+from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, LogFileName
+from lakedex.metadata.records import (
+    ALL_PARTITIONS,
+    FILES,
+    SUPPORTED,
+    Record,
+    all_partitions_record,
+    bloom_record,
+    files_key,
+    files_record,
+)
+from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.parallel import run_threads
+from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested
+from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
+from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.table_config import TableConfig, metadata_table_properties
+from lakedex.types import META_COLUMNS
+
+__all__ = [
+    "FIRST_BUILD_SUFFIX",
+    "Keyed",
+    "Listing",
+    "LogWritten",
+    "SpilledBloom",
+    "Updates",
+    "build_instant",
+    "create_file_groups",
+    "create_metadata_table",
+    "first_instant",
+    "write_delta_commit",
+]
+
+
+MAX_BLOCK_BYTES = 128 * 1024 * 1024
+"""Records of one log file before packing; more go to the next version of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledBloom:
+    """A bloom record whose text lies in a file, because it is too large to pass through the driver."""
+
+    text: Spilled
+    type_code: str
+    instant: str
+
+
+DRIVER_BLOOMS = 64
+"""Spilled filters up to which the driver writes the log files itself: about 20 MiB of default filters."""
+
+
+Keyed = list[tuple[str, Record | SpilledBloom]]
+"""Records with their keys."""
+
+
+Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
+"""Metadata partition → (key, record)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shard:
+    """What one task writes: the records of one file group."""
+
+    storage: Storage
+    base_path: str
+    partition: str
+    file_id: str
+    number: int
+    instant: str
+    slice_instant: str
+    first_version: int
+    table_version: int
+    records: tuple[tuple[str, Record | SpilledBloom], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogWritten:
+    """One log file of a delta commit; ``slice_instant`` is the instant in its name."""
+
+    partition: str
+    file_id: str
+    name: str
+    version: int
+    size: int
+    records: int
+    slice_instant: str
+
+
+def write_delta_commit(
+    store: MetadataStore,
+    instant: str,
+    updates: Updates,
+    next_time: Callable[[], str],
+    run: Callable[[Callable[[_Shard], list[LogWritten]], Sequence[_Shard]], list[list[LogWritten]]],
+    *,
+    first_version: int = 1,
+    operation: str = "UPSERT_PREPPED",
+) -> list[LogWritten]:
+    """Write and complete the delta commit of ``instant``. Call under the table lock.
+
+    Args:
+        store: the metadata table; its file groups say where a key goes.
+        instant: the data action's instant.
+        updates: records by metadata partition; keys are unique within one.
+        next_time: gives the completion time.
+        run: an engine's ``run``; one task per file group, where there is much to write.
+        first_version: version of the first log file; larger where the instant has made the file groups themselves.
+            In timeline layout 1 versions go on from those that are there.
+        operation: Hudi's name of the operation.
+    """
+    inflight = create_inflight(store.timeline, create_requested(store.timeline, instant, "deltacommit"))
+    shards = list(_shards(store, instant, updates, first_version))
+    spilled = sum(isinstance(record, SpilledBloom) for shard in shards for _, record in shard.records)
+    logs = run(_write_shard, shards) if spilled > DRIVER_BLOOMS else run_threads(_write_shard, shards, len(updates))
+    written = [log for part in logs for log in part]
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    for log in written:
+        stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log))
+    body = encode_commit_metadata(metadata_commit(stats, operation, store.table_version), store.timeline.layout)
+    complete(store.timeline, inflight, next_time(), body)
+    return written
+
+
+def metadata_commit(
+    stats: Mapping[str, tuple[WriteStat, ...]], operation: str, table_version: int = 8
+) -> CommitMetadata:
+    """Commit metadata of a delta commit on the metadata table."""
+    return CommitMetadata(operation=operation, write_stats=stats, extra={"schema": _plain_schema(table_version)})
+
+
+def _plain_schema(table_version: int) -> str:
+    """The schema of metadata records without meta fields."""
+    if table_version >= 8:
+        return json.dumps(schema("HoodieMetadataRecord"))
+    stored = json.loads(metadata_schema_json(table_version))
+    own = [field for field in stored["fields"] if field["name"] not in META_COLUMNS]
+    return json.dumps({**stored, "fields": own}, separators=(",", ":"))
+
+
+def _shards(store: MetadataStore, instant: str, updates: Updates, first_version: int) -> Iterator[_Shard]:
+    for partition, records in updates.items():
+        if not records:
+            continue
+        groups = store.file_groups(partition)
+        if not groups:
+            raise IndexingError(
+                f"{metadata_path(store.base_path)}/{partition} has no file group although the table lists the "
+                "partition; its metadata table is damaged"
+            )
+        numbers = file_group_index_many([key for key, _ in records], len(groups))
+        for number, group in enumerate(groups):
+            own = tuple(record for record, place in zip(records, numbers, strict=True) if place == number)
+            if own:
+                by_name = store.timeline.layout == 1
+                yield _Shard(
+                    storage=store.storage,
+                    base_path=store.base_path,
+                    partition=partition,
+                    file_id=group.file_id,
+                    number=number,
+                    instant=instant,
+                    slice_instant=group.slice_instant if by_name else instant,
+                    first_version=group.next_version if by_name else first_version,
+                    table_version=store.table_version,
+                    records=own,
+                )
+
+
+def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
+    for key, record in sorted(shard.records, key=lambda item: item[0].encode()):
+        if isinstance(record, SpilledBloom):
+            record = bloom_record(record.type_code, record.instant, record.text.read(shard.storage))
+        yield key.encode(), encode_metadata_record(record, table_version=shard.table_version)
+
+
+def _write_shard(shard: _Shard) -> list[LogWritten]:
+    """Write one file group's records, as many log files as its size takes. Memory: one log file."""
+    written: list[LogWritten] = []
+    held: list[tuple[bytes, bytes]] = []
+    size = 0
+    flush = partial(_write_log, shard)
+    for key, value in _encoded(shard):
+        if held and size + len(value) > MAX_BLOCK_BYTES:
+            written.append(flush(shard.first_version + len(written), held))
+            held, size = [], 0
+        held.append((key, value))
+        size += len(value)
+    written.append(flush(shard.first_version + len(written), held))
+    return written
+
+
+def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]) -> LogWritten:
+    schema_json = metadata_schema_json(shard.table_version)
+    content = write_hfile(items, compression="gz", info={"schema": schema_json.encode()})
+    block = encode_log_block("HFILE_DATA", {"INSTANT_TIME": shard.instant, "SCHEMA": schema_json}, content)
+    name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-0"))
+    shard.storage.create(f"{metadata_path(shard.base_path)}/{shard.partition}/{name}", block)
+    return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items), shard.slice_instant)
+
+
+def _write_stat(log: LogWritten) -> WriteStat:
+    return WriteStat(
+        file_id=log.file_id,
+        path=f"{log.partition}/{log.name}",
+        partition_path=log.partition,
+        file_size=log.size,
+        prev_commit=log.slice_instant,
+        num_writes=log.records,
+        num_updates=log.records,
+        base_file="",
+        log_version=log.version,
+        log_offset=0,
+        log_files=(log.name,),
+    )
+
+
+_FIRST_TOKEN = "0-0-0"
+
+
+FIRST_BUILD_SUFFIX = 10
+"""What version 6 appends to a data instant to name the build of an index
+(``HoodieTableMetadataUtil.PARTITION_INITIALIZATION_TIME_SUFFIX``), counted up from here."""
+
+
+Listing = Mapping[str, Mapping[str, int]]
+"""Partition path → file name → size in bytes."""
+
+
+def create_metadata_table(
+    storage: Storage,
+    base_path: str,
+    config: TableConfig,
+    groups: Mapping[str, int],
+    clock: InstantClock,
+    *,
+    listing: Listing | None = None,
+    instant: str = "",
+) -> None:
+    """Make the metadata table, where there is none.
+
+    Args:
+        storage: where it lies.
+        base_path: the data table's folder.
+        config: the data table's settings, which need not be written yet.
+        groups: metadata partition → number of file groups; ``files`` first.
+        clock: gives completion times.
+        listing: what ``files`` holds from the start.
+        instant: of its first commit; Hudi's for a new table unless given. Names of files that were there before must
+            not come back with other bytes: who has a table open keeps what it read of them.
+    """
+    root = metadata_path(base_path)
+    properties = metadata_table_properties(config.name, config.version, timezone=config.timezone)
+    storage.create(f"{root}/.hoodie/hoodie.properties", encode_properties(properties, "metadata table"))
+    storage.make_dirs(f"{root}/{config.archive_folder}")
+    for number, (name, count) in enumerate(groups.items()):
+        timeline = Timeline.load(
+            storage, root, config.timeline_path, zone=config.timezone, layout=config.layout_version
+        )
+        own = f"{int(instant) + number:0{len(instant)}d}" if instant else first_instant(number, timeline.layout)
+        _create_partition(timeline, root, name, count, own, clock, listing or {})
+
+
+def first_instant(number: int, layout: int) -> str:
+    """Instant of the delta commit that makes a new table's metadata partition ``number``."""
+    # HoodieTableMetadata.SOLO_COMMIT_TIMESTAMP; in layout 1 with the suffix of an index build.
+    return f"{0:014d}{FIRST_BUILD_SUFFIX + number:03d}" if layout == 1 else f"{number:017d}"
+
+
+def build_instant(data_timeline: Timeline, timeline: Timeline) -> str:
+    """A free instant of timeline layout 1 for a delta commit of the metadata table that no action of the table has.
+
+    It is the last completed instant of the table and a suffix (``generateUniqueInstantTime``): by this form Hudi 0.15
+    tells what counts although the data timeline does not have it.
+
+    Raises:
+        CommitError: all suffixes are taken.
+    """
+    completed = data_timeline.completed()
+    stem = completed[-1].requested if completed else f"{0:014d}"
+    for suffix in range(FIRST_BUILD_SUFFIX, 1000):
+        if not timeline.contains(f"{stem}{suffix:03d}"):
+            return f"{stem}{suffix:03d}"
+    raise CommitError(
+        f"{timeline.path}: all instants for index builds upon {stem} are taken; write to the table, then build again"
+    )
+
+
+def _create_partition(
+    timeline: Timeline, root: str, name: str, count: int, instant: str, clock: InstantClock, listing: Listing
+) -> None:
+    storage, version = timeline.storage, 6 if timeline.layout == 1 else 8
+    inflight = create_inflight(timeline, create_requested(timeline, instant, "deltacommit"))
+    create_file_groups(storage, root, name, count, instant)
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    if name == FILES.name:
+        stats[name] = (_first_base_file(storage, root, instant, version, listing),)
+    body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED", version), timeline.layout)
+    complete(timeline, inflight, clock.next(instant[:17]), body)
+
+
+def create_file_groups(storage: Storage, root: str, name: str, count: int, instant: str) -> None:
+    """Make the folder of a metadata partition with ``count`` file groups, each with a first log file (version 1)."""
+    metafile = f"#partition metadata\ncommitTime={instant}\npartitionDepth=1\n"
+    storage.create(f"{root}/{name}/{PARTITION_METAFILE}", metafile.encode("ascii"))
+    header = {"INSTANT_TIME": instant}
+    first_block = encode_log_block("DELETE", header, encode_delete_block([]))
+    for group in range(count):
+        log = LogFileName(SUPPORTED[name].group_id(group), instant, 1, _FIRST_TOKEN)
+        storage.create(f"{root}/{name}/{log}", first_block)
+
+
+def _first_base_file(storage: Storage, root: str, instant: str, version: int, listing: Listing) -> WriteStat:
+    """An HFile that says which partitions and files there are. Java's bloom-filtered reader wants the filter inside."""
+    records = {files_key(partition): files_record(files) for partition, files in listing.items()}
+    records[ALL_PARTITIONS] = all_partitions_record(list(records))
+    items = sorted(
+        (key.encode(), encode_metadata_record(record, table_version=version)) for key, record in records.items()
+    )
+    bloom = build_bloom(pa.array(list(records)), num_entries=max(10_000, len(records)), fpp=1e-9)
+    content = write_hfile(
+        items,
+        compression="gz",
+        info={
+            "schema": metadata_schema_json(version).encode(),
+            "bloomFilterTypeCode": bloom.type_code.encode(),
+            "minRecordKey": items[0][0],
+            "maxRecordKey": items[-1][0],
+        },
+        meta={"bloomFilter": bloom.encode()},
+    )
+    name = BaseFileName(FILES.group_id(0), _FIRST_TOKEN, instant, ".hfile")
+    storage.create(f"{root}/{FILES.name}/{name}", content)
+    return WriteStat(
+        file_id=FILES.group_id(0),
+        path=f"{FILES.name}/{name}",
+        partition_path=FILES.name,
+        file_size=len(content),
+        num_writes=len(items),
+        num_inserts=len(items),
+    )

@@ -1,0 +1,1 @@
+"""Base files as Parquet: the only package that imports ``pyarrow.parquet``."""

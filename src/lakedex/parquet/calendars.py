@@ -1,0 +1,156 @@
+"""Dates and timestamps in the calendar that Spark 2, and later releases on demand, wrote into Parquet.
+
+That calendar is Julian until 1582-10-04 and Gregorian from 1582-10-15 on; everything here is Gregorian throughout. A
+date keeps its name, as Spark reads it (``DataSourceUtils.datetimeRebaseSpec``): the day number that such a file has for
+1500-03-01 is that of 1500-03-11 here. The footer tells:
+
+================================  ===================================================================
+org.apache.spark.version          before 3.0.0 all files are so
+org.apache.spark.legacyDateTime   this file is so
+org.apache.spark.timeZone         in which zone the writer's timestamps were days and hours
+================================  ===================================================================
+
+Dates and timestamps of zone UTC are moved exactly. In other zones the change comes with the local mean times of before
+1900, which only Java's tables know; such timestamps are refused, newer ones are the same in both calendars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+__all__ = ["LegacyCalendar", "calendar_of", "first_safe", "legacy_calendar"]
+
+
+FIRST_SAFE_DAY = -141_427
+"""1582-10-15: from this day on both calendars agree."""
+
+
+FIRST_SAFE_SECOND = -2_208_988_800
+"""1900-01-01 in UTC: from here on Java's zones of both calendars agree."""
+
+
+_DAY = 86_400
+
+
+_MARCH_OF_YEAR_0 = 719_470
+"""Days from 0000-03-01 of the Julian calendar to 1970-01-01."""
+
+
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+_UTC = frozenset({b"UTC", b"Etc/UTC", b"GMT", b"Z"})
+
+
+def legacy_calendar(metadata: pq.FileMetaData) -> LegacyCalendar | None:
+    """The old calendar, if a file is in it. INT96 has another mark, and is not read here."""
+    told: Mapping[bytes, bytes] = metadata.metadata or {}
+    version = told.get(b"org.apache.spark.version")
+    if version is None:
+        return None
+    if version >= b"3.0.0" and b"org.apache.spark.legacyDateTime" not in told:
+        return None
+    return LegacyCalendar(told.get(b"org.apache.spark.timeZone") in _UTC)
+
+
+def calendar_of(metadata: pq.FileMetaData, schema: pa.Schema) -> LegacyCalendar | None:
+    """The same for some columns of a file; a footer with a large bloom filter is not copied for those without times."""
+    return legacy_calendar(metadata) if any(_has_times(kind) for kind in schema.types) else None
+
+
+def first_safe(kind: pa.DataType) -> int:
+    """From which number on dates or timestamps of a type are the same in both calendars, whatever the zone."""
+    return FIRST_SAFE_DAY if pa.types.is_date32(kind) else FIRST_SAFE_SECOND * _PER_SECOND[kind.unit]
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyCalendar:
+    """The old calendar in one file; ``in_utc`` if the writer's zone was UTC."""
+
+    in_utc: bool
+
+    def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the file in our calendar.
+
+        Raises:
+            pa.ArrowNotImplementedError: An old timestamp of another zone than UTC; names the column.
+        """
+        for place, column in enumerate(batch.schema):
+            if _has_times(column.type):
+                batch = batch.set_column(place, column, self._moved(batch.column(place), column.name))
+        return batch
+
+    def moved_table(self, rows: pa.Table) -> pa.Table:
+        """:meth:`moved` of a table."""
+        return pa.Table.from_batches(map(self.moved, rows.to_batches()), rows.schema)
+
+    def _moved(self, array: Any, name: str) -> Any:
+        kind = array.type
+        if not _has_times(kind):
+            return array
+        if pa.types.is_date32(kind):
+            return _moved_days(array)
+        if pa.types.is_timestamp(kind):
+            return self._moved_times(array, name)
+        compact = pa.concat_arrays([array]) if array.offset else array
+        missing = compact.is_null()
+        if pa.types.is_struct(kind):
+            parts = [self._moved(compact.field(place), f"{name}.{kind[place].name}") for place in range(len(kind))]
+            return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
+        if pa.types.is_map(kind):
+            keys, items = (self._moved(part, name) for part in (compact.keys, compact.items))
+            return pa.MapArray.from_arrays(compact.offsets, keys, items, type=kind, mask=missing)
+        values = self._moved(compact.values, name)
+        return type(compact).from_arrays(compact.offsets, values, type=kind, mask=missing)
+
+    def _moved_times(self, array: Any, name: str) -> Any:
+        """Timestamps: those without a zone are of no calendar but ours, in Spark too."""
+        per_second = _PER_SECOND[array.type.unit]
+        limit = (FIRST_SAFE_DAY * _DAY if self.in_utc else FIRST_SAFE_SECOND) * per_second
+        least = pc.min(array.cast(pa.int64())).as_py()
+        if array.type.tz is None or least is None or least >= limit:
+            return array
+        if not self.in_utc:
+            raise pa.ArrowNotImplementedError(
+                f"column {name!r} holds timestamps before 1900 that Spark wrote in the calendar of before 1582 "
+                "(org.apache.spark.legacyDateTime) and in local time, which lakedex cannot convert; rewrite the file "
+                "with Spark (spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED), or leave the column out"
+            )
+        numbers = array.cast(pa.int64()).fill_null(0).to_numpy()
+        days = np.floor_divide(numbers, _DAY * per_second)
+        return _as(numbers - _days_behind(days) * (_DAY * per_second), array)
+
+
+def _moved_days(array: Any) -> Any:
+    days = array.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
+    if not len(days) or days.min() >= FIRST_SAFE_DAY:
+        return array
+    return _as((days - _days_behind(days)).astype(np.int32), array)
+
+
+def _as(numbers: npt.NDArray[Any], like: Any) -> Any:
+    return pa.array(numbers, mask=like.is_null().to_numpy(zero_copy_only=False)).cast(like.type)
+
+
+def _days_behind(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many days the Julian calendar is behind at each day number of the old calendar; 0 once it is Gregorian.
+
+    Two days in the year 1, and one more with every century of which Gregorian calendars leave the leap day out.
+    """
+    year = np.floor_divide(4 * (days + _MARCH_OF_YEAR_0) + 3, 1461)
+    century = np.floor_divide(year, 100)
+    return np.where(days < FIRST_SAFE_DAY, century - np.floor_divide(century, 4) - 2, 0)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_times(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))

@@ -1,0 +1,216 @@
+"""Column chunks of a base file that its next version takes over as they are, neither decoded nor encoded again.
+
+A chunk can be taken over if the new file would describe its column in the same words, with the same compression, and if
+nothing about it depends on the file around it. Left out are floats with bounds or a dictionary, which other writers
+make and by which Spark's reader drops rows (:mod:`lakedex.parquet.row_group_writer`), files of writers whose footers
+readers distrust (``CorruptStatistics`` of Parquet's Java library), and files whose footer tells of another calendar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakedex.codec.thrift import Struct, decode_struct, structs
+from lakedex.errors import CorruptFileError
+from lakedex.io.storage import WrappedReader
+from lakedex.parquet.calendars import legacy_calendar
+
+__all__ = ["CODECS", "Chunk", "Elements", "StoredChunks", "TeeSource", "column_elements", "footer_tree", "iter_chunks"]
+
+
+CODECS = {"none": 0, "uncompressed": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+"""Names of pyarrow → ``CompressionCodec`` of Parquet."""
+
+
+Elements = tuple[Struct, ...]
+"""``SchemaElement`` of a column and of all below it."""
+
+
+_SOUND_WRITERS = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.1\d")
+
+
+_FLOATS = {4, 5}  # Type.FLOAT, Type.DOUBLE
+
+
+_MAGIC = 4
+
+
+# FileMetaData
+_SCHEMA, _ROW_GROUPS, _ENCRYPTION = 2, 4, 8
+
+
+# SchemaElement
+_NAME, _CHILDREN, _FIELD_ID = 4, 5, 9
+
+
+# RowGroup
+_COLUMNS = 1
+
+
+# ColumnChunk
+_FILE_PATH, _META, _CRYPTO, _ENCRYPTED = 1, 3, 8, 9
+
+
+# ColumnMetaData
+_TYPE, _PATH, _CODEC, _STORED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 3, 4, 7, 9, 11, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A column chunk: its ``ColumnMetaData``, and where it lies in its file."""
+
+    meta: Struct
+    start: int
+    size: int
+
+
+class TeeSource(WrappedReader):
+    """A reader that keeps what was read through it, so that chunks which Arrow has read are not asked for again.
+
+    Memory: all that was read since :meth:`forget`.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        super().__init__(source)
+        self._kept: list[tuple[int, bytes]] = []
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """See :meth:`io.RawIOBase.read`."""
+        start = self._source.tell()
+        data: bytes = self._source.read(-1 if size is None else size)
+        self._kept.append((start, data))
+        return data
+
+    def close(self) -> None:
+        """Close the source, and forget."""
+        self._kept.clear()
+        super().close()
+
+    def forget(self) -> None:
+        """Let go of what was read."""
+        self._kept.clear()
+
+    def at(self, start: int, size: int) -> memoryview:
+        """Bytes of a range: remembered ones, or read now; fewer where the file ends."""
+        for begin, data in self._kept:
+            if begin <= start and start + size <= begin + len(data):
+                return memoryview(data)[start - begin : start - begin + size]
+        self._source.seek(start)
+        return memoryview(self._source.read(size))
+
+
+class StoredChunks:
+    """Of one open base file."""
+
+    def __init__(self, source: TeeSource, path: str, footer: Struct) -> None:
+        self._source = source
+        self._path = path
+        self._elements = column_elements(footer)
+        self._groups = [_by_column(group) for group in structs(footer, _ROW_GROUPS)]
+
+    @classmethod
+    def of(cls, source: TeeSource, path: str, metadata: pq.FileMetaData) -> StoredChunks | None:
+        """The chunks of a file, or None if none may be taken over."""
+        if _SOUND_WRITERS.match(metadata.created_by or "") is None or legacy_calendar(metadata) is not None:
+            return None
+        try:
+            footer = footer_tree(metadata)
+        except CorruptFileError:  # Of a footer that Arrow has read, so no damage: something that is new to us.
+            return None
+        return None if _ENCRYPTION in footer else cls(source, path, footer)
+
+    def offered(self, group: int, column: str, elements: Elements, codec: int) -> list[Chunk] | None:
+        """The chunks of a top-level column in a row group, a leaf each; None if they are not as they should be.
+
+        Args:
+            group: number of the row group.
+            column: its name.
+            elements: how the new file describes the column.
+            codec: ``CompressionCodec`` of the new file.
+        """
+        found = self._groups[group].get(column)
+        if found is None or self._elements.get(column) != elements:
+            return None
+        chunks = [_movable(chunk, codec) for chunk in found]
+        return None if None in chunks else [chunk for chunk in chunks if chunk is not None]
+
+    def read(self, chunk: Chunk) -> memoryview:
+        """The bytes of a chunk.
+
+        Raises:
+            CorruptFileError: The file ends before the chunk does.
+        """
+        data = self._source.at(chunk.start, chunk.size)
+        if len(data) != chunk.size:
+            raise CorruptFileError(self._path, chunk.start, f"{chunk.size} bytes of a column chunk", f"{len(data)}")
+        return data
+
+
+def footer_tree(metadata: pq.FileMetaData) -> Struct:
+    """``FileMetaData`` of Parquet as Arrow writes it again."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    # A file of metadata alone: magic, footer, its length, magic.
+    return decode_struct(sink.getvalue().to_pybytes()[_MAGIC : -2 * _MAGIC])
+
+
+def column_elements(footer: Struct) -> dict[str, Elements]:
+    """Top-level column → how the schema describes it; numbers of fields, which Hudi does not use, are left out."""
+    elements = structs(footer, _SCHEMA)
+    found: dict[str, Elements] = {}
+    place = 1
+    while place < len(elements):
+        end, open_nodes = place, 1
+        while open_nodes:
+            children = elements[end].get(_CHILDREN)
+            open_nodes += (0 if children is None else children[1]) - 1
+            end += 1
+        name = elements[place][_NAME][1].decode("utf-8")
+        found[name] = tuple(
+            {number: value for number, value in element.items() if number != _FIELD_ID}
+            for element in elements[place:end]
+        )
+        place = end
+    return found
+
+
+def _by_column(group: Struct) -> dict[str, list[Struct]]:
+    found: dict[str, list[Struct]] = {}
+    for chunk in structs(group, _COLUMNS):
+        # Without its metadata, which then lies elsewhere or is encrypted, a chunk is nobody's.
+        if _META in chunk:
+            path = chunk[_META][1][_PATH][1][1]
+            found.setdefault(path[0].decode("utf-8"), []).append(chunk)
+    return found
+
+
+def _movable(chunk: Struct, codec: int) -> Chunk | None:
+    meta: Struct = chunk[_META][1]
+    if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] != codec:
+        return None
+    found = _chunk_of(meta)
+    has_values = _DICTIONARY_PAGE in found.meta or _STATISTICS in meta
+    return None if found.start < _MAGIC or (meta[_TYPE][1] in _FLOATS and has_values) else found
+
+
+def _chunk_of(meta: Struct) -> Chunk:
+    start = meta[_DATA_PAGE][1]
+    # Some writers say 0 where there is no dictionary.
+    if _DICTIONARY_PAGE in meta and meta[_DICTIONARY_PAGE][1] <= 0:
+        meta = {number: value for number, value in meta.items() if number != _DICTIONARY_PAGE}
+    elif _DICTIONARY_PAGE in meta:
+        start = min(start, meta[_DICTIONARY_PAGE][1])
+    return Chunk(meta, start, meta[_STORED][1])
+
+
+def iter_chunks(group: Struct) -> Iterator[tuple[str, Chunk]]:
+    """Column and chunk of each leaf of a row group that Arrow has just written."""
+    for name, chunks in _by_column(group).items():
+        for chunk in chunks:
+            yield name, _chunk_of(chunk[_META][1])

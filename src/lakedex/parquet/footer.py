@@ -1,0 +1,175 @@
+"""The footer of a base file as plain values.
+
+A column chunk whose least and greatest value are the same, and that has no null, has that value in all of its rows:
+nothing of it need be read. Hudi writes three columns of that kind into each file (``_hoodie_partition_path``,
+``_hoodie_file_name`` and, until a file is rewritten, ``_hoodie_commit_time``); a partition column is another. It is
+believed of text, whole numbers, booleans and dates. Floats are left out for NaN, decimals and timestamps for their
+units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakedex.parquet.calendars import LegacyCalendar, legacy_calendar
+from lakedex.parquet.conform import is_dictionary_encoded
+
+__all__ = ["ChunkStats", "FooterStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkStats:
+    """A column chunk.
+
+    Attributes:
+        stored: its size in the file, in bytes.
+        start: its first byte in the file.
+        is_dictionary_encoded: whether its text is numbers of a dictionary.
+        value: what all of its rows have, null too; None where they may differ.
+    """
+
+    stored: int
+    start: int
+    is_dictionary_encoded: bool
+    value: pa.Scalar | None
+
+
+class FooterStats:
+    """Of one file. Worked out when asked for; threads may do that twice, with the same result."""
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        self.metadata = metadata
+        self._chunks: dict[tuple[int, int], ChunkStats] = {}
+        self._twins: dict[tuple[int, int, int], bool] = {}
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the file."""
+        return self.metadata.schema.to_arrow_schema()
+
+    @cached_property
+    def calendar(self) -> LegacyCalendar | None:
+        """In which other calendar the file is."""
+        return legacy_calendar(self.metadata)
+
+    @cached_property
+    def rows_per_group(self) -> list[int]:
+        """Rows of each row group."""
+        return [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Dotted path of each leaf."""
+        schema = self.metadata.schema
+        return [schema.column(index).path for index in range(self.metadata.num_columns)]
+
+    @cached_property
+    def _leaves(self) -> dict[str, int]:
+        leaves: dict[str, int] = {}
+        for index, path in enumerate(self.paths):
+            leaves[path] = -1 if path in leaves else index
+        return leaves
+
+    def leaf(self, dotted: str) -> int:
+        """Number of a Parquet leaf; -1 where there is none, or several (a column ``a.b`` beside a struct ``a``)."""
+        return self._leaves.get(dotted, -1)
+
+    def chunk(self, group: int, index: int) -> ChunkStats:
+        """A column chunk by row group and leaf."""
+        found = self._chunks.get((group, index))
+        if found is None:
+            chunk = self.metadata.row_group(group).column(index)
+            found = self._chunks[group, index] = ChunkStats(
+                stored=int(chunk.total_compressed_size),
+                start=int(min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)),
+                is_dictionary_encoded=is_dictionary_encoded(chunk),
+                value=self._only_value(chunk, index),
+            )
+        return found
+
+    def _only_value(self, chunk: pq.ColumnChunkMetaData, index: int) -> pa.Scalar | None:
+        position = self.schema.get_field_index(self.paths[index])
+        stats = chunk.statistics
+        if position < 0 or stats is None or not stats.has_null_count:
+            return None
+        kind = self.schema.field(position).type
+        if not _is_believed(kind) or (pa.types.is_date32(kind) and self.calendar is not None):
+            return None
+        if stats.null_count == chunk.num_values:
+            return pa.scalar(None, kind)
+        if stats.null_count or not stats.has_min_max or stats.min_raw != stats.max_raw:
+            return None
+        return _scalar(stats.min_raw, kind)
+
+    def constant_columns(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, pa.Scalar]:
+        """Of some columns those that have one value in all rows of some row groups, and that value."""
+        found: dict[str, pa.Scalar] = {}
+        for name in names:
+            index = self.leaf(name)
+            values = [self.chunk(group, index).value for group in groups] if index >= 0 else [None]
+            if all(value is not None and value.equals(values[0]) for value in values):
+                found[name] = values[0]
+        return found
+
+    def has_same_bytes(self, name: str, other: str, group: int, source: BinaryIO) -> bool:
+        """Whether two columns of text have the same bytes in a row group, and so the same rows."""
+        leaves = self.leaf(name), self.leaf(other)
+        if min(leaves) < 0:
+            return False
+        asked = (group, *leaves)
+        found = self._twins.get(asked)
+        if found is None:
+            found = self._twins[asked] = self._has_same_bytes(group, leaves, source)
+        return found
+
+    def _text_shape(self, group: int, leaf: int) -> tuple[Any, ...] | None:
+        """What chunks share whose bytes can be compared; None for what is no text, or has a dictionary."""
+        chunk = self.metadata.row_group(group).column(leaf)
+        place = self.schema.get_field_index(self.paths[leaf])
+        if place < 0 or self.schema.field(place).type != pa.string() or chunk.has_dictionary_page:
+            return None
+        sizes = chunk.total_compressed_size, chunk.total_uncompressed_size
+        return self.schema.field(place).nullable, chunk.compression, chunk.encodings, chunk.num_values, sizes
+
+    def _has_same_bytes(self, group: int, leaves: tuple[int, int], source: BinaryIO) -> bool:
+        shape, other = (self._text_shape(group, leaf) for leaf in leaves)
+        if shape is None or shape != other:
+            return False
+        found = []
+        for leaf in leaves:
+            chunk = self.chunk(group, leaf)
+            source.seek(chunk.start)
+            found.append(source.read(chunk.stored))
+        return len(found[0]) == chunk.stored and found[0] == found[1]
+
+    def encoded(self, names: Sequence[str], groups: Sequence[int]) -> list[str]:
+        """Of some columns those of text that some row groups have as numbers of dictionaries."""
+        known = set(self.schema.names)
+        places = {name: self.leaf(name) for name in names if name in known}
+        return [
+            name
+            for name, index in places.items()
+            if index >= 0
+            and pa.types.is_string(self.schema.field(name).type)
+            and all(self.chunk(group, index).is_dictionary_encoded for group in groups)
+        ]
+
+
+def _is_believed(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_signed_integer, pa.types.is_boolean, pa.types.is_date32)
+    return any(test(kind) for test in tests)
+
+
+def _scalar(raw: Any, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        if pa.types.is_string(kind):
+            return pa.scalar(bytes(raw).decode("utf-8"), kind)
+        return pa.scalar(raw, pa.int32()).cast(kind) if pa.types.is_date32(kind) else pa.scalar(raw, kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None  # Whatever it is, it is no value of the column's type.

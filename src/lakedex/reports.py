@@ -1,0 +1,486 @@
+"""Reports: the values that calls return, with a text for people and fields for programs.
+
+What a write did: ``WriteResult`` and the tagging report inside it.
+
+What comparing an index with the data found.
+
+What comparing a table's metadata with its files found: ``TableReport``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.printing import printable, printed
+from lakedex.types import size_text
+
+__all__ = [
+    "Difference",
+    "IndexResult",
+    "RebuildResult",
+    "TableDifference",
+    "TableReport",
+    "TaggingReport",
+    "ValidationReport",
+    "WriteResult",
+    "difference_lines",
+]
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class TaggingReport:
+    """How the index found the files of the incoming keys.
+
+    Attributes:
+        files_listed: base files of the touched partitions.
+        files_after_ranges: files whose key range holds an incoming key.
+        files_after_blooms: files whose filter may hold an incoming key.
+        files_opened: files whose key column was read.
+        keys_probed: distinct incoming keys.
+        candidates: (file, key) pairs that the filters let through.
+        matches: pairs that the key columns confirmed.
+        false_positives: pairs that they did not.
+        pairs_probed: pairs that were put to a filter; the others are of files without one.
+        probed_matches, probed_in_vain: of these, pairs that the key columns confirmed, and pairs that the filter let
+            through and they did not.
+        false_positive_rate: the filters' observed rate; None where no filter was asked for a key that is not there.
+        requests, bytes_read: what reading metadata and key columns took.
+        seconds: per level ``ranges``, ``blooms``, ``keys``.
+        source: ``metadata``, ``footers`` or ``none`` where nothing had to be looked up.
+        notes: why a level could not use the metadata.
+    """
+
+    files_listed: int = 0
+    files_after_ranges: int = 0
+    files_after_blooms: int = 0
+    files_opened: int = 0
+    keys_probed: int = 0
+    candidates: int = 0
+    matches: int = 0
+    pairs_probed: int = 0
+    probed_matches: int = 0
+    probed_in_vain: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    source: str = "none"
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def false_positives(self) -> int:
+        """Pairs that a filter let through in vain."""
+        return self.candidates - self.matches
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """Share of the pairs put to a filter, their key not in the file, that it let through."""
+        absent = self.pairs_probed - self.probed_matches
+        return self.probed_in_vain / absent if absent else None
+
+    def __str__(self) -> str:
+        rate = "" if self.false_positive_rate is None else f" (rate {self.false_positive_rate:.1e})"
+        times = ", ".join(f"{level} {seconds:.2f} s" for level, seconds in self.seconds.items())
+        return (
+            f"files {self.files_listed} → {self.files_after_ranges} after ranges"
+            f" → {self.files_after_blooms} after blooms → {self.files_opened} opened;"
+            f" {self.keys_probed:,} keys, {self.false_positives} false positives{rate};"
+            f" {self.requests} requests, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
+        )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        rates = {"false_positives": self.false_positives, "false_positive_rate": self.false_positive_rate}
+        return {**asdict(self), **rates}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class WriteResult:
+    """What one write did.
+
+    Attributes:
+        instant: the commit; None when nothing had to be written.
+        latest: the commit whose rows the table had afterwards: ``instant``, or where nothing had to be written the
+            newest one of others. ``scan(as_of=result.latest)`` reads that state again; None if there is no commit.
+        operation: Hudi's name of the action.
+        inserted, updated, deleted: rows.
+        files_written: new base files.
+        bytes_written: their size.
+        metadata_bytes: size of the commit's metadata log files.
+        bitmap_bytes: size of the runs of bitmaps that the write added, or put together from older ones.
+        bitmap_seconds: time for bitmaps, added up over tasks.
+        seconds: the whole call.
+        tagging: what the index did.
+        notes: options without effect, conflicts retried, indexes not kept …
+    """
+
+    instant: str | None
+    operation: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    files_written: int = 0
+    bytes_written: int = 0
+    metadata_bytes: int = 0
+    bitmap_bytes: int = 0
+    bitmap_seconds: float = 0.0
+    seconds: float = 0.0
+    tagging: TaggingReport = field(default_factory=TaggingReport)
+    notes: tuple[str, ...] = ()
+    latest: str | None = None
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.operation.lower()} {self.instant or '(nothing to write)'}: "
+            f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted; "
+            f"{self.files_written} files, {size_text(self.bytes_written)} "
+            f"(+{size_text(self.metadata_bytes)} metadata), {self.seconds:.2f} s"
+        )
+        lines = [head]
+        if self.tagging.source != "none":
+            lines.append(f"  index: {self.tagging}")
+        if self.bitmap_bytes:
+            lines.append(f"  bitmaps: {self._bitmap_text}")
+        lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
+        return printed(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "tagging"}
+        return {**plain, "tagging": self.tagging.to_dict()}
+
+    @property
+    def _bitmap_text(self) -> str:
+        return f"{size_text(self.bitmap_bytes)}, {self.bitmap_seconds:.2f} s over all tasks"
+
+    def _repr_html_(self) -> str:
+        report = self.tagging
+        rows: Iterable[tuple[str, str]] = [
+            ("instant", self.instant or "–"),
+            ("rows", f"{self.inserted:,} inserted · {self.updated:,} updated · {self.deleted:,} deleted"),
+            (
+                "files",
+                f"{self.files_written} · {size_text(self.bytes_written)} · metadata {size_text(self.metadata_bytes)}",
+            ),
+            ("seconds", f"{self.seconds:.2f}"),
+            ("index", str(report) if report.source != "none" else "–"),
+            *([("bitmaps", self._bitmap_text)] if self.bitmap_bytes else []),
+            *(("note", note) for note in (*self.notes, *report.notes)),
+        ]
+        body = "".join(
+            f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>"
+            for k, v in rows
+        )
+        return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexResult:
+    """What creating or dropping an index did.
+
+    Attributes:
+        name: the index.
+        columns: columns that were built.
+        instant: the first delta commit of the metadata table; None when nothing was written.
+        files: base files that were covered.
+        entries: records written.
+        bytes_written: size of the metadata files written.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    name: str
+    columns: tuple[str, ...] = ()
+    instant: str | None = None
+    files: int = 0
+    entries: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = (
+            f"index {self.name}: {self.entries:,} entries of {self.files} files, {size_text(self.bytes_written)}, "
+            f"{self.seconds:.2f} s"
+        )
+        return printed([head, *(f"  note: {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RebuildResult:
+    """What making the metadata table anew did.
+
+    Attributes:
+        partitions, files: data partitions and files that it lists now.
+        indexes: what building each index did.
+        seconds: the whole call.
+        notes: what else the user should know.
+    """
+
+    partitions: int
+    files: int
+    indexes: tuple[IndexResult, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = f"metadata table made anew: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
+        return printed([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+SHOWN = 20
+"""Differences that a printed report lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Where an index does not agree with a base file.
+
+    Attributes:
+        partition, file: the base file; for ``partition_stats`` the partition, no file.
+        column: the column; empty for the file as a whole.
+        kind: of a bitmap index ``missing bitmap``, ``wrong positions``, ``wrong counts``, ``wrong values``,
+            ``wrong row groups``, ``damaged bytes``; of others ``missing entry``, ``wrong bounds``, ``wrong counts``,
+            ``missed keys``, ``damaged bytes``.
+        count: how many values, or keys.
+        detail: some of them, or what was expected and found.
+        stored, found: the same apart, where both can be said: what the entry has, and what the file has.
+    """
+
+    partition: str
+    file: str
+    column: str
+    kind: str
+    count: int
+    detail: str
+    stored: str = ""
+    found: str = ""
+
+    def __str__(self) -> str:
+        subject = f"{self.partition}/{self.file}".strip("/")
+        times = f" ×{self.count}" if self.count > 1 else ""
+        return printable(f"{subject}: {self.kind}{times}{f' of {self.column}' if self.column else ''}: {self.detail}")
+
+
+def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, int]]) -> list[str]:
+    """How reports print differences: how many of each kind, and the first ones; no line where there are none."""
+    if not differences:
+        return []
+    lines = ["  differences: " + ", ".join(f"{kind} {count}" for kind, count in kinds)]
+    lines += [f"    {found}" for found in differences[:SHOWN]]
+    if len(differences) > SHOWN:
+        lines.append(f"    … and {len(differences) - SHOWN} more (to_arrow() has all)")
+    return lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ValidationReport:
+    """What :meth:`lakedex.Table.validate_index` found, and what it mended.
+
+    Attributes:
+        name: the index.
+        using: its kind.
+        instant: the commit whose files were looked at.
+        files_total: base files of the table.
+        files_checked: those that were compared.
+        files_uncovered: those that the index does not know, which queries read: no fault.
+        entries_checked: entries that were compared.
+        entries_stale: entries of base files that are no longer current. Nobody asks for them: no fault.
+        differences: what does not agree with the data.
+        damage: files of the index that cannot be read or are missing.
+        files_repaired: base files whose entries were written anew.
+        notes: what else there is to know.
+        seconds: the whole call.
+    """
+
+    name: str
+    using: str
+    instant: str | None = None
+    files_total: int = 0
+    files_checked: int = 0
+    files_uncovered: int = 0
+    entries_checked: int = 0
+    entries_stale: int = 0
+    differences: tuple[Difference, ...] = ()
+    damage: tuple[str, ...] = ()
+    files_repaired: int = 0
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found. What was mended counts as found."""
+        return not self.differences and not self.damage
+
+    def __str__(self) -> str:
+        verdict = "agrees with the data" if self.ok else "does NOT agree with the data"
+        lines = [
+            f"index {self.name} ({self.using}) at {self.instant or 'no commit'}: {verdict}",
+            f"  {self.files_checked} of {self.files_total} files compared, {self.entries_checked:,} entries; "
+            f"{self.files_uncovered} files not covered, {self.entries_stale:,} stale entries; {self.seconds:.2f} s",
+        ]
+        lines += [f"  damage: {text}" for text in self.damage]
+        lines += difference_lines(self.differences, sorted(Counter(found.kind for found in self.differences).items()))
+        if self.files_repaired:
+            lines.append(f"  repaired: entries of {self.files_repaired} files written anew")
+        elif not self.ok:
+            lines.append("  not repaired: validate_index with repair=True mends it")
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {**asdict(self), "ok": self.ok}
+
+    def to_arrow(self) -> pa.Table:
+        """The differences as a table."""
+        return pa.Table.from_pylist([asdict(found) for found in self.differences], _DIFFERENCES)
+
+
+_DIFFERENCES = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file", pa.string()),
+        ("column", pa.string()),
+        ("kind", pa.string()),
+        ("count", pa.int64()),
+        ("detail", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """One thing that the metadata says otherwise than it is.
+
+    Attributes:
+        index: ``files``, ``column_stats``, ``bloom_filters``, ``partition_stats``, a bitmap index, ``timeline``, or
+            ``definitions``.
+        kind: what is wrong. Of ``files``: ``missing file`` (storage has it and its commit is completed), ``file gone``,
+            ``wrong size``, ``uncommitted file`` (listed), ``stray file`` (in storage, of no commit), ``lost file`` (the
+            newest of its file group, and nowhere), ``missing partition``, ``partition gone``. Of an index: ``damaged
+            index``, ``missing entry``, ``wrong bounds``, ``wrong counts``, ``missed keys``, ``damaged bytes``, and
+            those of bitmap indexes. Else ``unfinished metadata commit``, ``missing definition``.
+        partition, file, column: what it is about; empty where that does not apply.
+        stored: what the metadata says.
+        found: what is true.
+    """
+
+    index: str
+    kind: str
+    partition: str = ""
+    file: str = ""
+    column: str = ""
+    stored: str = ""
+    found: str = ""
+
+    @classmethod
+    def of(cls, index: str, found: Difference) -> TableDifference:
+        """A difference between an index and a base file."""
+        return cls(
+            index=index,
+            kind=found.kind,
+            partition=found.partition,
+            file=found.file,
+            column=found.column,
+            stored=found.stored,
+            found=found.found or found.detail,
+        )
+
+    def __str__(self) -> str:
+        subject = " ".join(filter(None, (f"{self.partition}/{self.file}".strip("/"), self.column)))
+        says = f": metadata says {self.stored}" if self.stored else ""
+        truth = f"{',' if says else ':'} found {self.found}" if self.found else ""
+        return printable(f"{self.index}: {self.kind}{f' of {subject}' if subject else ''}{says}{truth}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TableReport:
+    """What :meth:`lakedex.Table.validate` found.
+
+    Attributes:
+        table, instant: the table, and the commit that was looked at.
+        files_total: current base files.
+        files_compared: those that were opened and compared with the indexes.
+        files_listed: data files that the metadata lists, of earlier states too.
+        indexes: what was compared.
+        differences: what is not as the metadata says.
+        notes: what is worth knowing and no fault.
+        seconds: the whole call.
+    """
+
+    table: str
+    instant: str | None
+    files_total: int
+    files_compared: int
+    files_listed: int
+    indexes: tuple[str, ...]
+    differences: tuple[TableDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no difference."""
+        return not self.differences
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many differences there are of each kind, as ``index: kind``."""
+        return dict(Counter(f"{found.index}: {found.kind}" for found in self.differences))
+
+    def __str__(self) -> str:
+        verdict = "metadata agrees with the files" if self.ok else "metadata does NOT agree with the files"
+        compared = f"{self.files_compared:,} of {self.files_total:,} current ones compared"
+        lines = [
+            f"table {self.table} at {self.instant or 'no commit'}: {verdict}",
+            f"  {self.files_listed:,} files listed; {compared} with {', '.join(self.indexes) or 'nothing'}; "
+            f"{self.seconds:.2f} s",
+        ]
+        lines += difference_lines(self.differences, self.kinds.items())
+        if not self.ok:
+            lines.append("  rebuild_metadata() makes the metadata anew")
+        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {**asdict(self), "ok": self.ok}
+
+    def to_arrow(self) -> pa.Table:
+        """The differences as a table."""
+        names = ("index", "kind", "partition", "file", "column", "stored", "found")
+        schema = pa.schema([(name, pa.string()) for name in names])
+        return pa.Table.from_pylist([asdict(found) for found in self.differences], schema)
+
+    def _repr_html_(self) -> str:
+        head, *rest = str(self).split("\n")
+        colour = "#2e7d32" if self.ok else "#c62828"
+        body = escape("\n".join(rest))
+        return f"<div><b style='color:{colour}'>{escape(head)}</b><pre>{body}</pre></div>"

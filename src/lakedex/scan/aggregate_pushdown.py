@@ -1,0 +1,494 @@
+"""Answers about the rows of a scan that are no rows: numbers of them, by groups, distinct values, bounds.
+
+Each slice is answered by the cheapest that answers it exactly: nothing where an index rules it out, a bitmap index's
+numbers of rows, its bitmaps, the file's footer; the rest is read, only the columns of the condition and the groups.
+:class:`AnswerPlan` says what came from where.
+
+Memory: what :mod:`lakedex.index.bitmap.aggregates` takes, three batches a thread, and the groups of the answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakedex.errors import CorruptFileError, InvalidInputError
+from lakedex.expr.evaluator import column_values
+from lakedex.expr.nodes import Column, Predicate
+from lakedex.expr.pruner import judge
+from lakedex.expr.terms import columns_of
+from lakedex.index.bitmap.aggregates import COUNT, BitmapAggregates
+from lakedex.index.bitmap.coverage import LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
+from lakedex.index.column_stats.pruning import slice_bounds
+from lakedex.index.partition_values import partition_bounds
+from lakedex.index.protocol import DAMAGED
+from lakedex.layout.file_slice import FileSlice
+from lakedex.parallel import run_threads, stream_ordered
+from lakedex.parquet.base_file_reader import read_footer
+from lakedex.printing import printed
+from lakedex.scan.aggregation import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
+from lakedex.scan.plan import INDEXES, ScanPlan, plan_scan, read_columns
+from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
+from lakedex.snapshot.file_system_view import FileSystemView
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import BoolArray, IntArray, size_text
+
+__all__ = ["AggregatePlan", "AggregateQuery", "Answer", "answer", "answer_aggregates", "plan_aggregate"]
+
+
+OPEN_COST = 64 * 1024
+"""Bytes of data that could be read in the time that opening a file takes …"""
+
+
+BYTES_PER_VALUE = 8
+"""… and in which a value is decoded, compared and put into its group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AggregatePlan:
+    """Where an answer came from.
+
+    Attributes:
+        asked: the question as text.
+        plan: the pruning before it; its ``slices`` are what had to be answered.
+        ruled_out: of these, slices without a matching row by a bitmap index's numbers of rows.
+        by_counts: answered by its numbers of rows.
+        by_bitmaps: answered by its bitmaps.
+        by_footers: all of their rows match; answered by the number in the file.
+        scanned: read.
+        not_asked: left when the answer was known.
+        requests, bytes_read: what reading the index took after the pruning.
+        rows_scanned, bytes_scanned: rows that were read, and the stored size of their columns.
+        not_worth: slices whose bitmaps would have cost more than reading them.
+        seconds: all together, the plan too.
+    """
+
+    asked: str
+    plan: ScanPlan
+    ruled_out: int = 0
+    by_counts: int = 0
+    by_bitmaps: int = 0
+    by_footers: int = 0
+    scanned: int = 0
+    not_asked: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    rows_scanned: int = 0
+    bytes_scanned: int = 0
+    not_worth: int = 0
+    seconds: float = 0.0
+
+    @property
+    def from_index(self) -> bool:
+        """Whether no data file was opened."""
+        return not self.by_footers and not self.scanned
+
+    def __str__(self) -> str:
+        files = len(self.plan.slices)
+        index = f"{self.requests} req {size_text(self.bytes_read)}"
+        lines = [str(self.plan), f"{'answer':<15}{self.asked} · {self.seconds * 1000:.0f} ms"]
+        scanned = f"{size_text(self.bytes_scanned)}, {self.rows_scanned:,} rows"
+        for name, count, read in (
+            ("ruled out", self.ruled_out, ""),
+            ("by counts", self.by_counts, "" if self.by_bitmaps else index),
+            ("by bitmaps", self.by_bitmaps, index if self.by_bitmaps else ""),
+            ("by footers", self.by_footers, ""),
+            ("scanned", self.scanned, scanned if self.scanned else ""),
+            ("not asked", self.not_asked, ""),
+        ):
+            if count:
+                lines.append(f"  {name:<13}{count:>7} of {files} files  {read}".rstrip())
+        if self.not_worth:
+            lines.append(f"bitmaps of {self.not_worth} files not worth reading")
+        return printed(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        own = {name: getattr(self, name) for name in self.__slots__ if name != "plan"}
+        return {**own, "files": len(self.plan.slices), "plan": self.plan.to_dict()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateQuery:
+    """What is asked about the rows of a snapshot.
+
+    Attributes:
+        snapshot: the table.
+        predicate: the condition; None for all rows.
+        reader: reads slices that no index answers; its names are columns of the table that hold :attr:`columns`.
+        columns: columns of the groups; none counts all rows together.
+        ends_only: of a slice that is read only the least and the greatest value matter.
+        enough: so many rows are as good as all.
+        index_only: nothing is read but indexes.
+        gated: False reads bitmaps whatever that costs.
+        skipping: False reads all slices.
+        threads: slices read at once.
+        asked: the question as text.
+    """
+
+    snapshot: Snapshot
+    predicate: Predicate | None
+    reader: SliceReader | None = None
+    columns: tuple[Column, ...] = ()
+    ends_only: bool = False
+    enough: int | None = None
+    index_only: bool = False
+    gated: bool = True
+    skipping: bool = True
+    threads: int = 4
+    asked: str = "count(*)"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Groups, as :class:`~lakedex.scan.aggregation.GroupTally` gives them, and where they came from.
+
+    Not whole is an answer for which data files would have to be read, where they are not to be.
+    """
+
+    groups: pa.Table
+    plan: AggregatePlan
+    is_whole: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Rows of all groups."""
+        return sum(self.groups.column(COUNT).to_pylist()) if self.groups.num_rows else 0
+
+
+def answer(question: AggregateQuery, plan: ScanPlan | None = None) -> Answer:
+    """Answer a question.
+
+    Args:
+        question: what is asked.
+        plan: of :func:`plan_question` for a question about the same rows, if there is one.
+
+    Raises:
+        UnsupportedFeatureError: slices have to be read, and only Spark can evaluate the condition.
+    """
+    return _Work(question).answer(plan or plan_aggregate(question))
+
+
+def plan_aggregate(question: AggregateQuery) -> ScanPlan:
+    """The slices that a question is about. Bitmaps do not prune first: what they say is the answer.
+
+    A question that comes again while the table stays as it is has its plan already.
+    """
+    q, started = question, time.perf_counter()
+    view = q.snapshot.view()
+    key = (q.predicate, q.skipping)
+    with view.lock:
+        plans = view.derived.setdefault(_PLANS, _Plans())
+        known = plans.found.get(key) if isinstance(plans, _Plans) else None
+    if known is not None:
+        return replace(known, seconds=time.perf_counter() - started)
+    plan = plan_scan(q.snapshot, q.predicate, skipping=q.skipping, indexes=INDEXES[:-1])
+    if isinstance(plans, _Plans) and all(item.reason != DAMAGED for item in plan.unused):
+        with view.lock:
+            plans.keep(key, plan)
+    return plan
+
+
+_PLANS = "plans of questions"
+
+
+_KEPT_PLANS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """Plans of the last questions about a view."""
+
+    found: dict[tuple[Predicate | None, bool], ScanPlan] = field(default_factory=dict)
+
+    def keep(self, key: tuple[Predicate | None, bool], plan: ScanPlan) -> None:
+        while len(self.found) >= _KEPT_PLANS:
+            del self.found[next(iter(self.found))]
+        stages = (replace(stage, requests=0, bytes_read=0, seconds=0.0) for stage in plan.stages)
+        self.found[key] = replace(plan, stages=tuple(stages))
+
+    def carried(self, older: FileSystemView, newer: FileSystemView, store: object) -> None:
+        """Nothing: another state is planned anew."""
+        del older, newer, store
+
+
+@dataclass(slots=True)
+class _Bounds:
+    """What partition paths and column stats say of conditions, per slice."""
+
+    snapshot: Snapshot
+    rows: IntArray
+    _found: dict[Predicate, tuple[BoolArray, BoolArray, BoolArray] | None] = field(default_factory=dict)
+
+    def __call__(self, predicate: Predicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
+        if predicate not in self._found:
+            columns = {column.name: column.type for column in columns_of(predicate)}
+            found = (slice_bounds(self.snapshot, columns, self.rows) or {}) if columns else {}
+            found |= partition_bounds(self.snapshot, columns, self.rows)
+            said = judge(predicate, lambda column: found.get(column.name), len(self.rows)) if found else None
+            self._found[predicate] = said
+        return self._found[predicate]
+
+
+@dataclass(slots=True)
+class _Work:
+    """One question under way."""
+
+    question: AggregateQuery
+    tally: GroupTally = field(init=False)
+    done: dict[str, int] = field(default_factory=dict)
+    read: ReadCount = field(default_factory=ReadCount)
+
+    def __post_init__(self) -> None:
+        self.tally = GroupTally([column.type for column in self.question.columns])
+
+    def answer(self, plan: ScanPlan) -> Answer:
+        q, started = self.question, time.perf_counter() - plan.seconds
+        counted = q.snapshot.storage.counted
+        before = counted.copy()
+        rows = np.flatnonzero(plan.dropped_by < 0) if plan.dropped_by is not None else np.empty(0, np.int64)
+        bounds = _Bounds(q.snapshot, rows)
+        held = _held(q.snapshot) if q.skipping and len(rows) else None
+        left = np.ones(len(rows), np.bool_)
+        if held is not None:
+            left = self._ask_index(held, rows, bounds)
+        index = counted - before
+        is_whole = not q.index_only or not left.any()
+        if is_whole and not self.has_enough():
+            left &= ~self._ask_footers(rows, left, bounds)
+        if is_whole and not self.has_enough():
+            self._scan(rows[left], held)
+            left[:] = False
+        answered = AggregatePlan(
+            asked=q.asked,
+            plan=plan,
+            not_asked=int(left.sum()),
+            requests=index.requests,
+            bytes_read=index.bytes_read,
+            rows_scanned=self.read.rows,
+            bytes_scanned=self.read.bytes_read,
+            seconds=time.perf_counter() - started,
+            **self.done,
+        )
+        return Answer(self.tally.table(), answered, is_whole)
+
+    def has_enough(self) -> bool:
+        """Whether more rows would not change the answer."""
+        return self.question.enough is not None and self.tally.rows >= self.question.enough
+
+    # ------------------------------------------------------------------------------------------------------- indexes
+
+    def _ask_index(self, held: LoadedBitmapIndex, rows: IntArray, bounds: _Bounds) -> BoolArray:
+        """What the bitmap index answers; the slices that are left."""
+        q, coverage = self.question, held.coverage
+        with coverage.lock:
+            files = held.files(q.snapshot, rows)
+            said = BitmapAggregates(coverage, files, q.predicate, q.columns, held.columns, bounds)
+            self.done |= {"ruled_out": int(said.none.sum()), "by_counts": int(said.by_counts.sum())}
+            self.tally.add(said.from_counts())
+            if q.enough is not None and int(said.least.sum()) >= q.enough:
+                # Enough rows surely match, whichever they are.
+                self.tally.rows = max(self.tally.rows, q.enough)
+            if self.has_enough():
+                return said.unanswered
+            cost = np.where(said.by_bitmaps, said.cost(), 0.0)
+            if q.index_only and (said.open.any() or cost.sum() > MAX_FETCH):
+                return said.unanswered
+            if q.gated and not q.index_only:
+                dear = said.by_bitmaps & (cost > self._data_cost(rows, said.rows))
+                said.leave(dear)
+                self.done["not_worth"] = int(dear.sum())
+            self.done["by_bitmaps"] = 0
+            for count, groups in said.from_bitmaps():
+                self.done["by_bitmaps"] += count
+                self.tally.add(groups)
+                if self.has_enough():
+                    break
+            return said.open
+
+    def _data_cost(self, rows: IntArray, counts: IntArray) -> npt.NDArray[np.float64]:
+        """About the bytes that reading each slice takes, all columns taken for equally large, and judging its rows."""
+        q = self.question
+        names = {column.path[0] for column in q.columns}
+        names |= {column.path[0] for column in columns_of(q.predicate)} if q.predicate is not None else set()
+        share = len(names) / max(len(read_columns(q.snapshot.schema)), 1)
+        size = q.snapshot.view().table.sizes[rows].astype(np.float64) * share
+        return np.asarray(OPEN_COST + size + float(BYTES_PER_VALUE * len(names)) * counts, np.float64)
+
+    def _ask_footers(self, rows: IntArray, left: BoolArray, bounds: _Bounds) -> BoolArray:
+        """Slices that were answered by the number of their rows: each row matches, and nothing else is asked."""
+        q = self.question
+        table = q.snapshot.view().table
+        if q.columns or (q.predicate is not None and not q.skipping) or not left.any():
+            return np.zeros(len(left), np.bool_)
+        certain = left & ~table.has_logs[rows]
+        if q.predicate is not None:
+            said = bounds(q.predicate)
+            certain &= False if said is None else said[0] & ~said[1] & ~said[2]
+        # A slice without a base file has log files, so it is not among these.
+        slices = table.take(rows[certain])
+        task = _FooterRows(q.snapshot)
+        self.tally.rows += sum(run_threads(task, slices, q.threads))
+        self.done["by_footers"] = len(slices)
+        return certain
+
+    # ---------------------------------------------------------------------------------------------------------- rows
+
+    def _scan(self, rows: IntArray, held: LoadedBitmapIndex | None) -> None:
+        q = self.question
+        table = q.snapshot.view().table
+        selections = {}
+        if q.predicate is not None and held is not None and len(rows):
+            verdict = Bitmaps(select=True, gated=q.gated).prune_by(held, q.snapshot, q.predicate, rows)
+            selections = {table.slices[row].name: found for row, found in verdict.selections.items()}
+            if verdict.keep is not None:
+                self.done["ruled_out"] = self.done.get("ruled_out", 0) + int((~verdict.keep).sum())
+                rows = rows[verdict.keep]
+        slices = table.take(rows)
+        self.done["scanned"] = len(slices)
+        if not slices or q.reader is None:
+            return
+        reader = replace(q.reader, selections=selections)
+        parts = max(1, -(-q.threads // len(slices))) if q.threads > 1 else 1
+        work = [(item, Part(number, parts)) for item in slices for number in range(parts)]
+        task = _ReadGroups(reader, q.columns, q.ends_only)
+        with closing(stream_ordered(task, work, q.threads)) as found:
+            for groups, read in found:
+                self.tally.add(groups)
+                self.read.rows += read.rows
+                self.read.bytes_read += read.bytes_read
+                if self.has_enough():
+                    return
+
+
+def _held(snapshot: Snapshot) -> LoadedBitmapIndex | None:
+    """The bitmap index; None also where it is damaged: then everything is read."""
+    try:
+        return load_bitmap_index(snapshot)
+    except CorruptFileError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _FooterRows:
+    """Rows of a slice without log files, by its footer."""
+
+    snapshot: Snapshot
+
+    def __call__(self, item: FileSlice) -> int:
+        if item.base_file is None:
+            return 0
+        return read_footer(self.snapshot.storage, f"{self.snapshot.base_path}/{item.base_file.relative_path}").rows
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadGroups:
+    """Groups of a share of one slice, and what reading took; a table a batch, so that memory is one batch."""
+
+    reader: SliceReader
+    columns: tuple[Column, ...]
+    ends_only: bool
+
+    def __call__(self, work: tuple[FileSlice, Part]) -> Iterator[tuple[pa.Table, ReadCount]]:
+        item, part = work
+        seen, told = ReadCount(), ReadCount()
+        for batch in iter_slice_rows(self.reader, item, part, seen):
+            values = [column_values(column, batch) for column in self.columns]
+            groups = groups_of(values, batch.num_rows)
+            yield only_ends(groups) if self.ends_only else groups, _since(seen, told)
+        yield groups_of([pa.nulls(0, column.type) for column in self.columns], 0), _since(seen, told)
+
+
+def _since(seen: ReadCount, told: ReadCount) -> ReadCount:
+    """What was read and not told yet."""
+    fresh = ReadCount(rows=seen.rows - told.rows, bytes_read=seen.bytes_read - told.bytes_read)
+    told.rows, told.bytes_read = seen.rows, seen.bytes_read
+    return fresh
+
+
+Aggregate = tuple[str, Column | None]
+
+
+def answer_aggregates(
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    group_by: Sequence[Column],
+    aggregates: Sequence[Aggregate],
+    *,
+    index_only: bool = True,
+) -> pa.Table | None:
+    """Aggregates of the rows under a condition, as SQL has them.
+
+    Args:
+        snapshot: the table.
+        predicate: the condition; None for all rows.
+        group_by: columns of the groups, each once; none gives one row.
+        aggregates: (kind, column) with the kinds ``count_star`` (without a column), ``count``, ``count_distinct``,
+            ``min`` and ``max``.
+        index_only: open no data file.
+
+    Returns:
+        The group columns, then a column an aggregate: counts as int64, bounds in the column's type. Ordered by the
+        groups. None where indexes alone do not give the answer for all slices and nothing else may be read.
+
+    Raises:
+        InvalidInputError: an unknown kind, or a column of a type that cannot be grouped.
+    """
+    for kind, column in aggregates:
+        if kind not in _KINDS or (column is None) != (kind == "count_star"):
+            raise InvalidInputError(f"aggregates are {', '.join(_KINDS)}, all but the first of a column; not {kind!r}")
+    keys = list(group_by)
+    asked = list(dict.fromkeys([*keys, *(column for _, column in aggregates if column is not None)]))
+    for column in asked:
+        check_groupable(column)
+    found: dict[Column | None, pa.Table] = {}
+    plan: ScanPlan | None = None
+    # Each aggregated column with the groups, not all of them together: that would be far more groups.
+    for column in dict.fromkeys([None, *(column for _, column in aggregates)]):
+        columns = [*keys, *([] if column is None else [column])]
+        question = AggregateQuery(
+            snapshot=snapshot,
+            predicate=predicate,
+            columns=tuple(columns),
+            reader=reader_for(snapshot, predicate, list(dict.fromkeys(own.path[0] for own in columns))),
+            index_only=index_only,
+        )
+        plan = plan or plan_aggregate(question)
+        answered = answer(question, plan)
+        if not answered.is_whole:
+            return None
+        found[column] = answered.groups
+    names = [*(column.name for column in keys), *(_name(kind, column) for kind, column in aggregates)]
+    own = [found[None].column(number) for number in range(len(keys))]
+    return pa.table([*own, *(_aggregate(found, len(keys), *one) for one in aggregates)], names=names)
+
+
+_KINDS = ("count_star", "count", "count_distinct", "min", "max")
+
+
+def _name(kind: str, column: Column | None) -> str:
+    if column is None:
+        return "count(*)"
+    return f"count(DISTINCT {column.name})" if kind == "count_distinct" else f"{kind}({column.name})"
+
+
+def _aggregate(found: Mapping[Column | None, pa.Table], keys: int, kind: str, column: Column | None) -> pa.Array:
+    groups = found[column]
+    if column is None:
+        return groups.column(COUNT).combine_chunks()
+    if groups.num_rows:
+        return aggregate(groups, group_starts(groups, keys), kind)
+    # No rows: no groups, but one row where none were asked for.
+    rows = 0 if keys else 1
+    return pa.nulls(rows, column.type) if kind in ("min", "max") else pa.array([0] * rows, pa.int64())

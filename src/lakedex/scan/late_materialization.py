@@ -1,0 +1,302 @@
+"""Late materialization: read the predicate's columns first, the others only for rows that match.
+
+The truth of a condition over rows whose text columns may be dictionaries: each value is judged once, not each row.
+
+Parts of the condition that AND joins are looked at one by one. One that speaks of one such column is judged over its
+dictionary; what is left is judged over the rows that passed.
+
+Reading rows under a condition: its own columns first, the others only where a row matched.
+
+A row group goes by in windows. The other columns of a window are decoded when it has a match, and those before it are
+skipped then; what comes after the last match is never decoded. Strings of few values stay numbers until they are
+filtered, and are judged as such. Memory: a window of the columns.
+
+Where matches lie in every window, up to its end, that spares nothing and costs a second pass: once some windows were
+like that, all columns are read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lakedex.errors import LakedexError
+from lakedex.expr.evaluator import filter_rows
+from lakedex.expr.nodes import And, Predicate, all_of
+from lakedex.expr.terms import columns_of, unknown_texts
+from lakedex.parquet.base_file_reader import BaseFileReader
+from lakedex.parquet.conform import conform_stored, plain, with_dictionaries
+from lakedex.types import BoolArray
+
+__all__ = ["LateMaterializer", "SelectivityTracker", "evaluate_mask"]
+
+
+def evaluate_mask(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
+    """For which rows of a batch a condition is true.
+
+    Raises:
+        UnsupportedFeatureError: it has a part that only Spark can evaluate.
+    """
+    coded = {name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _is_coded(column)}
+    if not coded or unknown_texts(predicate):
+        return _plain_truth(predicate, batch)
+    passed: BoolArray | None = None
+    rest: list[Predicate] = []
+    for part in predicate.operands if isinstance(predicate, And) else (predicate,):
+        name = _only_column(part)
+        found = _by_values(part, name, batch) if name in coded else None
+        if found is None:
+            rest.append(part)
+        else:
+            passed = found if passed is None else passed & found
+    if passed is None:
+        return _plain_truth(predicate, batch)
+    return _narrowed(passed, rest, batch)
+
+
+def _narrowed(passed: BoolArray, rest: Sequence[Predicate], batch: pa.RecordBatch) -> BoolArray:
+    """The rows of some for which the rest of a condition is true as well."""
+    left = all_of(list(rest))
+    if left is None or not passed.any():
+        return passed
+    # What the parts before it rule out, the rest may fail for: ``n <> 0 AND 1 / n > 2``.
+    own = {column.path[0] for column in columns_of(left)}
+    names = [name for name in batch.schema.names if name in own]
+    if not names:
+        return passed & _plain_truth(left, batch)
+    passed[passed] = _plain_truth(left, batch.select(names).filter(pa.array(passed)))
+    return passed
+
+
+def _is_coded(column: pa.Array) -> bool:
+    return bool(pa.types.is_dictionary(column.type))
+
+
+def _only_column(predicate: Predicate) -> str | None:
+    """The column that a condition speaks of, if it is a single one."""
+    columns = columns_of(predicate)
+    return columns[0].path[0] if len(columns) == 1 and len(columns[0].path) == 1 else None
+
+
+def _by_values(predicate: Predicate, name: str | None, batch: pa.RecordBatch) -> BoolArray | None:
+    """The truth of a condition on one column; None if it fails for a value, which may be one that no row has."""
+    column = batch.column(batch.schema.get_field_index(name))
+    values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
+    try:
+        truths = _plain_truth(predicate, pa.RecordBatch.from_arrays([values], names=[name]))
+    except (LakedexError, pa.ArrowException):
+        return None
+    codes = column.indices.fill_null(len(values) - 1) if column.null_count else column.indices
+    found: BoolArray = truths[codes.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _plain_truth(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
+    return np.array(filter_rows(predicate, batch).to_numpy(zero_copy_only=False), np.bool_)
+
+
+BATCH_ROWS = 65_536
+"""Rows that are judged at once."""
+
+
+SPARED_SHARE = 0.05
+"""A second pass over a file takes about so much of the time in which its rows are decoded."""
+
+
+@dataclass(slots=True)
+class SelectivityTracker:
+    """What windows of a scan were like so far. Mutable, and shared by threads: a count that gets lost does no harm.
+
+    Attributes:
+        rows: of the windows that were judged.
+        spared: those of them for which other columns were not decoded.
+    """
+
+    rows: int = 0
+    spared: int = 0
+
+    def add(self, mask: BoolArray) -> None:
+        """Count a window by its matches."""
+        self.rows += len(mask)
+        self.spared += len(mask) - (_end_of(mask) if mask.any() else 0)
+
+    @property
+    def pays(self) -> bool:
+        """Whether reading the condition's columns first spares enough of the others."""
+        return self.spared >= SPARED_SHARE * self.rows
+
+
+@dataclass(slots=True, kw_only=True)
+class LateMaterializer:
+    """Matching rows of one row group after the other.
+
+    Attributes:
+        source: the file.
+        predicate: what is left to judge; None where ``wanted`` says all.
+        judged: columns that the predicate speaks of, and the leaves of them that are read.
+        judged_leaves: these, as the file names them.
+        others: columns of the result besides.
+        schema: of the result.
+        tied: columns of the result that have one value in all matching rows.
+        sparseness: is told of each window.
+        bytes_read: stored size of what was read.
+    """
+
+    source: BaseFileReader
+    predicate: Predicate | None
+    judged: pa.Schema
+    judged_leaves: Sequence[str]
+    others: pa.Schema
+    schema: pa.Schema
+    tied: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    sparseness: SelectivityTracker = field(default_factory=SelectivityTracker)
+    bytes_read: int = 0
+
+    def rows(self, group: int, wanted: BoolArray | None) -> Iterator[pa.RecordBatch]:
+        """Matching rows of a row group.
+
+        Args:
+            group: its number.
+            wanted: which of its rows may match; None for all.
+        """
+        told = self.source.constant_columns(self.others.names, group)
+        same = self.source.twins(_texts(self.judged), _texts(self.others), group)
+        left = [column for column in self.others if column.name not in told and column.name not in same]
+        others = _Others(self.source, group, pa.schema(left))
+        try:
+            for start, mask, found in self._windows(group, wanted, {*self.schema.names, *same.values()}):
+                if mask.any():
+                    columns = _columns(found)
+                    columns |= {name: columns[twin] for name, twin in same.items()}
+                    rows = int(np.count_nonzero(mask))
+                    columns |= self._told(told, rows)
+                    columns |= {name: pa.repeat(value, rows) for name, value in self.tied.items()}
+                    if left:
+                        columns |= _columns(others.rows(start, mask))
+                    yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+        finally:
+            self.bytes_read += others.bytes_read
+
+    def _told(self, told: Mapping[str, pa.Scalar], rows: int) -> dict[str, pa.Array]:
+        """Columns that the footer tells, of so many rows."""
+        if not told:
+            return {}
+        stored = pa.RecordBatch.from_arrays([pa.repeat(value, rows) for value in told.values()], names=list(told))
+        return _columns(conform_stored(stored, pa.schema([self.others.field(name) for name in told])))
+
+    def _windows(
+        self, group: int, wanted: BoolArray | None, names: Collection[str]
+    ) -> Iterator[tuple[int, BoolArray, pa.RecordBatch | None]]:
+        """First row of a window, which of its rows match, and of these the judged columns among ``names``."""
+        if self.predicate is None or not len(self.judged):
+            rows = self.source.rows_per_group[group]
+            mask = np.ones(rows, np.bool_) if wanted is None else wanted
+            if self.predicate is not None:  # A condition without columns.
+                mask = mask & evaluate_mask(self.predicate, pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""]))
+            yield from ((start, mask[start : start + BATCH_ROWS], None) for start in range(0, rows, BATCH_ROWS))
+            return
+        self.bytes_read += self.source.bytes_of(self.judged_leaves, [group])
+        start = 0
+        for stored in self.source.batches(self.judged_leaves, [group], BATCH_ROWS, coded=True):
+            batch = _with_codes(stored, self.judged)
+            mask = evaluate_mask(self.predicate, batch)
+            if wanted is not None:
+                mask &= wanted[start : start + len(mask)]
+            self.sparseness.add(mask)
+            yield start, mask, self._matching(batch, mask, names)
+            start += batch.num_rows
+
+    def _matching(self, batch: pa.RecordBatch, mask: BoolArray, wanted: Collection[str]) -> pa.RecordBatch | None:
+        """Matching rows of some judged columns."""
+        names = [name for name in batch.schema.names if name in wanted]
+        if not names or not mask.any():
+            return None
+        own = pa.schema([self.judged.field(name) for name in names])
+        return conform_stored(_plain_rows(_filtered(batch.select(names), mask)), own)
+
+
+def _filtered(batch: pa.RecordBatch, mask: BoolArray) -> pa.RecordBatch:
+    return batch if mask.all() else batch.filter(pa.array(mask))
+
+
+def _with_codes(stored: pa.RecordBatch, judged: pa.Schema) -> pa.RecordBatch:
+    """Stored rows in their columns of the table, text in dictionaries where it was stored so."""
+    kinds = {column.name: column.type for column in judged}
+    for place, (name, column) in enumerate(zip(stored.schema.names, stored.columns, strict=True)):
+        if pa.types.is_dictionary(column.type) and column.type != pa.dictionary(pa.int32(), kinds[name]):
+            stored = stored.set_column(place, name, plain(column))
+    coded = {column.name for column in stored.schema if pa.types.is_dictionary(column.type)}
+    return conform_stored(stored, with_dictionaries(judged, coded) if coded else judged)
+
+
+def _texts(schema: pa.Schema) -> list[str]:
+    return [column.name for column in schema if column.type == pa.string()]
+
+
+def _columns(batch: pa.RecordBatch | None) -> dict[str, pa.Array]:
+    return {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+@dataclass(slots=True)
+class _Others:
+    """The columns of a row group that are decoded when the first of its rows is asked for, and as far as the last."""
+
+    source: BaseFileReader
+    group: int
+    columns: pa.Schema
+    bytes_read: int = 0
+    _batches: Iterator[pa.RecordBatch] | None = None
+    _present: list[str] = field(default_factory=list)
+    _batch: pa.RecordBatch | None = None
+    _end: int = 0
+
+    def rows(self, start: int, mask: BoolArray) -> pa.RecordBatch:
+        """The rows of ``mask``, which begins at row ``start``. Windows come in their order."""
+        if self._batches is None:
+            known = set(self.source.schema.names)
+            self._present = [name for name in self.columns.names if name in known]
+            # A row group of one window is decoded as far as its last match.
+            whole = len(mask) == self.source.rows_per_group[self.group]
+            step = _end_of(mask) if whole else BATCH_ROWS
+            self._batches = self.source.batches(self._present, [self.group], step, coded=True)
+            self.bytes_read = self.source.bytes_of(self._present, [self.group])
+        if not self._present:
+            nothing = [pa.nulls(int(mask.sum()), column.type) for column in self.columns]
+            return pa.RecordBatch.from_arrays(nothing, schema=self.columns)
+        parts = [conform_stored(_plain_rows(part), self.columns) for part in self._parts(start, mask)]
+        if len(parts) == 1:
+            return parts[0]
+        table = pa.Table.from_batches(parts, self.columns).combine_chunks()
+        return table.to_batches()[0]
+
+    def _parts(self, start: int, mask: BoolArray) -> Iterator[pa.RecordBatch]:
+        """Rows of the mask, batch by batch; Arrow cuts batches where the dictionary of a column ends."""
+        if self._batches is None:
+            return
+        end = start + _end_of(mask)
+        while True:
+            batch = self._batch
+            if batch is not None:
+                first = self._end - batch.num_rows
+                own = mask[max(first - start, 0) : max(self._end - start, 0)]
+                if own.any():
+                    yield _filtered(batch.slice(max(start - first, 0), len(own)), own)
+                if self._end >= end:
+                    return
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                raise pa.ArrowInvalid(f"column chunks of row group {self.group} have different numbers of rows")
+            self._end += self._batch.num_rows
+
+
+def _end_of(mask: BoolArray) -> int:
+    """One behind the last row of a mask that has some."""
+    return int(np.flatnonzero(mask)[-1]) + 1
+
+
+def _plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with values in the place of numbers of a dictionary."""
+    return pa.RecordBatch.from_arrays([plain(column) for column in batch.columns], names=batch.schema.names)

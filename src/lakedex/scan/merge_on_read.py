@@ -1,0 +1,568 @@
+"""Merge-on-read: the rows of a file slice, its log records merged into its base file by ordering value.
+
+Ordering values: which of two versions of a row is the newer, as Java compares them, on whole columns.
+
+Null is the smallest; an int that is null counts as 0, which is Java's default ordering value. NaN is the largest and
+-0.0 is below 0.0 (``Double.compareTo``). Text compares by its UTF-8 bytes.
+
+Merge-on-read: the rows of a file slice, its log records merged into its base file.
+
+Who wins for a record key is Hudi's to say (``BufferedRecordMergerFactory``, 1.1.1):
+
+* COMMIT_TIME_ORDERING: the record of the later block; a delete is a record too.
+* EVENT_TIME_ORDERING: the larger ordering value, the later record on a tie. A delete without ordering value (Java
+  writes the int 0, whatever the column's type is) beats everything before it, and everything after it beats that
+  delete. Log records are merged among themselves first and the winner with the base row, so a base row with a larger
+  ordering value comes back where such a delete was followed by a late record. Java reads and compacts it like that.
+
+Of several base rows of one key the first is merged and the others stay, as in Java.
+
+Everything works on whole columns: log records are reduced to one row per key by sorting, then each batch of the base
+file is masked, and the log's rows follow at the end. Memory: the log records of the slice, needed columns only, and one
+batch of the base file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.errors import UnsupportedFeatureError
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import FileSlice
+from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_whole_rows
+from lakedex.parquet.base_file_reader import iter_base_file
+from lakedex.parquet.conform import conform_stored
+from lakedex.scan.plan import read_columns
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import RECORD_KEY, BoolArray, IntArray
+
+__all__ = ["MergeSettings", "compare", "delete_values", "iter_merged_slice", "ranks", "require_mergeable", "sortable"]
+
+
+_WRAPPER_SCALE = 15
+
+
+_INTEGERS = ("Int", "Long", "Date", "TimestampMicros", "TimeMicros", "LocalDate")
+
+
+def sortable(column: Any) -> Any:
+    """A column whose own order is that of the ordering values: floats as ints of the same order."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        wide = column.cast(pa.float64())
+        bits = pc.fill_null(wide, 0.0).to_numpy(zero_copy_only=False).view(np.int64)
+        nan = np.isnan(bits.view(np.float64))
+        bits = np.where(nan, np.int64(0x7FF8000000000000), bits)
+        ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
+        return pa.array(ordered, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
+    if pa.types.is_date32(kind):
+        return column.view(pa.int32())
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return column.view(pa.int64())
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8())
+    return column.fill_null(0) if kind == pa.int32() else column
+
+
+def ranks(column: Any) -> npt.NDArray[np.int64]:
+    """Numbers in the order of a column's values; equal values have equal ones, nulls the smallest."""
+    found = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
+    numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.where(_flag(column.is_null()), 0, numbers)
+
+
+def compare(left: Sequence[Any], right: Sequence[Any], rows: int) -> npt.NDArray[np.int64]:
+    """-1, 0 or 1 for each row: how the values of ``left`` stand to those of ``right``, column by column."""
+    answer = np.zeros(rows, np.int64)
+    for ours, theirs in zip(left, right, strict=True):
+        step = _sign(pc.greater(ours, theirs)) - _sign(pc.less(ours, theirs))
+        step = np.where(_flag(ours.is_null()), -1, np.where(_flag(theirs.is_null()), 1, step))
+        step[_flag(ours.is_null()) & _flag(theirs.is_null())] = 0
+        answer = np.where(answer == 0, step, answer)
+    return answer
+
+
+def _flag(array: Any) -> npt.NDArray[np.bool_]:
+    mask: npt.NDArray[np.bool_] = array.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _sign(array: Any) -> npt.NDArray[np.int64]:
+    return _flag(array).astype(np.int64)
+
+
+def delete_values(
+    stored: Sequence[Any], kinds: Sequence[pa.DataType], path: str
+) -> tuple[npt.NDArray[np.bool_], list[Any]]:
+    """Ordering values of the records of a delete block.
+
+    Args:
+        stored: for each record None, or the full name of a wrapper and the wrapper's record.
+        kinds: types of the ordering columns.
+        path: named in errors.
+
+    Returns:
+        Where a delete has none (Java writes the int 0), so that it wins over all that was before; and the columns.
+
+    Raises:
+        UnsupportedFeatureError: a value that cannot be compared with its column.
+    """
+    final = np.zeros(len(stored), bool)
+    columns: list[list[Any]] = [[] for _ in kinds]
+    for place, wrapped in enumerate(stored):
+        name, value = _unwrapped(wrapped)
+        if value is None or (name == "Int" and value == 0) or not kinds:
+            final[place] = True
+            parts: list[Any] = [(name, None)] * len(kinds)
+        else:
+            parts = [_unwrapped(part) for part in value] if name == "Array" else [(name, value)]
+        if len(parts) != len(kinds):
+            raise _unlike(path, f"{len(parts)} ordering values", f"{len(kinds)} ordering columns")
+        for column, kind, (part_name, part) in zip(columns, kinds, parts, strict=True):
+            column.append(None if part is None else _value(part_name, part, kind, path))
+    try:
+        return final, [_built(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise _unlike(path, "an ordering value", f"one of its column ({error})") from error
+
+
+def _unwrapped(wrapped: Any) -> tuple[str, Any]:
+    """Kind of a wrapper and what is in it."""
+    if wrapped is None:
+        return "", None
+    name, record = wrapped
+    kind = str(name).rpartition(".")[2].removesuffix("Wrapper")
+    return kind, record["wrappedValues"] if kind == "Array" else record["value"]
+
+
+def _value(name: str, value: Any, kind: pa.DataType, path: str) -> Any:
+    """A wrapper's value as the physical value of a column's type."""
+    if name in _INTEGERS and (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
+        if name == "TimestampMicros" and pa.types.is_timestamp(kind) and kind.unit == "ms":
+            return value // 1000
+        return value
+    if name in ("Float", "Double", "Int", "Long") and pa.types.is_floating(kind):
+        return float(value)
+    if name == "Decimal" and pa.types.is_decimal(kind):
+        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-_WRAPPER_SCALE)
+    same = (
+        (name == "String" and pa.types.is_string(kind))
+        or (name == "Boolean" and pa.types.is_boolean(kind))
+        or (name == "Bytes" and pa.types.is_binary(kind))
+    )
+    if not same:
+        raise _unlike(path, f"a {name} as ordering value of a delete", f"the column's {kind}")
+    return value
+
+
+def _built(values: list[Any], kind: pa.DataType) -> Any:
+    if pa.types.is_date32(kind):
+        return pa.array(values, pa.int32()).view(kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.array(values, pa.int64()).view(kind)
+    return pa.array(values, kind)
+
+
+def _unlike(path: str, found: str, wanted: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{path}: {found} cannot be compared with {wanted}; have Hudi compact the table, or read it with Hudi",
+        feature="ordering value of a delete",
+    )
+
+
+BATCH_ROWS = 65_536
+
+
+_THREADS = 8
+
+
+_WHOLE_ROWS = "log files of whole rows"
+
+
+_MAX_BATCH_ROWS = 4 * BATCH_ROWS
+
+
+_IS_DELETED = "_hoodie_is_deleted"
+
+
+_OPERATION = "_hoodie_operation"
+
+
+_DELETE_OPERATIONS = pa.array(["D", "-U"])
+
+
+_EVENT_TIME = "EVENT_TIME_ORDERING"
+
+
+_MODES = ("COMMIT_TIME_ORDERING", _EVENT_TIME)
+
+
+_PAYLOADS = ("OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload", "EventTimeAvroPayload")
+
+
+_PAYLOAD_KEYS = ("hoodie.table.legacy.payload.class", "hoodie.compaction.payload.class")
+
+
+_MERGE_PROPERTY = "hoodie.record.merge.property."
+
+
+_DELETE_FIELD = _MERGE_PROPERTY + "hoodie.payload.delete.field"
+
+
+_DELETE_MARKER = _MERGE_PROPERTY + "hoodie.payload.delete.marker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSettings:
+    """How a table's log records are merged; goes to tasks.
+
+    Attributes:
+        table: the table's name, for messages.
+        mode: ``COMMIT_TIME_ORDERING`` or ``EVENT_TIME_ORDERING``.
+        ordering_fields: columns that order the versions of a row; empty for commit time.
+        schema: meta columns and the table's own.
+        completed, known: requested times of completed instants, and of all, on the active timeline.
+        first_active: where the active timeline begins; None for an empty one.
+        as_of: blocks of later instants do not count.
+        delete_marker: a column and the text in it that marks a row as deleted.
+    """
+
+    table: str
+    mode: str
+    ordering_fields: tuple[str, ...]
+    schema: pa.Schema
+    completed: frozenset[str]
+    known: frozenset[str]
+    first_active: str | None
+    as_of: str | None = None
+    delete_marker: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> MergeSettings:
+        """The settings of a snapshot's table.
+
+        Raises:
+            UnsupportedFeatureError: the table's rows are merged in a way that lakedex does not know; names it.
+        """
+        config, timeline = snapshot.config, snapshot.timeline
+        _check_merging(snapshot)
+        first = timeline.first_active
+        schema = read_columns(snapshot.schema)
+        event_time = config.merge_mode == _EVENT_TIME
+        marker = (config.raw.get(_DELETE_FIELD, "").strip(), config.raw.get(_DELETE_MARKER, "").strip())
+        return cls(
+            table=config.name,
+            mode=config.merge_mode,
+            ordering_fields=tuple(n for n in config.ordering_fields if event_time and n in schema.names),
+            schema=schema,
+            completed=frozenset(i.requested for i in timeline.completed()),
+            known=frozenset(i.requested for i in timeline.instants),
+            first_active=None if first is None else first.requested,
+            as_of=snapshot.as_of,
+            delete_marker=marker if all(marker) and marker[0] in schema.names else None,
+        )
+
+    def counts(self, instant: str) -> bool:
+        """Whether blocks of an instant are read: committed, and not later than the snapshot."""
+        if self.as_of is not None and instant > self.as_of:
+            return False
+        if instant in self.completed:
+            return True
+        return self.first_active is not None and instant < self.first_active and instant not in self.known
+
+    @property
+    def ordering(self) -> pa.Schema:
+        """The ordering columns."""
+        return pa.schema([self.schema.field(name) for name in self.ordering_fields])
+
+
+def _check_merging(snapshot: Snapshot) -> None:
+    config = snapshot.config
+
+    def refuse(what: str, feature: str) -> UnsupportedFeatureError:
+        advice = "have Hudi compact it and read it with query_type='read_optimized', or read it with Hudi"
+        return UnsupportedFeatureError(f"table '{config.name}' has log files, and {what}; {advice}", feature=feature)
+
+    if not config.populate_meta_fields:
+        raise refuse("no meta columns (hoodie.populate.meta.fields=false), so keys are not stored", "no meta fields")
+    for key in _PAYLOAD_KEYS:
+        payload = config.raw.get(key, "").strip()
+        if payload and payload.rpartition(".")[2] not in _PAYLOADS:
+            raise refuse(f"its payload class {payload} ({key}) is not one that lakedex knows", f"payload {payload}")
+    if config.merge_mode not in _MODES:
+        strategy = config.raw.get("hoodie.record.merge.strategy.id", "").strip() or "none given"
+        raise refuse(
+            f"its record merge mode is {config.merge_mode} (strategy {strategy}): rows are merged by code of its owner",
+            f"merge mode {config.merge_mode}",
+        )
+    partial = config.raw.get("hoodie.table.partial.update.mode", "").strip()
+    if partial and partial != "NONE":
+        raise refuse(f"its partial update mode is {partial}", f"partial update mode {partial}")
+    for key in config.raw:
+        if key.startswith(_MERGE_PROPERTY) and key not in (_DELETE_FIELD, _DELETE_MARKER):
+            raise refuse(f"a merge property that lakedex does not know: {key}", key)
+    for name in config.ordering_fields:
+        if "." in name and config.merge_mode == _EVENT_TIME:
+            raise refuse(f"its ordering field {name} lies inside of another column", "nested ordering field")
+
+
+def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
+    """Find out before any task runs whether the log files of some slices can be merged.
+
+    Headers of log files are read, of each file once in a process; those of version 6 hold whole rows only.
+
+    Raises:
+        UnsupportedFeatureError: as :func:`iter_merged_slice` would.
+    """
+    if snapshot.config.version < 8:
+        return
+    cache = snapshot.cache
+    with cache.lock:
+        known: set[tuple[str, int]] = cache.held.setdefault(_WHOLE_ROWS, set())
+    merge = MergeSettings.of(snapshot)
+
+    def look(item: FileSlice) -> list[tuple[str, int]]:
+        files = [(log.relative_path, log.size) for log in item.log_files]
+        if not known.issuperset(files):
+            require_whole_rows(snapshot.storage, snapshot.base_path, item.log_files, merge.counts)
+        return files
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        known.update(*threads.map(look, (item for item in slices if item.log_files)))
+
+
+def iter_merged_slice(
+    storage: Storage, base_path: str, item: FileSlice, needed: pa.Schema, merge: MergeSettings
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file slice, its log records merged in.
+
+    Args:
+        storage: where the table lies.
+        base_path: its folder.
+        item: the slice.
+        needed: columns of the batches: some of ``merge.schema``.
+        merge: of the table.
+
+    Raises:
+        CorruptFileError: a damaged file; what an interrupted writer leaves in a log file is skipped, as in Hudi.
+        UnsupportedFeatureError: log blocks that lakedex does not merge.
+        SchemaMismatchError: a file has a column in a type that does not widen to the table's.
+    """
+    # A batch without any column forgets how many rows it has until it is made of one.
+    read = needed if len(needed) else pa.schema([merge.schema.field(RECORD_KEY)])
+    log = _load_log(storage, base_path, item, read, merge)
+    if item.base_file is not None:
+        extra = [merge.schema.field(name) for name in (RECORD_KEY, *merge.ordering_fields) if name not in read.names]
+        stored_schema = pa.schema([*read, *extra])
+        path = f"{base_path}/{item.base_file.relative_path}"
+        rows = min(max(BATCH_ROWS, log.keys_count), _MAX_BATCH_ROWS)
+        for stored in iter_base_file(storage, path, stored_schema.names, batch_rows=rows):
+            batch = log.mask_base(conform_stored(stored, stored_schema))
+            if batch.num_rows:
+                yield batch.select(needed.names)
+    for batch in log.left():
+        yield batch.select(needed.names)
+
+
+# --------------------------------------------------------------------------------------------------- log records
+
+
+@dataclass(slots=True)
+class _Collected:
+    """Log records as they come, oldest first: one entry for each, ``row`` points into the data rows or is -1."""
+
+    needed: pa.Schema
+    merge: MergeSettings
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    count: int = 0
+    keys: list[Any] = field(default_factory=list)
+    row: list[IntArray] = field(default_factory=list)
+    deleted: list[BoolArray] = field(default_factory=list)
+    final: list[BoolArray] = field(default_factory=list)
+    ordering: list[list[Any]] = field(default_factory=list)
+
+    def add_rows(self, found: DataRows) -> None:
+        merge = self.merge
+        for batch in found.rows.to_batches(max_chunksize=BATCH_ROWS):
+            by = conform_stored(batch, merge.ordering)
+            ordering = [sortable(column) for column in by.columns]
+            deleted = _soft_deletes(batch, merge.delete_marker)
+            # Without ordering value, or with an int 0, Java takes a deleted row for a delete of commit time.
+            final = deleted & np.logical_and.reduce([_is_default(column) for column in ordering] or [deleted])
+            keys = batch.column(batch.schema.get_field_index(RECORD_KEY)).cast(pa.string())
+            numbers = np.arange(self.count, self.count + batch.num_rows, dtype=np.int64)
+            self._add(keys, numbers, deleted, final, ordering)
+            self.rows.append(conform_stored(batch, self.needed))
+            self.count += batch.num_rows
+
+    def add_deletes(self, found: DeletedKeys) -> None:
+        size = len(found.keys)
+        final, values = delete_values(found.ordering, self.merge.ordering.types, found.path)
+        gone = np.full(size, -1, np.int64)
+        self._add(pa.array(found.keys, pa.string()), gone, np.ones(size, bool), final, [sortable(v) for v in values])
+
+    def _add(self, keys: Any, row: IntArray, deleted: BoolArray, final: BoolArray, ordering: list[Any]) -> None:
+        self.keys.append(keys)
+        self.row.append(row)
+        self.deleted.append(deleted)
+        self.final.append(final)
+        self.ordering.append(ordering)
+
+    def reduce(self) -> _MergedLog:
+        """One record for each key."""
+        if not self.keys:
+            return _MergedLog(self.needed, self.merge.ordering_fields)
+        encoded = pa.chunked_array(self.keys, pa.string()).combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        ordering = [pa.concat_arrays(parts) for parts in zip(*self.ordering, strict=True)]
+        row, deleted, final = np.concatenate(self.row), np.concatenate(self.deleted), np.concatenate(self.final)
+        if self.merge.mode == _EVENT_TIME:
+            winner = _largest(codes, len(encoded.dictionary), row, final, ordering)
+        else:
+            winner = _last(codes, len(encoded.dictionary))
+        return _MergedLog(
+            self.needed,
+            self.merge.ordering_fields,
+            keys=encoded.dictionary,
+            rows=pa.Table.from_batches(self.rows, self.needed),
+            row=row[winner],
+            deleted=deleted[winner],
+            # By commit time a log record always wins over the base row.
+            final=final[winner] | (self.merge.mode != _EVENT_TIME),
+            ordering=[column.take(pa.array(winner)) for column in ordering],
+        )
+
+
+def _load_log(storage: Storage, base_path: str, item: FileSlice, needed: pa.Schema, merge: MergeSettings) -> _MergedLog:
+    columns = {*needed.names, RECORD_KEY, *merge.ordering_fields, _IS_DELETED, _OPERATION}
+    if merge.delete_marker is not None:
+        columns.add(merge.delete_marker[0])
+    collected = _Collected(needed, merge)
+    for found in read_log_files(storage, base_path, item.log_files, merge.counts, columns):
+        if isinstance(found, DataRows):
+            collected.add_rows(found)
+        else:
+            collected.add_deletes(found)
+    return collected.reduce()
+
+
+def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> BoolArray:
+    """Rows that say of themselves that they are deleted (``RecordContext.isDeleteRecord``)."""
+    found = np.zeros(batch.num_rows, bool)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    flag = columns.get(_IS_DELETED)
+    if flag is not None and pa.types.is_boolean(flag.type):
+        found |= _true(flag)
+    if _OPERATION in columns:
+        found |= _true(pc.is_in(columns[_OPERATION].cast(pa.string()), value_set=_DELETE_OPERATIONS))
+    if marker is not None and marker[0] in columns:
+        found |= _true(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
+    return found
+
+
+def _true(array: Any) -> BoolArray:
+    mask: BoolArray = array.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _is_default(column: Any) -> BoolArray:
+    """Where an ordering value is null, or an int 0 (``OrderingValues.isDefault``)."""
+    missing: BoolArray = column.is_null().to_numpy(zero_copy_only=False)
+    return missing | _true(pc.equal(column, 0)) if column.type == pa.int32() else missing
+
+
+def _last(codes: IntArray, keys: int) -> IntArray:
+    winner = np.empty(keys, np.int64)
+    winner[codes] = np.arange(len(codes))  # the last of equal codes stays
+    return winner
+
+
+def _largest(codes: IntArray, keys: int, row: IntArray, final: BoolArray, ordering: Sequence[Any]) -> IntArray:
+    """For each key the record that folding them in order by event time leaves."""
+    places = np.arange(len(codes))
+    last_final = np.full(keys, -1, np.int64)
+    last_final[codes[final]] = places[final]
+    counts = places >= last_final[codes]
+    # deltaMergeDeleteRecord: after such a delete a record of a delete block changes nothing until a row comes.
+    after = np.full(keys, len(codes), np.int64)
+    is_row = counts & ~final & (row >= 0)
+    np.minimum.at(after, codes[is_row], places[is_row])
+    counts &= final | (row >= 0) | (last_final[codes] < 0) | (places > after[codes])
+    kept = places[counts]
+    by = [ranks(column)[kept] for column in ordering]
+    order = np.lexsort((kept, *reversed(by), ~final[kept], codes[kept]))
+    winner = np.empty(keys, np.int64)
+    winner[codes[kept[order]]] = kept[order]
+    return winner
+
+
+# ----------------------------------------------------------------------------------------------- with the base file
+
+
+@dataclass(slots=True)
+class _MergedLog:
+    """One log record for each key, and which of them the base file has used up.
+
+    ``final`` records win over a base row whatever the ordering values are.
+    """
+
+    needed: pa.Schema
+    ordering_fields: tuple[str, ...]
+    keys: Any = None
+    rows: pa.Table | None = None
+    row: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    deleted: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    final: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    ordering: list[Any] = field(default_factory=list)
+    _met: BoolArray = field(init=False)
+    _beaten: BoolArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._met = np.zeros(len(self.row), bool)
+        self._beaten = np.zeros(len(self.row), bool)
+
+    @property
+    def keys_count(self) -> int:
+        return len(self.row)
+
+    def mask_base(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch of the base file that no log record takes the place of."""
+        if not self.keys_count:
+            return batch
+        keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
+        found = pc.index_in(keys, value_set=self.keys)
+        places = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        codes = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+        # KeyBasedFileGroupRecordBuffer takes a log record out of its map with the first base row that it meets.
+        _, first = np.unique(codes, return_index=True)
+        first = first[~self._met[codes[first]]]
+        places, codes = places[first], codes[first]
+        self._met[codes] = True
+        loses = self.final[codes]
+        if not loses.all():
+            at = pa.array(places)
+            base = [sortable(batch.column(batch.schema.get_field_index(n)).take(at)) for n in self.ordering_fields]
+            log = [column.take(pa.array(codes)) for column in self.ordering]
+            loses |= compare(base, log, len(codes)) <= 0
+        self._beaten[codes[~loses]] = True
+        keep = np.ones(batch.num_rows, bool)
+        keep[places[loses]] = False
+        return batch.filter(pa.array(keep))
+
+    def left(self) -> Iterator[pa.RecordBatch]:
+        """The log's own rows: those that are no deletes and that no base row has beaten."""
+        if self.rows is None:
+            return
+        rows = np.sort(self.row[~self.deleted & ~self._beaten])
+        for start in range(0, len(rows), BATCH_ROWS):
+            chosen = self.rows.take(pa.array(rows[start : start + BATCH_ROWS]))
+            yield from chosen.combine_chunks().to_batches()

@@ -1,0 +1,375 @@
+"""The rows of one file slice under a condition: which columns and row groups are read, and what comes out.
+
+Everything here pickles: a scan's threads, Spark tasks and Python data sources all read a slice by
+:func:`iter_slice_rows`. Memory: one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lakedex.errors import InvalidInputError
+from lakedex.expr.evaluator import filter_rows
+from lakedex.expr.nodes import Column, Predicate
+from lakedex.expr.pruner import ColumnBounds, prune
+from lakedex.expr.terms import columns_of, equality_values
+from lakedex.index.protocol import RowSelection
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import FileSlice
+from lakedex.parquet.base_file_reader import BaseFileReader, FooterCache, open_for_scan
+from lakedex.parquet.conform import conform_stored
+from lakedex.scan.late_materialization import LateMaterializer, SelectivityTracker
+from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
+from lakedex.scan.plan import read_columns
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import RECORD_KEY
+
+__all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "reader_for"]
+
+
+BATCH_ROWS = 65_536
+
+
+_FOOTERS = "footers"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of a slice's row groups: number ``index`` of ``count`` equal ones, in row order."""
+
+    index: int = 0
+    count: int = 1
+
+
+WHOLE = Part()
+
+
+@dataclass(slots=True)
+class ReadCount:
+    """What reading took. Mutable: the reader adds to it.
+
+    Attributes:
+        rows: rows of the row groups that were read.
+        matched: rows for which the condition is true.
+        row_groups, row_groups_skipped: read, and skipped by their own statistics.
+        bytes_read: stored size of the columns that were read, in bytes.
+    """
+
+    rows: int = 0
+    matched: int = 0
+    row_groups: int = 0
+    row_groups_skipped: int = 0
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceReader:
+    """What is read of each slice.
+
+    Attributes:
+        storage, base_path: the table.
+        table_columns: columns of the table, meta columns first.
+        names: columns of the result, in its order; none gives batches that only count rows.
+        predicate: the condition; None for all rows.
+        skipping: False reads all row groups.
+        merge: how log files are merged; None for a table without any.
+        selections: rows of some base files, by name, that may match.
+        footers: those of base files that were read before; tasks begin with none.
+        sparseness: whether reading the columns of the condition first has paid so far.
+    """
+
+    storage: Storage
+    base_path: str
+    table_columns: pa.Schema
+    names: tuple[str, ...]
+    predicate: Predicate | None = None
+    skipping: bool = True
+    merge: MergeSettings | None = None
+    selections: Mapping[str, RowSelection] = field(default_factory=dict)
+    footers: FooterCache | None = field(default=None, compare=False)
+    sparseness: SelectivityTracker = field(default_factory=SelectivityTracker, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches."""
+        return pa.schema([self.table_columns.field(name) for name in self.names])
+
+    @property
+    def needed(self) -> pa.Schema:
+        """Columns that are read: those of the result whole, of others the leaves that the condition speaks of."""
+        return self._columns(self.predicate)
+
+    def _columns(self, predicate: Predicate | None) -> pa.Schema:
+        wanted = set(self.names)
+        paths: dict[str, list[tuple[str, ...]]] = {}
+        for named in [] if predicate is None else columns_of(predicate):
+            paths.setdefault(named.path[0], []).append(named.path[1:])
+        fields = []
+        for column in self.table_columns:
+            if column.name in wanted:
+                fields.append(column)
+            elif column.name in paths:
+                fields.append(column.with_type(_with_paths(column.type, paths[column.name])))
+        return pa.schema(fields)
+
+    def for_file(
+        self, base_file: str, rows_per_group: Sequence[int]
+    ) -> tuple[Predicate | None, pa.Schema, RowSelection | None]:
+        """What is left to judge in a file, the columns that are read for it, and its rows where they are known.
+
+        Positions in a file of other row groups than the index knows mean nothing.
+        """
+        selection = self.selections.get(base_file) if self.skipping else None
+        if selection is not None and [group.rows for group in selection.groups] != list(rows_per_group):
+            selection = None
+        predicate = None if selection is not None and selection.is_exact else self.predicate
+        return predicate, self._columns(predicate), selection
+
+
+def reader_for(
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    names: Sequence[str],
+    *,
+    skipping: bool = True,
+    selections: Mapping[str, RowSelection] | None = None,
+) -> SliceReader:
+    """The reader of a snapshot's slices.
+
+    Args:
+        snapshot: the table.
+        predicate: the condition; None for all rows.
+        names: columns of the result.
+        skipping: False reads all row groups.
+        selections: rows of some base files that may match.
+    """
+    return SliceReader(
+        storage=snapshot.storage,
+        base_path=snapshot.base_path,
+        table_columns=read_columns(snapshot.schema),
+        names=tuple(names),
+        predicate=predicate,
+        skipping=skipping,
+        merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
+        selections=selections or {},
+        footers=_footers(snapshot),
+    )
+
+
+def _footers(snapshot: Snapshot) -> FooterCache:
+    """Those that the process has read of the table."""
+    cache = snapshot.cache
+    with cache.lock:
+        found = cache.held.get(_FOOTERS)
+        if not isinstance(found, FooterCache):
+            found = cache.held[_FOOTERS] = FooterCache()
+        return found
+
+
+def iter_slice_rows(
+    reader: SliceReader, item: FileSlice, part: Part = WHOLE, count: ReadCount | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Matching rows of one slice, or of a part of it, in row order.
+
+    Args:
+        reader: what is wanted.
+        item: a slice of the table.
+        part: which of its row groups; :data:`WHOLE` for all.
+        count: is added to as the batches are taken.
+
+    Raises:
+        UnsupportedFeatureError: log files that lakedex does not merge, or a condition that only Spark can evaluate.
+    """
+    seen = ReadCount() if count is None else count
+    if item.log_files:
+        yield from _merged_rows(reader, item, part, seen)
+        return
+    if item.base_file is None:
+        return
+    path = f"{reader.base_path}/{item.base_file.relative_path}"
+    with open_for_scan(reader.storage, path, item.base_file.size, reader.footers) as source:
+        predicate, needed, selection = reader.for_file(item.base_file.name, source.rows_per_group)
+        groups = _kept_groups(reader, predicate, selection, source, part, seen)
+        if reader.names and (predicate is not None or selection is not None):
+            yield from _sifted(reader, predicate, needed, selection, source, groups, seen)
+            return
+        leaves = _leaf_names(needed, whole=reader.names)
+        seen.bytes_read += source.bytes_of(leaves, groups)
+        for stored in _selected(source.batches(leaves, groups, BATCH_ROWS), source, groups, selection, seen):
+            batch = _matching(predicate, conform_stored(stored, needed) if len(needed) else stored)
+            seen.matched += batch.num_rows
+            if batch.num_rows:
+                yield batch.select(list(reader.names))
+
+
+def _sifted(
+    reader: SliceReader,
+    predicate: Predicate | None,
+    needed: pa.Schema,
+    selection: RowSelection | None,
+    source: BaseFileReader,
+    groups: Sequence[int],
+    seen: ReadCount,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the result that match, the columns of the condition read first."""
+    asked = {column.path[0] for column in (() if predicate is None else columns_of(predicate))}
+    if asked and not reader.sparseness.pays:
+        asked = set(needed.names)
+    # All rows of an exact selection match: what the condition demands of a column is what they have there.
+    tied = _tied(reader.predicate, needed) if predicate is None and reader.predicate is not None else {}
+    judged = pa.schema([column for column in needed if column.name in asked])
+    sifter = LateMaterializer(
+        source=source,
+        predicate=predicate,
+        judged=judged,
+        judged_leaves=_leaf_names(judged, whole=reader.names),
+        others=pa.schema([column for column in needed if column.name not in asked and column.name not in tied]),
+        tied=tied,
+        schema=reader.schema,
+        sparseness=reader.sparseness,
+    )
+    rows = source.rows_per_group
+    starts = np.cumsum([0, *rows])
+    mask = None if selection is None else selection.mask(source.num_rows)
+    try:
+        for group in groups:
+            seen.rows += rows[group]
+            wanted = None if mask is None else mask[starts[group] : starts[group + 1]]
+            for batch in sifter.rows(group, wanted):
+                seen.matched += batch.num_rows
+                yield batch
+    finally:
+        seen.bytes_read += sifter.bytes_read
+
+
+def _tied(predicate: Predicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
+    """Columns of text for which a condition leaves one value. Equal text is the same text, unlike equal numbers."""
+    found = {}
+    for column in columns:
+        # A dotted name may be that of a field too.
+        if column.type == pa.string() and "." not in column.name:
+            values = equality_values(predicate, column.name)
+            if values is not None and len(values) == 1 and isinstance(values[0], str):
+                found[column.name] = pa.scalar(values[0], column.type)
+    return found
+
+
+def _selected(
+    batches: Iterable[pa.RecordBatch],
+    source: BaseFileReader,
+    groups: Sequence[int],
+    selection: RowSelection | None,
+    seen: ReadCount,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a selection. A batch may lie across row groups, but these follow each other in the order read."""
+    if selection is None:
+        for stored in batches:
+            seen.rows += stored.num_rows
+            yield stored
+        return
+    ends = np.cumsum([0, *source.rows_per_group])
+    mask = selection.mask(source.num_rows)
+    # One entry a row that is read, in the order of reading.
+    wanted = np.concatenate([mask[:0], *(mask[ends[group] : ends[group + 1]] for group in groups)])
+    first = 0
+    for stored in batches:
+        seen.rows += stored.num_rows
+        own = wanted[first : first + stored.num_rows]
+        first += stored.num_rows
+        if own.any():
+            yield stored.filter(pa.array(own))
+
+
+def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCount) -> Iterator[pa.RecordBatch]:
+    """Rows of a slice with log files. It is read whole, as its first part: what a row group holds, a log may change."""
+    if part.index:
+        return
+    if reader.merge is None:
+        raise InvalidInputError(
+            f"{reader.base_path}: {item.name} has log files, and no settings to merge them were given"
+        )
+    # Without any column a batch would not say how many rows it has.
+    columns = [*reader.needed, *([] if len(reader.needed) else [reader.table_columns.field(RECORD_KEY)])]
+    seen.bytes_read += item.size
+    merged = iter_merged_slice(reader.storage, reader.base_path, item, pa.schema(columns), reader.merge)
+    for stored in merged:
+        seen.rows += stored.num_rows
+        batch = _matching(reader.predicate, stored)
+        seen.matched += batch.num_rows
+        if batch.num_rows:
+            yield batch.select(list(reader.names))
+
+
+def _matching(predicate: Predicate | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch if predicate is None else batch.filter(filter_rows(predicate, batch))
+
+
+def _kept_groups(
+    reader: SliceReader,
+    predicate: Predicate | None,
+    selection: RowSelection | None,
+    source: BaseFileReader,
+    part: Part,
+    seen: ReadCount,
+) -> list[int]:
+    own = range(
+        source.row_groups * part.index // part.count,
+        source.row_groups * (part.index + 1) // part.count,
+    )
+    kept = list(own)
+    if selection is not None:
+        kept = sorted(set(own).intersection(selection.kept_groups()))
+    if predicate is not None and reader.skipping and kept:
+        mask = _row_group_mask(predicate, source)
+        kept = [group for group in kept if mask[group]]
+    seen.row_groups += len(kept)
+    seen.row_groups_skipped += len(own) - len(kept)
+    return kept
+
+
+def _row_group_mask(predicate: Predicate, source: BaseFileReader) -> np.ndarray:
+    """Row groups that may hold a matching row, by their own statistics."""
+    rows = np.array(source.rows_per_group, np.int64)
+
+    def bounds(column: Column) -> ColumnBounds | None:
+        found = source.stats(column.path)
+        if found is None:
+            return None
+        return ColumnBounds(found.minimum, found.maximum, np.array(found.null_count, np.int64), rows)
+
+    return prune(predicate, bounds, len(rows))
+
+
+def _with_paths(kind: pa.DataType, paths: list[tuple[str, ...]]) -> pa.DataType:
+    """A struct with only the fields on ``paths``; whole where a path ends."""
+    if not all(paths) or not pa.types.is_struct(kind):
+        return kind
+    inner: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        inner.setdefault(path[0], []).append(path[1:])
+    return pa.struct(
+        [field.with_type(_with_paths(field.type, inner[field.name])) for field in kind if field.name in inner]
+    )
+
+
+def _leaf_names(schema: pa.Schema, whole: tuple[str, ...]) -> list[str]:
+    """Columns; those that are not wanted ``whole`` as the dotted paths of their leaves."""
+    found: list[str] = []
+
+    def walk(prefix: str, kind: pa.DataType) -> None:
+        if pa.types.is_struct(kind) and kind.num_fields:
+            for child in kind:
+                walk(f"{prefix}.{child.name}", child.type)
+        else:
+            found.append(prefix)
+
+    for column in schema:
+        if column.name in whole:
+            found.append(column.name)
+        else:
+            walk(column.name, column.type)
+    return found

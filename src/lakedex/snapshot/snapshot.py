@@ -1,0 +1,424 @@
+"""A table as of one moment, and the context that every action on a table starts from.
+
+A table as of one moment: settings, timeline, metadata, schema and file slices. What plans and writes start from.
+
+What every action on a table starts from: where it lies, which engine runs, what is cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import cast
+
+import pyarrow as pa
+
+from lakedex.codec.avro_schema import avro_to_arrow
+from lakedex.codec.comments import avro_comments
+from lakedex.codec.hfile.reader import HFileReader
+from lakedex.codec.properties import decode_json_object
+from lakedex.codec.table_paths import check_partition
+from lakedex.codec.vectors import hudi_types
+from lakedex.engine import Engine
+from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
+from lakedex.layout.names import PARTITION_METAFILE, join_path
+from lakedex.layout.table_files import inner_folders, require_folders, require_own_folders
+from lakedex.metadata.files import key_text
+from lakedex.metadata.records import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
+from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.parquet.base_file_reader import read_schema
+from lakedex.snapshot.file_system_view import FileSystemView, TableCache, ViewKey, group_slices
+from lakedex.snapshot.schema import LATEST_SCHEMA, moved_names
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline
+from lakedex.timeline.archived import archived_completion_times
+from lakedex.timeline.instant import Instant
+from lakedex.timeline.table_config import TableConfig, read_table_config
+from lakedex.types import META_COLUMNS
+
+__all__ = ["Snapshot", "TableContext"]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A table pinned to an instant.
+
+    Attributes:
+        as_of: instant that files are read at; None for the newest.
+        evolves_on_read: the schema was changed under Hudi's schema-on-read. Known once :attr:`schema` was asked for.
+        read_optimized: leave out log files: a merge-on-read table as of its last compactions.
+    """
+
+    storage: Storage
+    base_path: str
+    config: TableConfig
+    timeline: Timeline
+    metadata: MetadataStore
+    as_of: str | None = None
+    evolves_on_read: bool = False
+    read_optimized: bool = False
+    _view: FileSystemView | None = field(default=None, repr=False)
+    _chosen: bool = field(default=False, repr=False)
+    _schema: pa.Schema | None = field(default=None, repr=False)
+    _hudi_types: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _comments: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _archived: dict[str, str] | None = field(default=None, repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        storage: Storage,
+        base_path: str,
+        cache: TableCache | None = None,
+        as_of: str | None = None,
+        *,
+        read_optimized: bool = False,
+    ) -> Snapshot:
+        """Read settings and both timelines.
+
+        Raises:
+            TableNotFoundError: no Hudi table at the path.
+            CorruptFileError: a folder of the table's own is a link.
+        """
+        if not storage.exists(f"{base_path}/.hoodie"):
+            raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
+        require_folders(storage, base_path, [".hoodie"])
+        config = read_table_config(storage, base_path)
+        require_own_folders(storage, base_path, config.timeline_path, config.archive_folder)
+        cache = cache or TableCache()
+        data, own = _timelines(storage, base_path, config, cache)
+        store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
+        return cls(storage, base_path, config, data, store, as_of, read_optimized=read_optimized)
+
+    @property
+    def cache(self) -> TableCache:
+        """The process's cache of this table; :meth:`load` gives the metadata store the same one."""
+        return cast("TableCache", self.metadata.cache)
+
+    @property
+    def instant(self) -> str | None:
+        """The commit that this snapshot shows; None for a table without commits."""
+        if self.as_of is not None:
+            return self.as_of
+        last = self.timeline.last_completed
+        return None if last is None else last.requested
+
+    @property
+    def last_completion_time(self) -> str | None:
+        """When the last of its commits completed.
+
+        Every commit moves it; :attr:`instant` stays where it is when one completes that was requested earlier.
+        """
+        last = self.timeline.last_changed
+        return None if last is None else last.completed or last.requested
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether its slices are those of the last commit: what the metadata says of whole partitions is of them."""
+        return self.as_of is None and not self._chosen
+
+    @property
+    def history_path(self) -> str:
+        """Folder of archived instants (``hoodie.timeline.history.path``; layout 1: ``hoodie.archivelog.folder``)."""
+        return f"{self.base_path}/{self.config.archive_folder}"
+
+    @property
+    def last_time(self) -> str:
+        """The largest time on both timelines; new ones must be larger."""
+        return max(self.timeline.last_time, self.metadata.timeline.last_time)
+
+    @property
+    def uses_metadata(self) -> bool:
+        """Whether files are listed from the metadata table."""
+        return self.metadata.has(FILES.name)
+
+    @property
+    def lost_metadata(self) -> dict[str, str]:
+        """Metadata partitions that the table lists and that cannot be used, with what is wrong with each."""
+        found = ((name, self.metadata.why_lost(name)) for name in sorted(self.metadata.partitions & SUPPORTED.keys()))
+        return {name: wrong for name, wrong in found if wrong}
+
+    def listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
+        """Partition path → file name → size, from the metadata table if it is complete and whole, else from storage.
+
+        Raises:
+            CorruptFileError: a partition's folder is a link, or lies outside of the table.
+        """
+        wanted = None if partitions is None else [check_partition(path, self.base_path) for path in partitions]
+        found = self._listed(wanted)
+        if found is not None:
+            require_folders(self.storage, self.base_path, found)
+            return found
+        paths = self._walk("") if wanted is None else wanted
+        require_folders(self.storage, self.base_path, paths)
+        return {
+            path: {
+                entry.name: entry.size
+                for entry in self.storage.list(join_path(self.base_path, path))
+                if not entry.is_dir
+            }
+            for path in paths
+        }
+
+    def _listed(self, partitions: Iterable[str] | None) -> dict[str, dict[str, int]] | None:
+        """The listing of the metadata table; None if there is none, or one that cannot be read."""
+        if self.uses_metadata:
+            try:
+                return self.metadata.file_listing(partitions)
+            except (CorruptFileError, FileNotFoundError) as error:
+                self.metadata.give_up(FILES.name, str(error))
+        return None
+
+    def read_partitions(self) -> None:
+        """Read from ``files`` which partitions there are, to know whether it can be read."""
+        if self.uses_metadata:
+            try:
+                self.metadata.partition_paths()
+            except (CorruptFileError, FileNotFoundError) as error:
+                self.metadata.give_up(FILES.name, str(error))
+
+    def _walk(self, path: str) -> list[str]:
+        """Folders with a partition metafile (``FSUtils.getAllFoldersWithPartitionMetaFile``)."""
+        folder = join_path(self.base_path, path)
+        entries = self.storage.list(folder)
+        if any(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
+            return [path]
+        inner = inner_folders(folder, entries)
+        return [found for name in inner for found in self._walk(join_path(path, name))]
+
+    def base_files(self, partitions: Iterable[str] | None = None) -> list[BaseFile]:
+        """Base files of the newest slices, of all partitions or of some."""
+        return [item.base_file for item in self.slices(partitions) if item.base_file is not None]
+
+    def slices(self, partitions: Iterable[str] | None = None) -> list[FileSlice]:
+        """Newest file slices, of all partitions or of some."""
+        if partitions is None:
+            return list(self.view().table.slices)
+        wanted = sorted(set(partitions))
+        if self._view is None:
+            return self._find_slices(wanted)
+        return [item for path in wanted for item in self._view.by_partition.get(path, ())]
+
+    def view(self) -> FileSystemView:
+        """All slices, with what was worked out from them; of a state that was seen before, the very same object."""
+        if self._view is None:
+            cache = self.cache
+            token = self._token()
+            moment = (self.as_of, self.read_optimized)
+            known = cache.view(moment)
+            if known is None or known.token != token:
+                known = (self._advanced(known, token) if known is not None else None) or self._anew(token)
+                cache.put_view(moment, known)
+            self._view = known
+        return self._view
+
+    def _token(self) -> ViewKey:
+        return ViewKey(self.config, self.timeline.instants, self.metadata.timeline.instants)
+
+    def _anew(self, token: ViewKey) -> FileSystemView:
+        slices = self._find_slices(None)  # First: it may find that the metadata table cannot be read.
+        listed_from = self.metadata.files_of(FILES.name) if self.uses_metadata else None
+        replaced = self.timeline.replaced_file_groups(self.as_of)
+        return FileSystemView.of(token, slices, listed_from, replaced)
+
+    def _advanced(self, older: FileSystemView, token: ViewKey) -> FileSystemView | None:
+        """The view of this state from that of an earlier one; None where it has to be made anew.
+
+        A partition's slices change with its record in ``files`` or with a replace commit that names it. When instants
+        were archived, completion times of log files are no longer known, and everything is looked at again.
+        """
+        if self.as_of is not None or older.listed_from is None or not self.uses_metadata:
+            return None
+        if older.token.config != self.config or older.token.instants[:1] != self.timeline.instants[:1]:
+            return None
+        try:
+            added = self.metadata.added_since(FILES.name, older.listed_from)
+            if added is None:
+                return None
+            return self._advanced_by(older, token, added)
+        except (CorruptFileError, FileNotFoundError):
+            return None
+
+    def _advanced_by(self, older: FileSystemView, token: ViewKey, added: Iterable[HFileReader]) -> FileSystemView:
+        replaced = self.timeline.replaced_file_groups()
+        keys = {key_text(key, layer) for layer in added for key, _ in layer.scan()} - {ALL_PARTITIONS}
+        changed = {"" if key == NON_PARTITIONED else key for key in keys}
+        changed |= {path for path, _ in replaced.keys() ^ older.replaced.keys()}
+        found: dict[str, Sequence[FileSlice]] = dict.fromkeys(changed, ())
+        found |= group_slices(self._find_slices(sorted(changed)) if changed else [])
+        return older.advanced(token, found, self.metadata.files_of(FILES.name), replaced, self.metadata)
+
+    def _find_slices(self, partitions: Iterable[str] | None) -> list[FileSlice]:
+        old_names = self.config.version < 8
+        pending = {i.requested for i in self.timeline.pending({"compaction"})} if old_names else ()
+        rules = SliceRules(
+            is_committed=self.timeline.is_committed,
+            completion_time=self._completion_time,
+            replaced=frozenset(self.timeline.replaced_file_groups(self.as_of)),
+            as_of=self.as_of,
+            logs_name_base=old_names,
+            pending_compactions=frozenset(pending),
+            base_files_only=self.read_optimized or self.config.table_type == "COPY_ON_WRITE",
+        )
+        return find_slices(self.listing(partitions), rules)
+
+    def _completion_time(self, instant: str) -> str | None:
+        known = self.timeline.completion_time(instant)
+        if known is not None or self.timeline.contains(instant) or self.config.version < 8:
+            return known
+        if self._archived is None:
+            self._archived = archived_completion_times(self.storage, self.history_path)
+        return self._archived.get(instant)
+
+    def at(self, as_of: str) -> Snapshot:
+        """The same table, its files and schema as of an instant."""
+        return replace(self, as_of=as_of, _view=None, _schema=None, _comments={})
+
+    @property
+    def goes_by_completion(self) -> bool:
+        """Whether commits are ordered by when they completed, as from version 8 on, or by when they were requested."""
+        return self.config.version >= 8
+
+    def time_of(self, commit: Instant) -> str:
+        """What ranges of commits go by."""
+        return commit.completed or commit.requested if self.goes_by_completion else commit.requested
+
+    def completed_by(self, moment: str) -> Snapshot:
+        """The same table as of a :meth:`time_of` commits: those of a later one count as pending.
+
+        :meth:`at` goes by requested times alone, and has what was under way at that instant and completed since.
+        """
+        late = [i.requested for i in self.timeline.completed(WRITE_ACTIONS) if self.time_of(i) > moment]
+        return replace(self.at(moment), timeline=self.timeline.without(late))
+
+    def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
+        """The same table and schema with other slices than the newest: those of a range of commits, say."""
+        view = FileSystemView.of(self._token(), list(slices), None, {})
+        return replace(self, _view=view, _chosen=True, _schema=self.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's own columns, without meta columns; empty for a table that has no schema yet.
+
+        Taken from the newest commit that carries one, then from the table's settings, then from a base file.
+        """
+        if self._schema is None:
+            self._schema = self._find_schema()
+        return self._schema
+
+    @property
+    def hudi_types(self) -> Mapping[str, str]:
+        """Columns with a type of Hudi's own (VECTOR, BLOB, VARIANT), and its name; :attr:`schema` has Arrow's."""
+        return self._hudi_types if self.schema is not None else {}
+
+    @property
+    def comments(self) -> Mapping[str, str]:
+        """Comments of columns and of the fields inside of them, by path; :attr:`schema` is free of them."""
+        return self._comments if self.schema is not None else {}
+
+    def _find_schema(self) -> pa.Schema:
+        for instant in reversed(self.timeline.completed({"commit", "deltacommit", "replacecommit"})):
+            if self.as_of is not None and instant.requested > self.as_of:
+                continue
+            commit = self.timeline.commit_notes(instant)
+            if commit.schema is not None and commit.operation not in ("COMPACT", "CLUSTER", "LOG_COMPACT"):
+                self.evolves_on_read = bool(commit.extra.get(LATEST_SCHEMA))
+                if self.evolves_on_read:
+                    self._require_unmoved(commit.extra[LATEST_SCHEMA])
+                return self._parsed(commit.schema, instant.file_name)
+        if self.config.create_schema:
+            return self._parsed(self.config.create_schema, "hoodie.table.create.schema")
+        for base in self.base_files():
+            stored = read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
+            return pa.schema([column for column in stored if column.name not in META_COLUMNS])
+        return pa.schema([])
+
+    def _parsed(self, text: str, source: str) -> pa.Schema:
+        schema, self._hudi_types, self._comments = _own_columns(text, f"{self.base_path}/.hoodie/{source}")
+        return schema
+
+    def _require_unmoved(self, latest: str) -> None:
+        """Refuse a table whose files must not be matched by name (Hudi's schema-on-read).
+
+        Raises:
+            UnsupportedFeatureError: names the columns.
+        """
+        folder = f"{self.base_path}/.hoodie/.schema"
+        versions = sorted(entry.name for entry in self.storage.list(folder) if entry.name.endswith(".schemacommit"))
+        newest = f"{folder}/{versions[-1]}" if versions else ""
+        try:
+            moved = moved_names(latest, self.storage.read(newest).decode("utf-8") if newest else "")
+        except ValueError as error:
+            raise CorruptFileError(newest or folder, 0, "schemas of schema-on-read", str(error)) from error
+        if moved:
+            raise UnsupportedFeatureError(
+                f"{self.base_path}: column {', '.join(map(repr, moved[:3]))} was renamed or dropped and added again by "
+                "Hudi's schema-on-read, so its files hold it under another name; read it with Hudi, or rewrite the "
+                "files there (clustering) first",
+                feature="renamed columns under schema on read",
+            )
+
+    def stored_schema(self, base: BaseFile) -> pa.Schema:
+        """Columns that a base file was written with.
+
+        Known from the commit that wrote it; a file of an archived commit is asked itself.
+        """
+        if self.timeline.is_completed(base.instant):
+            text = self.timeline.commit_notes(base.instant).schema
+            if text is not None:
+                return self.parse_schema(text, base.instant)
+        return read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
+
+    def parse_schema(self, text: str, source: str) -> pa.Schema:
+        """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
+        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")[0]
+
+
+@lru_cache(maxsize=64)
+def _own_columns(text: str, path: str) -> tuple[pa.Schema, Mapping[str, str], Mapping[str, str]]:
+    avro = decode_json_object(text, "an Avro schema", path)
+    stored = avro_to_arrow(avro, path)
+    own = pa.schema([column for column in stored if column.name not in META_COLUMNS])
+    return own, hudi_types(avro), avro_comments(avro)
+
+
+def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: TableCache) -> tuple[Timeline, Timeline]:
+    """Both timelines, as of one moment.
+
+    The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there
+    counts on neither. Two things may have happened between the listings, after which both are read again: a commit
+    began and completed its metadata (it is on the second only), or one that was pending completed and was compacted
+    (a base file is trusted whole). That goes on until such an instant turns out to be the metadata table's own.
+    """
+    seen: set[str] = set()
+    while True:
+        data = cache.timeline(storage, base_path, config.timeline_path, config.timezone, config.layout_version)
+        own = cache.timeline(
+            storage, metadata_path(base_path), config.timeline_path, config.timezone, config.layout_version
+        )
+        last = data.last_time
+        deltas = own.completed({"deltacommit"})
+        # Version 6 calls the metadata table's own instants by a data instant and a suffix.
+        ahead = {i.requested for i in deltas if i.requested[:17] > last and not data.contains(i.requested)}
+        compacted = max((i.requested for i in own.completed({"commit"})), default="")
+        pending = {i.requested for i in data.pending()}
+        ahead |= {i.requested for i in deltas if i.requested in pending and (i.completed or i.requested) < compacted}
+        if ahead <= seen:
+            return data, own
+        seen |= ahead
+
+
+@dataclass(slots=True)
+class TableContext:
+    """A table and the engine that works on it. Stays on the driver."""
+
+    storage: Storage
+    base_path: str
+    engine: Engine
+    cache: TableCache = field(default_factory=TableCache)
+
+    def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:
+        """The table now, or at an instant; ``read_optimized`` leaves out log files."""
+        return Snapshot.load(self.storage, self.base_path, self.cache, as_of, read_optimized=read_optimized)

@@ -1,0 +1,314 @@
+"""Java objects that Python answers: the interfaces of Spark's catalogs without a jar.
+
+py4j makes a Java proxy of a Python object. Two things it does not do: a proxy has none of its interfaces' default
+methods, and what Python raises arrives as a ``Py4JException`` around a traceback, where Spark waits for its own
+``NoSuchTableException``. Both are done by a small invocation handler before the proxy. It is compiled when the first
+catalog is registered, by Janino, with which Spark compiles its queries, and lives on the driver only.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from lakedex.errors import LakedexError, UnsupportedFeatureError
+from lakedex.spark.catalog.java_source import BRIDGE, bridge_source
+from lakedex.spark.error_transport import remember
+from lakedex.spark.jvm import callback_gateway, java_names
+
+__all__ = ["Answer", "JavaBridge", "JavaError"]
+
+
+KEPT_STRUCTS = 256
+"""Schemas that a session keeps as Java has them."""
+
+
+_TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
+
+
+def _java_hash(text: str) -> int:
+    """``String.hashCode``."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _arities(method: Any) -> list[str]:
+    """How many arguments a method takes: overloads that it does not are left to Java's own."""
+    if not callable(method):
+        return []
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return ["*"]
+    least = sum(parameter.default is parameter.empty for parameter in parameters)
+    return [str(count) for count in range(least, len(parameters) + 1)]
+
+
+class JavaError(Exception):
+    """Raised by an answer: ``exception``, a Java object, is thrown to Spark as it is."""
+
+    def __init__(self, exception: Any) -> None:
+        super().__init__("a Java exception")
+        self.exception = exception
+
+
+class Answer:
+    """A Python object that Java calls. Subclasses name the interfaces and have a method for each abstract one.
+
+    Methods, and overloads by number of arguments, that are not there run their default body. Names are Java's.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]]
+
+    def __init__(self, side: JavaBridge, identity: str | None = None) -> None:
+        self._side = side
+        self._identity = identity or f"{type(self).__name__}@{id(self):x}"
+        self._java: Any = None
+
+    @property
+    def java(self) -> Any:
+        """The Java object; always the same one."""
+        if self._java is None:
+            self._java = self._side.wrap(self)
+        return self._java
+
+    def toString(self) -> str:
+        """The identity: two objects that say the same are equal."""
+        return self._identity
+
+    def equals(self, other: Any) -> bool:
+        """Whether ``other``, any Java object, is this one."""
+        return other is not None and other.toString() == self._identity
+
+    def hashCode(self) -> int:
+        """Of the identity."""
+        return _java_hash(self._identity)
+
+
+class _Proxy:
+    """What py4j holds of an answer: every call goes through :meth:`JavaSide.answer`, and there are no others."""
+
+    def __init__(self, side: JavaBridge, target: Answer, methods: Collection[str]) -> None:
+        self._side = side
+        self._target = target
+        self._methods = methods
+        self.Java = type("Java", (), {"implements": list(target.interfaces)})
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._methods:
+            raise AttributeError(name)
+        return lambda *arguments: self._side.answer(self._target, name, arguments)
+
+
+class _Thrown:
+    """Gives the handler the exception that an answer wants to be thrown."""
+
+    def __init__(self, side: JavaBridge) -> None:
+        self._side = side
+        self._kept = threading.local()
+
+    def apply(self, failure: Any) -> Any:
+        self._kept.value = self._side.thrown(failure)
+        return self._kept.value
+
+    class Java:
+        """py4j reads the interface here."""
+
+        implements = ("java.util.function.Function",)
+
+
+class _CarriedError(Exception):
+    """Tells the handler which exception waits."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record of py4j is more than an exception on its way to Spark."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _CarriedError))
+
+
+for _name in ("py4j.clientserver", "py4j.java_gateway"):
+    logging.getLogger(_name).addFilter(_is_news)
+
+
+class JavaBridge:
+    """A session's JVM, as the catalog uses it. One for each session; many threads call it."""
+
+    _starting = threading.Lock()
+    _bridges: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+
+    def __init__(self, spark: SparkSession) -> None:
+        gateway = callback_gateway(spark)
+        self.gateway = gateway
+        self.spark = spark
+        self.view: Any = java_names(gateway)
+        self.session: Any = spark._jsparkSession
+        self.is_spark_3 = spark.version.startswith("3.")
+        # The newer way to be handed filters came with Spark 4.1.
+        self.needs_builder = self.is_spark_3 or spark.version.startswith("4.0.")
+        self.utils: Any = self.view.org.apache.spark.api.python.PythonUtils
+        self.none: Any = self.view.scala.Option.empty()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Any] = {}
+        # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
+        self._kept = threading.local()
+        self._methods: dict[type[Answer], dict[str, list[str]]] = {}
+        self._structs: dict[str, Any] = {}
+        self._constants: dict[Any, Any] = {}
+        self._thrown = _Thrown(self)
+        with self._starting:
+            if gateway not in self._bridges:
+                self._bridges[gateway] = self._bridge()
+        self.bridge: Any = self._bridges[gateway]
+
+    def compiled(self, name: str, source: str) -> Any:
+        """An object of the class ``name`` of a Java text, compiled by Janino.
+
+        Raises:
+            Py4JJavaError: the text does not fit this Spark.
+        """
+        # py4j remembers methods by the name of their class, so no two classes may share one.
+        unique = f"{name}{uuid.uuid4().hex}"
+        compiler = self.view.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(self.type("org.apache.spark.sql.sources.BaseRelation").getClassLoader())
+        compiler.cook(source.replace(name, unique))
+        return compiler.getClassLoader().loadClass(unique).newInstance()
+
+    @property
+    def seq(self) -> str:
+        """The type that Scala's ``Seq`` is to this Spark."""
+        methods = self.type("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
+        children = next(method for method in methods if str(method.getName()) == "children")
+        return str(children.getReturnType().getName())
+
+    def _bridge(self) -> Any:
+        try:
+            return self.compiled(BRIDGE, bridge_source(self.seq if self.needs_builder else None))
+        except Py4JJavaError as error:
+            raise UnsupportedFeatureError(
+                f"a catalog needs Java 11 or later and the compiler that comes with Spark: {error.java_exception}",
+                feature="catalog on this Java",
+            ) from error
+
+    # --------------------------------------------------------------------------------------------------- answers
+
+    def wrap(self, target: Answer) -> Any:
+        """The Java object of an answer."""
+        kind = type(target)
+        if kind not in self._methods:
+            self._methods[kind] = self._checked_methods(kind)
+        methods = self._methods[kind]
+        answered = " ".join(f"{name}/{count}" for name, counts in methods.items() for count in counts)
+        return self.bridge.wrap(_Proxy(self, target, methods), " ".join(kind.interfaces), answered, self._thrown)
+
+    def _checked_methods(self, kind: type[Answer]) -> dict[str, list[str]]:
+        """Methods that Java may call, and with how many arguments."""
+        has = {name for name in dir(kind) if not name.startswith("_")}
+        missing = set(str(self.bridge.abstractMethods(" ".join(kind.interfaces))).split()) - has
+        if missing:
+            raise UnsupportedFeatureError(
+                f"Spark {self.spark.version} wants {', '.join(sorted(missing))} of {', '.join(kind.interfaces)}, which "
+                "this lakedex does not know; use Table.for_path(spark, path)",
+                feature=f"catalog on Spark {self.spark.version}",
+            )
+        found = {name: _arities(getattr(kind, name)) for name in sorted(has)}
+        return {name: counts for name, counts in found.items() if counts}
+
+    def answer(self, target: Answer, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a method for Java; what it raises waits for the handler."""
+        try:
+            value = getattr(target, name)(*arguments)
+        except Exception as error:
+            number = next(self._numbers)
+            self._waiting[number] = self._exception(error)
+            raise _CarriedError(f"lakedex-thrown[{number}]") from None
+        self._kept.value = value
+        return value
+
+    def thrown(self, failure: Any) -> Any:
+        """The exception that waits behind ``failure``, or that itself."""
+        found = _TOKEN.search(str(failure.getMessage()))
+        return failure if found is None else self._waiting.pop(int(found.group(1)), failure)
+
+    def _exception(self, error: Exception) -> Any:
+        """``error`` as a Java exception, whose message PySpark shows alone."""
+        if isinstance(error, JavaError):
+            return error.exception
+        original = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+        if original is not None:
+            return original
+        text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
+        lang = self.view.java.lang
+        kind = lang.UnsupportedOperationException if isinstance(error, NotImplementedError) else None
+        made = (kind or lang.IllegalArgumentException)(text)
+        if isinstance(error, LakedexError):
+            remember(error, made)
+        return made
+
+    # ---------------------------------------------------------------------------------------------------- values
+
+    def type(self, name: str) -> Any:
+        """``java.lang.Class`` by name."""
+        return self.view.java.lang.Class.forName(name)
+
+    def array(self, kind: str, values: Sequence[Any]) -> Any:
+        """An array; one call for each value, so for short ones."""
+        made = self.gateway.new_array(getattr(self.view, kind), len(values))
+        for position, value in enumerate(values):
+            made[position] = value
+        return made
+
+    def strings(self, values: Sequence[str]) -> Any:
+        """``String[]``."""
+        return self.array("java.lang.String", values)
+
+    def map(self, values: Mapping[str, str]) -> Any:
+        """``java.util.Map``."""
+        return self.view.java.util.HashMap(dict(values))
+
+    def set(self, values: Iterable[Any]) -> Any:
+        """``java.util.Set``."""
+        made = self.view.java.util.HashSet()
+        for value in values:
+            made.add(value)
+        return made
+
+    def struct(self, schema: StructType) -> Any:
+        """Spark's ``StructType``."""
+        text = schema.json()
+        found = self._structs.get(text)
+        if found is None:
+            found = self.session.parseDataType(text)
+            if len(self._structs) >= KEPT_STRUCTS:
+                self._structs = {}
+            self._structs[text] = found
+        return found
+
+    def constant(self, name: Any, make: Callable[[], Any]) -> Any:
+        """A Java object that nobody changes, made once for this session."""
+        if name not in self._constants:
+            self._constants[name] = make()
+        return self._constants[name]
+
+    def options(self, values: Mapping[str, str]) -> Any:
+        """``CaseInsensitiveStringMap``."""
+        return self.view.org.apache.spark.sql.util.CaseInsensitiveStringMap(dict(values))
+
+    @staticmethod
+    def schema(struct: Any) -> StructType:
+        """A Java ``StructType`` as PySpark's."""
+        from_json: Any = StructType.fromJson
+        return from_json(json.loads(struct.json()))  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""RFC-37: the file of each incoming key."""

@@ -1,0 +1,271 @@
+"""The base files that may hold an incoming key, from key ranges.
+
+The base files that an incoming key may lie in, with what the table says of their keys.
+
+Which of many keys lie in which of many key ranges, by one sort over keys and bounds together.
+
+RFC-37 builds an interval tree of the files' ranges and asks it key by key. With all keys of a task at hand, sorting
+them once among the bounds gives each range the slice of sorted keys that lies in it: n keys and m files cost
+O((n + m) log(n + m)), and no step is taken key by key.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.codec.column_bounds import is_order_safe
+from lakedex.engine import Engine
+from lakedex.index.column_stats.reader import MANY, stat_arrays
+from lakedex.index.column_stats.stats import ColumnStat, stat_of
+from lakedex.io.liveness import ProcessIdentity
+from lakedex.io.storage import Storage
+from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES, column_stats_key, column_stats_prefix
+from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
+from lakedex.parquet.base_file_reader import read_footer
+from lakedex.reports import TaggingReport
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import RECORD_KEY, IntArray, IoCount
+
+__all__ = ["CandidateFile", "KeyRanges", "SortedKeys", "by_key_distance", "find_key_ranges"]
+
+
+FOOTER_TASKS = 8
+"""Tasks for each slot of the engine that footers are shared out to."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateFile:
+    """A candidate: base file ``number``, with its key range where known (None is unknown) and its row count (-1)."""
+
+    number: int
+    base: BaseFile
+    low: str | None = None
+    high: str | None = None
+    rows: int = -1
+
+
+def find_key_ranges(
+    engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
+) -> list[CandidateFile]:
+    """All base files of the partitions (of the table for None) with what is known of their keys.
+
+    Ranges come from ``column_stats`` of ``_hoodie_record_key``, from footers where the table has none or is not to use
+    its metadata, and from nowhere with ``hoodie.bloom.index.prune.by.ranges=false``.
+    """
+    if options.use_metadata_blooms:
+        snapshot.metadata.list_folders((FILES.name, COLUMN_STATS.name, BLOOM_FILTERS.name))
+    bases = snapshot.base_files(partitions)
+    report.files_listed = len(bases)
+    if not bases:
+        return []
+    store = snapshot.metadata
+    report.source = "metadata" if options.use_metadata_blooms else "footers"
+    if not options.prune_by_ranges:
+        return [CandidateFile(number, base) for number, base in enumerate(bases)]
+    if options.use_metadata_blooms and store.has(COLUMN_STATS.name):
+        many = _many_from_metadata(store, bases) if len(bases) >= MANY else None
+        if many is not None:
+            return many
+        stats = _stats_from_metadata(store, bases)
+        return [_tag_file(number, base, stat) for number, (base, stat) in enumerate(zip(bases, stats, strict=True))]
+    report.source = "footers"
+    if options.use_metadata_blooms:
+        report.notes.append("the table's metadata has no column_stats: key ranges were read from footers")
+    return _from_footers(engine, snapshot, bases, report)
+
+
+def _from_footers(
+    engine: Engine, snapshot: Snapshot, bases: Sequence[BaseFile], report: TaggingReport
+) -> list[CandidateFile]:
+    size = -(-len(bases) // (FOOTER_TASKS * engine.parallelism))
+    chunks = [bases[start : start + size] for start in range(0, len(bases), size)]
+    label = f"lakedex {snapshot.config.name}: key ranges of {len(bases)} footers"
+    parts = engine.run(_FooterRanges(snapshot.storage, snapshot.base_path), chunks, label)
+    here = ProcessIdentity.current()
+    for _, process, read in parts:
+        if process != here:  # The caller counts what this process reads.
+            report.requests += read.requests
+            report.bytes_read += read.bytes_read
+    found = [item for items, _, _ in parts for item in items]
+    return [CandidateFile(number, base, *item) for number, (base, item) in enumerate(zip(bases, found, strict=True))]
+
+
+def by_key_distance(files: Sequence[CandidateFile], keys: Sequence[str]) -> list[CandidateFile]:
+    """Files in the order in which new keys widen their ranges least, so that ranges go on to prune.
+
+    Files of unknown range come last, smallest first; without keys all do.
+    """
+    ranged = sorted(
+        (file for file in files if file.low is not None and file.high is not None), key=lambda file: str(file.high)
+    )
+    others = sorted((file for file in files if file.low is None or file.high is None), key=lambda file: file.base.size)
+    if not keys:
+        return sorted(files, key=lambda file: file.base.size)
+    place = bisect_left([str(file.high) for file in ranged], min(keys))
+    order = sorted(range(len(ranged)), key=lambda index: (abs(index - place), index))
+    return [ranged[index] for index in order] + others
+
+
+def _stats_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> list[ColumnStat | None]:
+    """Stats of each file's keys. A record that names another file, whose hashes are the same, says nothing."""
+    keys = [column_stats_key(RECORD_KEY, base.partition, base.name) for base in bases]
+    partitions = {base.partition for base in bases}
+    if len(partitions) > 256:
+        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY)])
+    elif len(bases) <= 4 * len(partitions):
+        found = store.get_many(COLUMN_STATS.name, keys)
+    else:
+        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY, partition) for partition in partitions])
+    records = [found.get(key) for key in keys]
+    return [
+        stat_of(record, pa.string())
+        if record is not None and (record["ColumnStatsMetadata"] or {}).get("fileName") == base.name
+        else None
+        for base, record in zip(bases, records, strict=True)
+    ]
+
+
+def _many_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> list[CandidateFile] | None:
+    """As :func:`_stats_from_metadata` and :func:`_tag_file`, the records of all files at once; None if that fails."""
+    files = [(base.partition, base.name) for base in bases]
+    stats = stat_arrays(store, files, {RECORD_KEY: pa.string()}, named=True).get(RECORD_KEY)
+    if stats is None:
+        return None
+    known = zip(stats.low.to_pylist(), stats.high.to_pylist(), stats.nulls.tolist(), stats.counts.tolist(), strict=True)
+    found = []
+    for number, (base, is_known) in enumerate(zip(bases, stats.known.tolist(), strict=True)):
+        low, high, nulls, rows = next(known) if is_known else (None, None, 0, 0)
+        if not is_known or nulls == rows:
+            found.append(CandidateFile(number, base))
+        elif is_order_safe(str(low)) and is_order_safe(str(high)):
+            found.append(CandidateFile(number, base, low, high, rows))
+        else:
+            found.append(CandidateFile(number, base, rows=rows))
+    return found
+
+
+def _tag_file(number: int, base: BaseFile, stat: ColumnStat | None) -> CandidateFile:
+    if stat is None or stat.all_null:
+        return CandidateFile(number, base)
+    if not (is_order_safe(stat.minimum) and is_order_safe(stat.maximum)):
+        # Written by somebody who compares in another order: no proof either way.
+        return CandidateFile(number, base, rows=stat.value_count)
+    return CandidateFile(number, base, stat.minimum, stat.maximum, stat.value_count)
+
+
+@dataclass(frozen=True, slots=True)
+class _FooterRanges:
+    """Task: low key, high key and rows of some files, with the process that read them and what that took."""
+
+    storage: Storage
+    base_path: str
+
+    def __call__(
+        self, bases: Sequence[BaseFile]
+    ) -> tuple[list[tuple[str | None, str | None, int]], ProcessIdentity, IoCount]:
+        before = self.storage.counted.copy()
+        found = [self._range(base) for base in bases]
+        return found, ProcessIdentity.current(), self.storage.counted - before
+
+    def _range(self, base: BaseFile) -> tuple[str | None, str | None, int]:
+        footer = read_footer(self.storage, f"{self.base_path}/{base.relative_path}")
+        low, high = footer.min_key, footer.max_key
+        if low is None or high is None or not (is_order_safe(low) and is_order_safe(high)):
+            return None, None, footer.rows
+        return low, high, footer.rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedKeys:
+    """Distinct keys, by the number of their data partition, then by UTF-8 bytes."""
+
+    codes: npt.NDArray[np.int32]
+    keys: pa.Array
+
+    @classmethod
+    def of(cls, keys: pa.Array, partitions: pa.Array | None, numbered: Sequence[str]) -> SortedKeys:
+        """Sort keys; those of partitions that are not ``numbered``, and nulls, are left out.
+
+        Args:
+            keys: record keys, chunked or not.
+            partitions: their partition paths; None if each may lie in any partition.
+            numbered: partition paths; their places are the codes.
+        """
+        if partitions is None:
+            codes = pa.repeat(pa.scalar(0, pa.int32()), len(keys))
+        else:
+            codes = pc.index_in(partitions, value_set=pa.array(numbered, pa.string()))
+        table = pa.table({"code": codes, "key": keys}).group_by(["code", "key"], use_threads=False).aggregate([])
+        table = table.select(["code", "key"]).drop_null()
+        table = table.take(pc.sort_indices(table, sort_keys=[("code", "ascending"), ("key", "ascending")]))
+        table = table.combine_chunks()
+        whole = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in table.columns]
+        return cls(whole[0].to_numpy(), whole[1])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyRanges:
+    """Files with the numbers of their data partitions and their key ranges; a null bound is unknown."""
+
+    codes: npt.NDArray[np.int32]
+    lows: pa.Array
+    highs: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, places: npt.NDArray[np.intp]) -> KeyRanges:
+        """Some of the files."""
+        at = pa.array(places)
+        return KeyRanges(self.codes[places], self.lows.take(at), self.highs.take(at))
+
+    def without_bounds(self) -> KeyRanges:
+        """All ranges unknown."""
+        none = pa.nulls(len(self), pa.string())
+        return KeyRanges(self.codes, none, none)
+
+    def slices(self, keys: SortedKeys) -> tuple[IntArray, IntArray]:
+        """Start and end, among ``keys``, of those that lie in each file's range.
+
+        A file without both bounds, or with bounds the wrong way round, gets all keys of its partition.
+        """
+        starts = np.searchsorted(keys.codes, self.codes, side="left").astype(np.int64)
+        ends = np.searchsorted(keys.codes, self.codes, side="right").astype(np.int64)
+        known = pc.less_equal(self.lows, self.highs).fill_null(False)
+        places = np.flatnonzero(known.to_numpy(zero_copy_only=False))
+        if len(places) and len(keys):
+            codes, at = self.codes[places], pa.array(places)
+            starts[places], ends[places] = _bounded(keys, codes, self.lows.take(at), self.highs.take(at))
+        return starts, ends
+
+
+def _bounded(
+    keys: SortedKeys, codes: npt.NDArray[np.int32], lows: pa.Array, highs: pa.Array
+) -> tuple[IntArray, IntArray]:
+    """The sweep: how many keys come before each bound. A lower bound sorts before an equal key, an upper one after."""
+    count, files = len(keys), len(codes)
+    table = pa.table(
+        {
+            "code": np.concatenate([keys.codes, codes, codes]),
+            "text": pa.chunked_array([keys.keys, lows, highs]).combine_chunks(),
+            "side": np.repeat(np.array([1, 0, 2], np.int8), [count, files, files]),
+        }
+    )
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.schema.names]).to_numpy()
+    is_key = order < count
+    before = np.cumsum(is_key) - is_key
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return before[place[count : count + files]], before[place[count + files :]]

@@ -1,0 +1,210 @@
+"""Tagging: the file of each incoming key, in three levels (RFC-37, ``HoodieBloomIndex``, ``HoodieGlobalBloomIndex``).
+
+1. Key ranges of the base files, from ``column_stats`` of ``_hoodie_record_key`` (``tagging/candidates.py``).
+2. Bloom filters of the files whose range holds a key, from ``bloom_filters``.
+3. The key column of the files that are left.
+
+Candidates are all base files of the touched partitions, or of the table; a level removes only what it can prove. A file
+without stats or filter stays. Where the metadata lacks a partition, or is not to be used, footers are read instead and
+the report says so: that is Hudi's classic bloom index.
+
+Where the filters are read (``DRIVER_FILTER_BYTES``, F = filters of all candidates):
+
+====================  ==========================================================================================
+F within the cap      each task of the keys reads those that its keys need, in batches; for more than
+                      ``GATHER_ROWS`` rows the driver reads all of them once and hands them to the tasks
+F above it            files are put into buckets of half the cap, keys go to the buckets whose files' ranges hold
+                      them, and the tasks of a bucket read its filters: each filter once, whatever the keys' tasks
+====================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakedex.engine import Engine, Frame
+from lakedex.index.bloom_filters import iter_filters
+from lakedex.io.liveness import ProcessIdentity
+from lakedex.metadata.records import BLOOM_FILTERS, bloom_key
+from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
+from lakedex.reports import TaggingReport
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.tagging.candidates import CandidateFile, KeyRanges
+from lakedex.tagging.keyed_rows import FILE
+from lakedex.tagging.tasks import BUCKET, Counts, DropCounts, MatchKeys, ProbeBuckets, ProbeKeys, Reports, SpreadKeys
+from lakedex.types import IoCount
+
+__all__ = ["TaggedKeys", "tag"]
+
+
+DRIVER_FILTER_BYTES = 64 << 20
+"""Filters that the driver reads for one write at most; past it executors read their own."""
+
+
+GATHER_ROWS = 200_000
+"""Past so many rows the tasks of the keys are many, and read no filters of their own."""
+
+
+FOOTER_FILTER_BYTES = 512 * 1024
+"""What a filter in a footer is taken to be, unless its file is smaller: Java makes them for 60,000 keys."""
+
+
+@dataclass(slots=True)
+class TaggedKeys:
+    """Where keys are.
+
+    Attributes:
+        frame: (file number, partition, key), one row per file that holds the key; the row's ordering value after them
+            if it was asked for.
+        files: the candidates.
+        report: what finding them took.
+        kept: what the engine keeps for ``frame``, to be released in the end.
+        matched: keys found, by partition.
+        holding: numbers of the files that hold a key.
+    """
+
+    frame: Frame
+    files: Sequence[CandidateFile]
+    report: TaggingReport
+    kept: Frame
+    matched: dict[str, int] = field(default_factory=dict)
+    holding: set[int] = field(default_factory=set)
+
+
+def tag(
+    engine: Engine,
+    keyed: Frame,
+    snapshot: Snapshot,
+    files: Sequence[CandidateFile],
+    options: WriteOptions,
+    report: TaggingReport,
+    *,
+    any_partition: bool = False,
+    ordering: pa.Field | None = None,
+    rows: int = 0,
+) -> TaggedKeys:
+    """Find the files of the keys of ``keyed``.
+
+    Args:
+        engine: runs the stages.
+        keyed: prepared rows (key, partition path, …).
+        snapshot: the table.
+        files: candidates, from ``find_key_ranges``.
+        options: which levels to use.
+        report: is filled in.
+        any_partition: a key is looked for in all partitions, whatever its partition path.
+        ordering: column whose stored value comes with each tag.
+        rows: how many rows ``keyed`` has, if the caller knows.
+    """
+    before = snapshot.storage.counted.copy()
+    blooms = options.use_metadata_blooms and snapshot.metadata.has(BLOOM_FILTERS.name)
+    if files and options.use_metadata_blooms and not blooms:
+        report.notes.append("the table's metadata has no bloom_filters: filters were read from footers")
+    probe = _probe(snapshot, files, snapshot.metadata if blooms else None, options, any_partition)
+    match = MatchKeys(snapshot.storage, snapshot.base_path, tuple(file.base for file in files), ordering)
+    tasks = max(1, min(len(files), 8 * engine.parallelism))
+    costs = _filter_bytes(probe, files)
+    candidates = engine.exchange(_candidates(engine, keyed, probe, costs, rows), FILE, tasks)
+    found = engine.keep(engine.map(candidates, match))
+    reports = engine.collect(engine.map(found, Reports()))
+    parts: list[Counts] = [pickle.loads(raw) for raw in reports.column(0).to_pylist()]  # noqa: S301 - our own figures
+    tags = TaggedKeys(engine.map(found, DropCounts(match.schema)), files, report, found)
+    _add_up(tags, parts, snapshot.storage.counted - before)
+    return tags
+
+
+def _add_up(tags: TaggedKeys, parts: Sequence[Counts], here: IoCount) -> None:
+    """Fill in the report. What tasks of this very process read is in ``here``, which several threads add to."""
+    report, process = tags.report, ProcessIdentity.current()
+    unfiltered = set().union(*(part.unfiltered for part in parts))
+    report.requests += here.requests
+    report.bytes_read += here.bytes_read
+    for part in parts:
+        report.keys_probed += part.keys
+        report.pairs_probed += part.pairs
+        report.candidates += part.candidates
+        report.matches += part.matches
+        if not part.opened & unfiltered:
+            report.probed_matches += part.matches
+            report.probed_in_vain += part.candidates - part.matches
+        if part.process != process:
+            report.requests += part.requests
+            report.bytes_read += part.bytes_read
+        if part.matches:
+            tags.holding |= part.opened
+        for path, count in part.matched.items():
+            tags.matched[path] = tags.matched.get(path, 0) + count
+        for level, seconds in part.seconds.items():
+            report.seconds[level] = report.seconds.get(level, 0.0) + seconds
+    report.files_after_ranges = len(set().union(*(part.after_ranges for part in parts)))
+    report.files_after_blooms = len(set().union(*(part.after_blooms for part in parts)))
+    report.files_opened = len(set().union(*(part.opened for part in parts)))
+
+
+# ---------------------------------------------------------------------------------------------- where filters are read
+def _probe(
+    snapshot: Snapshot,
+    files: Sequence[CandidateFile],
+    store: MetadataStore | None,
+    options: WriteOptions,
+    any_partition: bool,
+) -> ProbeKeys:
+    paths = tuple(dict.fromkeys(file.base.partition for file in files))
+    number = {path: place for place, path in enumerate(paths)}
+    codes = [0 if any_partition else number[file.base.partition] for file in files]
+    ranges = KeyRanges(
+        np.array(codes, np.int32),
+        pa.array([file.low for file in files], pa.string()),
+        pa.array([file.high for file in files], pa.string()),
+    )
+    return ProbeKeys(
+        storage=snapshot.storage,
+        base_path=snapshot.base_path,
+        partitions=pa.array([file.base.partition for file in files], pa.string()),
+        names=pa.array([file.base.name for file in files], pa.string()),
+        ranges=ranges if options.prune_by_ranges else ranges.without_bounds(),
+        paths=None if any_partition else paths,
+        store=store,
+    )
+
+
+def _candidates(engine: Engine, keyed: Frame, probe: ProbeKeys, costs: npt.NDArray[np.int64], rows: int) -> Frame:
+    """Pairs of file and key that ranges and filters let through."""
+    if costs.sum() <= DRIVER_FILTER_BYTES:
+        if rows > GATHER_ROWS and probe.store is not None:
+            probe = probe.holding(dict(iter_filters(probe.store, probe.located(np.arange(len(probe.ranges))))))
+        return engine.map(keyed, probe)
+    buckets = _buckets(probe.ranges, costs, max(DRIVER_FILTER_BYTES // 2, 1))
+    count = int(buckets.max()) + 1
+    # The keys of a bucket are shared out where there are many keys and few buckets.
+    splits = max(1, -(-2 * engine.parallelism // count)) if rows > GATHER_ROWS else 1
+    spread = engine.map(keyed, SpreadKeys(probe.ranges, probe.paths, buckets, splits))
+    tasks = max(1, min(count * splits, 8 * engine.parallelism))
+    return engine.map(engine.exchange(spread, BUCKET, tasks), ProbeBuckets(probe, buckets, splits))
+
+
+def _filter_bytes(probe: ProbeKeys, files: Sequence[CandidateFile]) -> npt.NDArray[np.int64]:
+    """About how many bytes each candidate's filter is, from the index of the HFiles alone."""
+    if probe.store is None:
+        return np.array([min(file.base.size, FOOTER_FILTER_BYTES) for file in files], np.int64)
+    keys = [bloom_key(file.base.partition, file.base.name) for file in files]
+    ordered = probe.store.in_read_order(BLOOM_FILTERS.name, keys)
+    costs = dict(zip(ordered, probe.store.read_costs(BLOOM_FILTERS.name, ordered), strict=True))
+    return np.array([costs[key] for key in keys], np.int64)
+
+
+def _buckets(ranges: KeyRanges, costs: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int32]:
+    """A bucket for each file: runs of neighbours in key order whose filters take ``limit`` bytes together."""
+    table = pa.table({"code": ranges.codes, "low": ranges.lows})
+    order = pc.sort_indices(table, sort_keys=[("code", "ascending"), ("low", "ascending")]).to_numpy()
+    buckets = np.empty(len(costs), np.int32)
+    buckets[order] = (np.cumsum(costs[order]) - 1) // limit
+    return np.unique(buckets, return_inverse=True)[1].astype(np.int32)

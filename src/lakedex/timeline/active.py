@@ -1,0 +1,690 @@
+"""The active timeline: its instants, and how one becomes requested, inflight and completed.
+
+Plans of a timeline, each read and decoded once: a file of the same size and time in a later listing is the same.
+
+A damaged one is kept as its error. So a folder full of them costs one read each, however many look for theirs.
+
+The active timeline: one listing of ``.hoodie/timeline`` (layout 1: of ``.hoodie``), seen as instants.
+
+All files of one instant stay until it is archived; its state is the highest one present. Archived instants are not
+read: what is earlier than the active timeline was committed (BaseHoodieTimeline.isBeforeTimelineStarts).
+
+A restore undoes commits one after the other, and files between the savepoint and the last commit may have been cleaned:
+what the table holds in the middle was never there. So from the moment that a restore is inflight all commits that it
+undoes count as pending, until it is done.
+
+How an instant comes to be: requested, inflight, completed, each a new file that nobody else can create.
+
+Which states an action has, and the names of their files, is the table ``_FILES``. The files of both timeline layouts
+are called alike (InstantFileNameGeneratorV1 and V2), but for the completed one, which has the completion time in its
+name in layout 2 only. A state needs its predecessor (ActiveTimelineV2.transitionPendingState). Completing takes effect
+in one put-if-absent, and when that call fails in a way that says nothing about its effect,
+:class:`~lakedex.errors.CommitStateUnknownError` says just that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from lakedex.codec.table_paths import last_part
+from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, CorruptFileError, LakedexError
+from lakedex.io.storage import FileInfo, Storage
+from lakedex.timeline.commit_metadata import (
+    CommitMetadata,
+    CommitNotes,
+    RollbackMetadata,
+    RollbackPlan,
+    decode_body,
+    decode_commit_metadata,
+    decode_commit_notes,
+    decode_rollback_metadata,
+    decode_rollback_plan,
+)
+from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
+from lakedex.timeline.service_metadata import (
+    CleanMetadata,
+    CleanPlan,
+    RestoreMetadata,
+    RestorePlan,
+    SavepointMetadata,
+    decode_clean_metadata,
+    decode_clean_plan,
+    decode_restore_metadata,
+    decode_restore_plan,
+    decode_savepoint_metadata,
+)
+
+__all__ = [
+    "TIMELINE_FOLDER",
+    "WRITE_ACTIONS",
+    "Plans",
+    "Timeline",
+    "complete",
+    "create_inflight",
+    "create_requested",
+    "is_under_way",
+    "remove_file",
+    "remove_pending",
+    "revert_completed",
+]
+
+
+T = TypeVar("T")
+
+
+class Plans:
+    """The ``.requested`` files of one listing, and what was read of them.
+
+    Args:
+        storage: Where the timeline lies.
+        path: The timeline's folder.
+        infos: The listing.
+        known: Plans of an earlier listing.
+    """
+
+    __slots__ = ("_listed", "_path", "_read", "_storage")
+
+    def __init__(self, storage: Storage, path: str, infos: Iterable[FileInfo], known: Plans | None = None) -> None:
+        self._storage = storage
+        self._path = path
+        self._listed = {info.name: info for info in infos if info.name.endswith(".requested")}
+        self._read: dict[FileInfo, object] = {}
+        if known is not None:
+            kept = set(self._listed.values())
+            self._read = {info: plan for info, plan in tuple(known._read.items()) if info in kept}
+
+    def read(self, name: str, decode: Callable[[bytes, str], T]) -> T:
+        """A plan by its file's name.
+
+        Raises:
+            CorruptFileError: It is damaged.
+            FileNotFoundError: It is gone.
+        """
+        info = self._listed.get(name)
+        found = None if info is None else self._read.get(info)
+        if found is None:
+            path = f"{self._path}/{name}"
+            try:
+                found = decode(self._storage.read(path), path)
+            except CorruptFileError as error:
+                found = error.with_traceback(None)
+            if info is not None:
+                self._read[info] = found
+        if isinstance(found, CorruptFileError):
+            raise found
+        return found  # type: ignore[return-value]  # A file is read by one decoder.
+
+
+TIMELINE_FOLDER: Final = ".hoodie/timeline"
+
+
+WRITE_ACTIONS: Final = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Actions whose completion changes what the table holds."""
+
+
+_BEGINNING: Final = WRITE_ACTIONS | {"compaction", "logcompaction", "clustering"}
+"""Actions that the active timeline can begin with. Others, restores above all, stay while commits after them go."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """The instants of a table, as one listing found them. Never changes; :meth:`reload` makes a new one.
+
+    ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first write
+    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them; where all
+    writes are savepointed, as after a restore, the last one. ``layout`` is the timeline layout: 1 of table version 6, 2
+    of 8 and 9.
+    """
+
+    storage: Storage
+    path: str
+    zone: str
+    instants: tuple[Instant, ...]
+    first_active: Instant | None
+    _completed: dict[str, Instant] = field(repr=False)
+    _known: frozenset[str] = field(repr=False)
+    _plans: Plans = field(repr=False)
+    _metadata: dict[str, CommitMetadata] = field(default_factory=dict, repr=False)
+    _notes: dict[str, CommitNotes] = field(default_factory=dict, repr=False)
+    layout: int = 2
+
+    @classmethod
+    def load(
+        cls, storage: Storage, base_path: str, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC", layout: int = 2
+    ) -> Timeline:
+        """List the timeline.
+
+        Args:
+            storage: Where the table lies.
+            base_path: The table's folder; the metadata table's own folder for its timeline.
+            subfolder: The timeline's folder in it.
+            zone: The table's ``hoodie.table.timeline.timezone``.
+            layout: The table's ``hoodie.timeline.layout.version``.
+        """
+        return cls._load(storage, f"{base_path}/{subfolder}", zone, layout)
+
+    @classmethod
+    def _load(cls, storage: Storage, path: str, zone: str, layout: int, known_plans: Plans | None = None) -> Timeline:
+        latest: dict[tuple[str, str], Instant] = {}
+        infos = list(storage.list(path))
+        for info in infos:
+            found = None if info.is_dir else parse_instant_name(info.name, info.modified, zone)
+            if found is None:
+                continue
+            key = (found.requested, comparable_action(found.action))
+            known = latest.get(key)
+            # Two completed files of one instant: the earlier completion is the one that others have acted on.
+            if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
+                latest[key] = found
+        plans = Plans(storage, path, infos, known_plans)
+        instants = tuple(sorted(latest.values(), key=Instant.order))
+        return cls._of(storage, path, zone, layout, instants, plans)._without_restored()
+
+    @classmethod
+    def _of(
+        cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...], plans: Plans
+    ) -> Timeline:
+        completed: dict[str, Instant] = {}
+        for instant in instants:
+            # A savepoint shares the requested time of the commit that it keeps.
+            if instant.is_completed and (instant.action != "savepoint" or instant.requested not in completed):
+                completed[instant.requested] = instant
+        kept = {instant.requested for instant in instants if instant.action == "savepoint"}
+        writes = [instant for instant in instants if instant.action in _BEGINNING]
+        first = next((i for i in writes if i.requested not in kept), writes[-1] if writes else None)
+        known_times = frozenset(i.requested for i in instants)
+        return cls(storage, path, zone, instants, first, completed, known_times, plans, layout=layout)
+
+    def _without_restored(self) -> Timeline:
+        undone: set[str] = set()
+        for restore in self.pending({"restore"}):
+            if restore.state is State.INFLIGHT:
+                try:
+                    undone |= {requested for requested, _ in self.restore_plan(restore.requested).instants}
+                except FileNotFoundError:
+                    continue  # It was completed, or archived, since the listing.
+        return self.without(undone) if undone else self
+
+    def without(self, undone: Collection[str]) -> Timeline:
+        """The timeline as it will be when these commits are undone: they count as pending. Their files stay named."""
+        instants = tuple(
+            replace(instant, state=State.INFLIGHT, completed=None)
+            if instant.requested in undone and instant.is_completed and instant.action in WRITE_ACTIONS
+            else instant
+            for instant in self.instants
+        )
+        found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
+        found._metadata.update(self._metadata)
+        found._notes.update(self._notes)
+        return found
+
+    def once_gone(self, undone: Collection[str]) -> Timeline:
+        """The timeline as it will be when nothing is left of these commits."""
+        instants = tuple(i for i in self.instants if i.requested not in undone or i.action not in WRITE_ACTIONS)
+        return Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
+
+    def reload(self) -> Timeline:
+        """List again. What was read of instants that are still there is kept."""
+        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self._plans)
+        names = {instant.file_name for instant in fresh.instants}
+        fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
+        fresh._notes.update((name, known) for name, known in self._notes.items() if name in names)
+        return fresh
+
+    def completed(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
+        """Completed instants, of the given actions if any are given."""
+        return tuple(i for i in self.instants if i.is_completed and (actions is None or i.action in actions))
+
+    def pending(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
+        """Requested and inflight instants, of the given actions if any are given."""
+        return tuple(i for i in self.instants if not i.is_completed and (actions is None or i.action in actions))
+
+    @property
+    def last_completed(self) -> Instant | None:
+        """The completed commit, delta commit or replace commit with the largest requested time."""
+        commits = self.completed(WRITE_ACTIONS)
+        return commits[-1] if commits else None
+
+    @property
+    def last_changed(self) -> Instant | None:
+        """The commit, delta commit or replace commit that completed last; another one may have been requested later."""
+        commits = self.completed(WRITE_ACTIONS)
+        return max(commits, key=lambda instant: instant.completed or instant.requested, default=None)
+
+    @property
+    def last_time(self) -> str:
+        """The largest requested or completion time of all; new ones must be larger. Empty without instants.
+
+        In layout 1 files are ordered by requested times alone, and completion times are those of the store's clock.
+        """
+        if self.layout == 1:
+            return self.instants[-1].requested if self.instants else ""
+        return max((max(i.requested, i.completed or "") for i in self.instants), default="")
+
+    def contains(self, requested: str, action: str | None = None) -> bool:
+        """Whether there is an instant of this requested time, in any state."""
+        if action is None:
+            return requested in self._known
+        return any(i.requested == requested and i.action == action for i in self.instants)
+
+    def is_completed(self, requested: str) -> bool:
+        """Whether the instant is completed on the active timeline."""
+        return requested in self._completed
+
+    def completion_time(self, requested: str) -> str | None:
+        """When the instant completed; ``None`` if it is pending, archived or unknown."""
+        instant = self._completed.get(requested)
+        return instant.completed if instant is not None else None
+
+    def is_committed(self, requested: str) -> bool:
+        """Whether a file of this instant counts: completed, or earlier than the active timeline."""
+        if requested in self._completed:
+            return True
+        first = self.first_active
+        return first is not None and requested < first.requested and requested not in self._known
+
+    def read(self, file_name: str) -> bytes:
+        """Bytes of one of the timeline's files."""
+        return self.storage.read(f"{self.path}/{file_name}")
+
+    def commit_metadata(self, instant: Instant | str) -> CommitMetadata:
+        """What a completed commit, delta commit or replace commit did; read once.
+
+        Raises:
+            KeyError: A requested time without a completed instant.
+            CorruptFileError: Its file is damaged; or empty, unless it is of layout 1.
+        """
+        found = self._completed[instant] if isinstance(instant, str) else instant
+        known = self._metadata.get(found.file_name)
+        if known is None:
+            body, path = self._commit_body(found)
+            known = CommitMetadata(operation=None) if body is None else decode_commit_metadata(body, path)
+            self._metadata[found.file_name] = known
+        return known
+
+    def _commit_body(self, instant: Instant) -> tuple[bytes | None, str]:
+        """Body and path of a completed commit; no body for one that did nothing."""
+        body, path = self.read(instant.file_name), f"{self.path}/{instant.file_name}"
+        # CommitMetadataSerDeV1: a commit of layout 1 without a body did nothing.
+        return None if not body and instant.is_legacy else body, path
+
+    def has_read(self, instant: Instant) -> bool:
+        """Whether :meth:`commit_metadata` of the instant is at hand."""
+        return instant.file_name in self._metadata
+
+    def commit_notes(self, instant: Instant | str) -> CommitNotes:
+        """What :meth:`commit_metadata` says besides the files, for a fraction of its time where there are many.
+
+        Raises:
+            KeyError: A requested time without a completed instant.
+            CorruptFileError: Its file is damaged; or empty, unless it is of layout 1.
+        """
+        found = self._completed[instant] if isinstance(instant, str) else instant
+        whole = self._metadata.get(found.file_name)
+        if whole is not None:
+            return whole.notes
+        known = self._notes.get(found.file_name)
+        if known is None:
+            body, path = self._commit_body(found)
+            known = CommitNotes(operation=None) if body is None else decode_commit_notes(body, path)
+            self._notes[found.file_name] = known
+        return known
+
+    def rollback_plan(self, requested: str) -> RollbackPlan:
+        """What a rollback, pending or completed, sets out to do.
+
+        Raises:
+            CorruptFileError: The plan is damaged, or leads out of the table.
+        """
+        plan = self._rollback_plan(requested)
+        if isinstance(plan, CorruptFileError):
+            raise plan
+        return plan
+
+    def begun_rollback_plan(self, requested: str) -> RollbackPlan | None:
+        """The plan of a pending rollback; None if it is gone, or if its writer died while it wrote it.
+
+        Raises:
+            CorruptFileError: The plan is all there, and leads out of the table.
+        """
+        try:
+            plan = self._rollback_plan(requested)
+        except FileNotFoundError:
+            return None
+        return None if isinstance(plan, CorruptFileError) else plan  # Nothing was deleted by a torn one.
+
+    def _rollback_plan(self, requested: str) -> RollbackPlan | CorruptFileError:
+        """The plan, or what is wrong with a file that cannot be decoded."""
+        found = self._plans.read(f"{requested}.rollback.requested", _decode_rollback)
+        return found.error if isinstance(found, _Torn) else found
+
+    def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
+        """What a completed rollback did."""
+        return decode_rollback_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def clean_plan(self, requested: str) -> CleanPlan:
+        """What a clean, pending or completed, sets out to do."""
+        return self._plans.read(f"{requested}.clean.requested", decode_clean_plan)
+
+    def files_being_cleaned(self) -> set[tuple[str, str]]:
+        """(partition, file name) of files that cleans under way delete; listings have them until it is done."""
+        found: set[tuple[str, str]] = set()
+        for instant in self.pending({"clean"}):
+            with contextlib.suppress(FileNotFoundError, CorruptFileError):  # Just finished; or it has no plan yet.
+                files = self.clean_plan(instant.requested).files
+                found.update((partition, last_part(path)) for partition, paths in files.items() for path in paths)
+        return found
+
+    def clean_metadata(self, instant: Instant) -> CleanMetadata:
+        """What a completed clean did."""
+        return decode_clean_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def savepoint_metadata(self, instant: Instant) -> SavepointMetadata:
+        """What a completed savepoint keeps."""
+        return decode_savepoint_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def restore_plan(self, requested: str) -> RestorePlan:
+        """What a restore, pending or completed, sets out to do."""
+        return self._plans.read(f"{requested}.restore.requested", decode_restore_plan)
+
+    def restore_metadata(self, instant: Instant) -> RestoreMetadata:
+        """What a completed restore did."""
+        return decode_restore_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+
+    def pending_rollback_of(self, requested: str) -> Instant | None:
+        """The pending rollback whose plan names the instant, if there is one."""
+        for rollback in self.pending({"rollback"}):
+            plan = self.begun_rollback_plan(rollback.requested)
+            if plan is not None and plan.instant == requested:
+                return rollback
+        return None
+
+    def is_clustering(self, instant: Instant) -> bool:
+        """Whether a pending action is a clustering, which layout 1 announces as a replace commit with a plan."""
+        if instant.action != "replacecommit":
+            return instant.action == "clustering"
+        name = f"{instant.requested}.replacecommit.requested"
+        try:
+            body = self._plans.read(name, decode_body)
+        except (CorruptFileError, FileNotFoundError):
+            return False  # its writer died while it wrote the plan, or is gone by now
+        return body.get("clusteringPlan") is not None
+
+    def replaced_file_groups(self, as_of: str | None = None) -> dict[tuple[str, str], str]:
+        """File groups that replace commits hide: (partition, file id) → requested time of the first that does.
+
+        Args:
+            as_of: Only replace commits requested up to this instant count.
+        """
+        replaced: dict[tuple[str, str], str] = {}
+        for instant in self.completed({"replacecommit"}):
+            if as_of is not None and instant.requested > as_of:
+                break
+            for partition, file_ids in (self.commit_metadata(instant).replaced or {}).items():
+                for file_id in file_ids:
+                    replaced.setdefault((partition, file_id), instant.requested)
+        return replaced
+
+    def state_of(self, requested: str, action: str) -> State | None:
+        """How far an action has come; ``None`` if it is not on the timeline."""
+        wanted = comparable_action(action)
+        for instant in self.instants:
+            if instant.requested == requested and comparable_action(instant.action) == wanted:
+                return instant.state
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Torn:
+    """A plan that its writer did not write to its end."""
+
+    error: CorruptFileError
+
+
+def _decode_rollback(body: bytes, path: str) -> RollbackPlan | _Torn:
+    try:
+        decode_body(body, path)
+    except CorruptFileError as error:
+        return _Torn(error.with_traceback(None))
+    return decode_rollback_plan(body, path)
+
+
+def is_under_way(storage: Storage, timeline_path: str, requested: str) -> bool:
+    """Whether a write is inflight and not completed, as the store says now; for tasks, which hold no timeline.
+
+    The inflight file alone does not tell: it stays beside the completed one.
+    """
+    inflight = False
+    for info in storage.list(timeline_path):
+        found = parse_instant_name(info.name) if info.name.startswith(requested) else None
+        if found is None or found.requested != requested or comparable_action(found.action) not in WRITE_ACTIONS:
+            continue
+        if found.is_completed:
+            return False
+        inflight = inflight or found.state is State.INFLIGHT
+    return inflight
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Name endings of an action's files."""
+
+    requested: str
+    inflight: str
+    completed: str
+
+
+_FILES: Final = {
+    "commit": _Files(".commit.requested", ".inflight", ".commit"),
+    "deltacommit": _Files(".deltacommit.requested", ".deltacommit.inflight", ".deltacommit"),
+    "replacecommit": _Files(".replacecommit.requested", ".replacecommit.inflight", ".replacecommit"),
+    "clustering": _Files(".clustering.requested", ".clustering.inflight", ".replacecommit"),
+    "compaction": _Files(".compaction.requested", ".compaction.inflight", ".commit"),
+    "logcompaction": _Files(".logcompaction.requested", ".logcompaction.inflight", ".deltacommit"),
+    "clean": _Files(".clean.requested", ".clean.inflight", ".clean"),
+    "rollback": _Files(".rollback.requested", ".rollback.inflight", ".rollback"),
+    "restore": _Files(".restore.requested", ".restore.inflight", ".restore"),
+    "indexing": _Files(".indexing.requested", ".indexing.inflight", ".indexing"),
+    "savepoint": _Files("", ".savepoint.inflight", ".savepoint"),
+}
+"""A savepoint has no requested state."""
+
+
+_LAYOUT_2_ONLY: Final = frozenset({"clustering"})
+"""In layout 1 clustering is a replace commit from the start."""
+
+
+_NO_EFFECT: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+"""Errors by which the operating system says that nothing was created."""
+
+
+def _files_of(timeline: Timeline, action: str) -> _Files:
+    files = _FILES.get(action)
+    if files is None or (timeline.layout == 1 and action in _LAYOUT_2_ONLY):
+        raise CommitError(f"'{action}' is no action that lakedex takes on a timeline of layout {timeline.layout}")
+    return files
+
+
+def _conflict(what: str, requested: str, theirs: str | None, *, retryable: bool) -> CommitConflictError:
+    return CommitConflictError(what, ours=requested, theirs=theirs, file_groups=frozenset(), retryable=retryable)
+
+
+def _gone(path: str, requested: str, name: str) -> CommitConflictError:
+    what = (
+        f"{path}/{name} is gone: another writer took {requested} for dead and rolled it back. Nothing was committed; "
+        "run the write again"
+    )
+    return _conflict(what, requested, None, retryable=True)
+
+
+def _completed_by_other(path: str, requested: str, name: str) -> CommitConflictError:
+    what = f"{path}/{name} exists: the instant {requested} is completed already"
+    return _conflict(what, requested, requested, retryable=False)
+
+
+def _unknown(path: str, requested: str, error: Exception) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"{path}: completing the instant {requested} failed ({type(error).__name__}: {error}), and it may still take "
+        "effect. Look whether the file exists before you write again; lakedex does not try again",
+        instant=requested,
+    )
+
+
+def _create_pending(timeline: Timeline, instant: Instant, body: bytes) -> Instant:
+    path = timeline.path
+    try:
+        timeline.storage.create(f"{path}/{instant.file_name}", body)
+    except FileExistsError as error:
+        what = f"{path}/{instant.file_name} exists: another writer uses the instant {instant.requested}"
+        raise _conflict(what, instant.requested, instant.requested, retryable=True) from error
+    return instant
+
+
+def create_requested(timeline: Timeline, requested: str, action: str, body: bytes = b"") -> Instant:
+    """Announce an action.
+
+    Raises:
+        CommitConflictError: Another writer has the same instant.
+    """
+    ending = _files_of(timeline, action).requested
+    if not ending:
+        raise CommitError(f"a {action} has no requested state")
+    name = f"{requested}{ending}"
+    return _create_pending(timeline, Instant(requested, action, State.REQUESTED, None, name), body)
+
+
+def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> Instant:
+    """Start the work of a requested action.
+
+    Raises:
+        CommitConflictError: Another writer has rolled the requested instant back, or started it as well.
+    """
+    files = _files_of(timeline, instant.action)
+    name = f"{instant.requested}{files.requested}"
+    if files.requested and not timeline.storage.exists(f"{timeline.path}/{name}"):
+        raise _gone(timeline.path, instant.requested, name)
+    inflight = Instant(instant.requested, instant.action, State.INFLIGHT, None, f"{instant.requested}{files.inflight}")
+    return _create_pending(timeline, inflight, body)
+
+
+def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes) -> Instant:
+    """Complete an inflight action; call it under the table lock, with a fresh time of the clock.
+
+    Layout 1 does not keep that time: there the completed file's age tells when it was.
+
+    Once it is called, files of the write may be removed only after one of the first two errors.
+
+    Raises:
+        CommitConflictError: The instant was rolled back or completed by another writer. It did not take effect.
+        CommitError: The file could not be created. It did not take effect.
+        CommitStateUnknownError: The call failed and nobody can say whether it took or will take effect.
+            Leave all files of the write as they are.
+    """
+    requested, files = instant.requested, _files_of(timeline, instant.action)
+    if not (completion.isdigit() and completion > requested):
+        raise CommitError(f"completion time '{completion}' is not later than the instant {requested}; clock or zone?")
+    action = comparable_action(instant.action)
+    storage = timeline.storage
+    _check_inflight(storage, timeline.path, requested, action, files)
+    times = requested if timeline.layout == 1 else f"{requested}_{completion}"
+    done = Instant(requested, action, State.COMPLETED, completion, f"{times}{files.completed}")
+    path = f"{timeline.path}/{done.file_name}"
+    try:
+        storage.create(path, body)
+    except Exception as error:
+        _classify_failure(storage, path, requested, body, error)
+    return done
+
+
+def _check_inflight(storage: Storage, path: str, requested: str, action: str, files: _Files) -> None:
+    """One listing: our inflight file is there, and no completed one with whatever completion time."""
+    inflight = False
+    for info in storage.list(path):
+        found = parse_instant_name(info.name) if info.name.startswith(requested) else None
+        if found is None or found.requested != requested:
+            continue
+        inflight = inflight or info.name == f"{requested}{files.inflight}"
+        if found.is_completed and found.action == action:
+            raise _completed_by_other(path, requested, info.name)
+    if not inflight:
+        raise _gone(path, requested, f"{requested}{files.inflight}")
+
+
+def _classify_failure(storage: Storage, path: str, requested: str, body: bytes, error: Exception) -> None:
+    """Return if our file is there all the same; else raise what is known.
+
+    A client that repeats a request whose answer was lost meets its own file; bodies name files by random ids, so
+    equal bytes are ours.
+    """
+    exists = isinstance(error, FileExistsError)
+    try:
+        found = storage.read(path)
+    except FileNotFoundError:
+        no_effect = error.errno in _NO_EFFECT if isinstance(error, OSError) else isinstance(error, LakedexError)
+        if no_effect:
+            raise CommitError(f"{path}: the commit could not be written ({error}); it did not take effect") from error
+        raise _unknown(path, requested, error) from error
+    except Exception:
+        raise _unknown(path, requested, error) from error
+    if found == body:
+        return
+    if exists:
+        folder, _, name = path.rpartition("/")
+        raise _completed_by_other(folder, requested, name) from error
+    raise _unknown(path, requested, error) from error
+
+
+def remove_file(timeline: Timeline, name: str) -> None:
+    """Remove one file of an instant.
+
+    Raises:
+        CommitError: The name is that of something else.
+    """
+    if parse_instant_name(name) is None:
+        raise CommitError(f"{timeline.path}: {name!r} is no file of an instant and is not deleted")
+    timeline.storage.delete(f"{timeline.path}/{name}")
+
+
+def remove_pending(timeline: Timeline, instant: Instant) -> None:
+    """Remove the pending files of a rolled-back instant: inflight first, so that a crash leaves it pending."""
+    files = _files_of(timeline, instant.action)
+    remove_file(timeline, f"{instant.requested}{files.inflight}")
+    if files.requested:
+        remove_file(timeline, f"{instant.requested}{files.requested}")
+
+
+def revert_completed(timeline: Timeline, instant: Instant, requested_body: bytes = b"") -> None:
+    """Make a completed instant pending again: what it did counts no more. Call under the table lock.
+
+    Its pending files are put in place first if they are missing, since an instant that is on the timeline in no state
+    may pass for an archived one.
+    """
+    files = _files_of(timeline, instant.action)
+    pending = {
+        f"{instant.requested}{name}": state
+        for name, state in ((files.requested, State.REQUESTED), (files.inflight, State.INFLIGHT))
+        if name
+    }
+    for name, state in pending.items():
+        if not timeline.storage.exists(f"{timeline.path}/{name}"):
+            body = requested_body if state is State.REQUESTED else b""
+            _create_pending(timeline, Instant(instant.requested, instant.action, state, None, name), body)
+    remove_file(timeline, instant.file_name)

@@ -1,0 +1,395 @@
+"""Change a table's schema or its comments: commits of their own, and the rewriting of files that some need.
+
+The comment of a table, which is one of its properties.
+
+Schema changes as commits of their own (``ALTER_SCHEMA``), and the rewriting of files that some of them need.
+
+Adding, dropping and most widenings write no file: the commit carries the new schema, and every reader takes columns by
+name, gives null for what a file lacks and widens what is narrower. A rename rewrites the files that hold the old name:
+Hudi's own way without rewriting (schema-on-read) is known to its Java readers only. float to double rewrites too, since
+Java shows the decimal text of an older file's float (0.1) and everybody else its number (0.10000000149).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.codec.comments import arrow_comments, check_comment, field_paths
+from lakedex.commit.retry import run_with_retries
+from lakedex.commit.transaction import PendingCommit, Transaction
+from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.index.bitmap.definitions import bitmap_columns
+from lakedex.index.bitmap.runs import inline_limit
+from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.layout.file_slice import BaseFile
+from lakedex.options import WriteOptions
+from lakedex.reports import WriteResult
+from lakedex.snapshot.schema import nearest
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.tagging.keyed_rows import MergeRules
+from lakedex.timeline.compatibility import require_writable
+from lakedex.timeline.table_config import COMMENT, recover_table_config, update_table_config
+from lakedex.types import META_COLUMNS, Operation
+from lakedex.write.file_assignment import FileGroupTarget
+from lakedex.write.file_group_tasks import RewriteGroup, WriteFileGroups
+from lakedex.write.file_group_writer import file_schema, file_settings, indexed_columns
+from lakedex.write.schema_evolution import added_paths, files_holding, require_unheld, stored_schema, type_at, wider
+
+__all__ = [
+    "add_columns",
+    "comment_column",
+    "comment_table",
+    "drop_columns",
+    "rename_column",
+    "rewrite_files",
+    "widen_column",
+]
+
+
+def comment_table(handle: TableContext, options: WriteOptions, text: str) -> None:
+    """Say what a table is; an empty text takes that back.
+
+    Raises:
+        InvalidInputError: a text that is no Unicode.
+        UnsupportedFeatureError: a table that lakedex does not write.
+        LockTimeoutError: another writer held the table's lock too long.
+    """
+    check_comment(text, f"table {handle.base_path}")
+    require_exclusive_create(handle.storage, handle.base_path)
+    storage, base = handle.storage, handle.base_path
+    with table_lock(handle.storage, handle.base_path, options) as lock:
+        recover_table_config(storage, base)
+        config = handle.snapshot().config
+        require_writable(config)
+        if text != (config.comment or ""):
+            lock.check()
+            update_table_config(storage, base, {COMMENT: text or None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alteration:
+    """What an attempt does: the schema afterwards, the files it rewrites, and under which names it reads them.
+
+    ``comments`` are those of the columns afterwards; None leaves them as they are.
+    """
+
+    schema: pa.Schema
+    comments: Mapping[str, str] | None = None
+    rewritten: Sequence[BaseFile] = ()
+    renames: Mapping[str, str] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def add_columns(handle: TableContext, options: WriteOptions, added: pa.Schema) -> WriteResult:
+    """Add nullable columns at the end; ``a.b`` adds field ``b`` at the end of struct ``a``."""
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        name = snapshot.config.name
+        if not added.names:
+            raise InvalidInputError(f"table {name}: add_columns needs at least one column")
+        schema = snapshot.schema
+        for column in added:
+            _require_free(name, column.name)
+            if not column.nullable:
+                raise InvalidInputError(
+                    f"table {name}: column {column.name!r} cannot be added as one that is never null, since the rows "
+                    "that are there have no value for it; add it as nullable",
+                    column=column.name,
+                )
+            schema = _with_field(schema, column, name)
+        comments = {**snapshot.comments, **arrow_comments(schema)}
+        schema = stored_schema(schema, name)
+        require_unheld(snapshot, schema)
+        return _Alteration(schema=schema, comments=comments)
+
+    return _run(handle, options, alter)
+
+
+def drop_columns(handle: TableContext, options: WriteOptions, names: Sequence[str]) -> WriteResult:
+    """Leave columns out of the schema; files keep them until they are rewritten."""
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        spelled = [_checked(snapshot, name, "drop_columns") for name in names]
+        kept = [column for column in snapshot.schema if column.name not in spelled]
+        if not spelled or not kept:
+            raise InvalidInputError(f"table {snapshot.config.name}: drop_columns names no column, or all of them")
+        return _Alteration(schema=pa.schema(kept))
+
+    return _run(handle, options, alter)
+
+
+def rename_column(handle: TableContext, options: WriteOptions, old: str, new: str) -> WriteResult:
+    """Call a column otherwise, in the schema and in all files that hold it."""
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        spelled = _checked(snapshot, old, "rename_column")
+        _require_free(snapshot.config.name, new)
+        fields = [column.with_name(new) if column.name == spelled else column for column in snapshot.schema]
+        schema = stored_schema(pa.schema(fields), snapshot.config.name)
+        if spelled == new:
+            raise InvalidInputError(f"table {snapshot.config.name}: column {new!r} has that name already", column=new)
+        if spelled.lower() != new.lower():
+            require_unheld(snapshot, schema)
+        holding = files_holding(snapshot, spelled)
+        note = f"rewrote {len(holding)} files that hold {spelled!r}: readers take columns by name"
+        paths = ((path, path.split(".", 1)) for path in snapshot.comments)
+        moved = {".".join([new, *rest]) if head == spelled else path: path for path, (head, *rest) in paths}
+        return _Alteration(
+            schema=schema,
+            comments={path: snapshot.comments[older] for path, older in moved.items()},
+            rewritten=holding,
+            renames={spelled: new},
+            retired=(spelled,),
+            notes=(note,),
+        )
+
+    return _run(handle, options, alter)
+
+
+def widen_column(handle: TableContext, options: WriteOptions, column: str, kind: Any) -> WriteResult:
+    """Give a column a wider type."""
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        name = snapshot.config.name
+        spelled = _checked(snapshot, column, "widen_column")
+        before = snapshot.schema.field(spelled)
+        target = _type(kind, name, spelled)
+        after = wider(before.type, target)
+        if after is None:
+            raise SchemaMismatchError(
+                f"table {name}: column {spelled!r} is {before.type}, which does not grow to {target}; int grows to "
+                "long and double, float to double, a decimal to more digits of the same scale",
+                column=spelled,
+                expected=f"a type wider than {before.type}",
+                found=str(target),
+            )
+        fields = [item.with_type(after) if item.name == spelled else item for item in snapshot.schema]
+        schema = pa.schema(fields)
+        if not pa.types.is_float32(before.type):
+            return _Alteration(schema=schema)
+        holding = files_holding(snapshot, spelled)
+        note = f"rewrote {len(holding)} files: Java reads an older float as other digits than everybody else"
+        return _Alteration(schema=schema, rewritten=holding, notes=(note,))
+
+    return _run(handle, options, alter)
+
+
+def comment_column(handle: TableContext, options: WriteOptions, column: str, text: str) -> WriteResult:
+    """Say what a column, or a field inside of one (``a.b``, ``a.element.b``), is; an empty text takes that back."""
+    check_comment(text, f"column {column!r}")
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        known = field_paths(snapshot.schema)
+        path = column if column in known else next((at for at in known if at.lower() == column.lower()), None)
+        if path is None:
+            raise _unknown(snapshot, column)
+        comments = {**snapshot.comments, path: text}
+        return _Alteration(schema=snapshot.schema, comments={at: said for at, said in comments.items() if said})
+
+    return _run(handle, options, alter)
+
+
+def rewrite_files(handle: TableContext, options: WriteOptions) -> WriteResult:
+    """Rewrite the files that hold columns, or types, which the schema no longer has."""
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        stale: dict[str, bool] = {}
+        retired: set[str] = set()
+        for base in snapshot.base_files():
+            if base.instant not in stale:
+                stored = snapshot.stored_schema(base)
+                stale[base.instant] = _differs(stored, snapshot.schema)
+                retired.update(set(stored.names) - set(snapshot.schema.names) - set(META_COLUMNS))
+        files = [base for base in snapshot.base_files() if stale[base.instant]]
+        return _Alteration(schema=snapshot.schema, rewritten=files, retired=tuple(sorted(retired)))
+
+    return _run(handle, options, alter)
+
+
+def _differs(stored: pa.Schema, schema: pa.Schema) -> bool:
+    """Whether a file holds a name that the table has not, or a narrower type. That it lacks a column is no matter."""
+    stored = pa.schema([column for column in stored if column.name not in META_COLUMNS])
+    if added_paths(schema, stored):
+        return True
+    return any(column.name in schema.names and column.type != schema.field(column.name).type for column in stored)
+
+
+# ------------------------------------------------------------------------------------------------------- the commit
+
+
+def _run(handle: TableContext, options: WriteOptions, alter: Callable[[Snapshot], _Alteration]) -> WriteResult:
+    started = time.perf_counter()
+    alter(handle.snapshot())  # What is refused is refused before anything is announced.
+    return run_with_retries(
+        handle,
+        options,
+        Operation.ALTER_SCHEMA,
+        lambda transaction: _attempt(handle, options, transaction, alter),
+        started,
+    )
+
+
+def _attempt(
+    handle: TableContext, options: WriteOptions, transaction: Transaction, alter: Callable[[Snapshot], _Alteration]
+) -> WriteResult:
+    snapshot = transaction.snapshot
+    change = alter(snapshot)
+    operation = Operation.ALTER_SCHEMA.value
+    same = change.schema.equals(snapshot.schema) and change.comments in (None, snapshot.comments)
+    if same and not change.rewritten:
+        transaction.cancel()
+        return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
+    indexed = indexed_columns(snapshot, change.schema, options)
+    stage = WriteFileGroups(
+        storage=handle.storage,
+        base_path=handle.base_path,
+        timeline_path=snapshot.timeline.path,
+        instant=transaction.instant,
+        file_schema=file_schema(change.schema),
+        targets=(),
+        rules=MergeRules(insert_new=False, combine=False, match_stored=False),
+        settings=file_settings(snapshot, change.schema, options),
+        indexed=indexed,
+        renames=change.renames,
+        bitmaps=bitmap_columns(handle.storage, handle.base_path, change.schema, change.renames),
+        inline_bitmaps=inline_limit(len(change.rewritten)),
+    )
+    rows = _row_counts(snapshot, change.rewritten)
+    targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
+    label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
+    results = handle.engine.run(RewriteGroup(stage), targets, label)
+    # A commit that came in between may have brought files that the check of held names did not see.
+    logs = transaction.commit(
+        PendingCommit(
+            results=results,
+            schema=change.schema,
+            indexed=indexed,
+            relied_on=None,
+            retired=change.retired,
+            renames=change.renames,
+            comments=change.comments,
+        )
+    )
+    return WriteResult(
+        instant=transaction.instant,
+        operation=operation,
+        files_written=len(results),
+        bytes_written=sum(result.size for result in results),
+        metadata_bytes=sum(log.size for log in logs),
+        notes=change.notes,
+    )
+
+
+def _row_counts(snapshot: Snapshot, files: Sequence[BaseFile]) -> dict[BaseFile, int]:
+    """Rows of each file, which its bloom filter is sized by, as far as the commits that wrote them say."""
+    counts: dict[BaseFile, int] = {}
+    for base in files:
+        if snapshot.timeline.is_completed(base.instant):
+            for stat in snapshot.timeline.commit_metadata(base.instant).write_stats.get(base.partition, ()):
+                if stat.file_id == base.file_id:
+                    counts[base] = stat.num_writes
+    return counts
+
+
+# ------------------------------------------------------------------------------------------------- columns and types
+
+
+def _checked(snapshot: Snapshot, name: str, call: str) -> str:
+    """The column in the table's spelling.
+
+    Raises:
+        InvalidInputError: an unknown column, or one that decides where a row lies or which row wins.
+        UnsupportedFeatureError: a field inside of a column.
+    """
+    config, known = snapshot.config, snapshot.schema.names
+    spelled = name if name in known else next((other for other in known if other.lower() == name.lower()), None)
+    if spelled is None:
+        if type_at(snapshot.schema, name) is not None:
+            raise UnsupportedFeatureError(
+                f"table {config.name}: {call} of {name!r}: fields inside of a column can only be added",
+                feature=f"{call} of nested fields",
+            )
+        raise _unknown(snapshot, name)
+    for what, fields in (
+        ("record key", config.record_key_fields),
+        ("partition path", config.partition_fields),
+        ("ordering", config.ordering_fields),
+    ):
+        if spelled in {field.split(".")[0] for field in fields}:
+            raise InvalidInputError(
+                f"table {config.name}: column {spelled!r} is part of the {what} and stays as it is", column=spelled
+            )
+    return spelled
+
+
+def _unknown(snapshot: Snapshot, name: str) -> InvalidInputError:
+    table, known = snapshot.config.name, snapshot.schema.names
+    return InvalidInputError(f"table {table} has no column {name!r}{nearest(name, known)}", column=name)
+
+
+def _require_free(table: str, name: str) -> None:
+    if name.lower() in META_COLUMNS:
+        raise InvalidInputError(f"table {table}: column {name!r} is Hudi's own", column=name)
+
+
+def _with_field(schema: pa.Schema, added: pa.Field, table: str) -> pa.Schema:
+    """The schema with one more nullable column, or field of a struct."""
+    *parents, name = added.name.split(".")
+    if type_at(schema, added.name) is not None:
+        raise InvalidInputError(f"table {table} has a column {added.name!r} already", column=added.name)
+    if not parents:
+        return schema.append(added.with_nullable(True))
+    fields = _deepened(list(schema), parents, added.with_name(name).with_nullable(True), added.name, table)
+    return pa.schema(fields)
+
+
+def _deepened(
+    fields: Sequence[pa.Field], parents: Sequence[str], added: pa.Field, path: str, table: str
+) -> list[pa.Field]:
+    position = next((at for at, item in enumerate(fields) if item.name.lower() == parents[0].lower()), -1)
+    if position < 0 or not pa.types.is_struct(fields[position].type):
+        raise InvalidInputError(
+            f"table {table}: {path!r} cannot be added: {parents[0]!r} is no struct column of it", column=path
+        )
+    outer = fields[position]
+    inner = list(outer.type)
+    inner = [*inner, added] if len(parents) == 1 else _deepened(inner, parents[1:], added, path, table)
+    return [*fields[:position], outer.with_type(pa.struct(inner)), *fields[position + 1 :]]
+
+
+_TYPES = {
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+}
+
+
+_DECIMAL = re.compile(r"^(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
+
+
+def _type(kind: Any, table: str, column: str) -> pa.DataType:
+    """A type given as Arrow has it, as Spark has it, or as SQL text."""
+    if isinstance(kind, pa.DataType):
+        return kind
+    text = (kind if isinstance(kind, str) else str(getattr(kind, "simpleString", lambda: kind)())).strip().lower()
+    if text in _TYPES:
+        return _TYPES[text]
+    found = _DECIMAL.match(text)
+    if found is not None and 1 <= int(found[1]) <= 38:
+        return pa.decimal128(int(found[1]), int(found[2] or 0))
+    raise InvalidInputError(
+        f"table {table}: {text!r} is no type that column {column!r} could be widened to: int, bigint, double, "
+        "decimal(p, s)",
+        column=column,
+    )

@@ -1,0 +1,264 @@
+"""``Table.create``: the folder, the settings and the metadata table of a new table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.codec.avro_schema import arrow_to_avro
+from lakedex.codec.column_bounds import default_stats_version
+from lakedex.codec.comments import arrow_comments, check_comment, with_comments, with_docs
+from lakedex.commit.write_checks import INDEX_TYPE
+from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
+from lakedex.index.column_stats.stats import indexable_columns, unlisted
+from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
+from lakedex.io.folders import entries_of, remove_empty
+from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.storage import Storage
+from lakedex.layout.names import PARTITION_METAFILE
+from lakedex.layout.table_files import delete_entries, require_own_folders
+from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
+from lakedex.metadata.writer import create_metadata_table
+from lakedex.options import WriteOptions, parse_options
+from lakedex.snapshot.schema import require_columns
+from lakedex.snapshot.snapshot import TableContext
+from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
+from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config, new_table_properties
+from lakedex.write.schema_evolution import own_columns, stored_schema
+
+__all__ = ["create_table", "is_table", "take_back"]
+
+
+DEFAULT_VERSION = 8
+"""The version that every release from 1.0 on, and hudi-rs, reads and writes (``hoodie.write.table.version``)."""
+
+
+_FOLDERS = frozenset(
+    {"metadata", "timeline", "archived", ".index_defs", ".temp", ".schema", ".aux", ".locks", ".heartbeat"}
+)
+"""Folders of ``.hoodie`` that a create makes before its settings."""
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
+
+
+_NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
+
+
+def is_table(handle: TableContext) -> bool:
+    """Whether there is a Hudi table at the handle's path."""
+    return handle.storage.exists(f"{handle.base_path}/.hoodie/hoodie.properties") or handle.storage.exists(
+        f"{handle.base_path}/.hoodie/hoodie.properties.backup"
+    )
+
+
+def create_table(
+    handle: TableContext,
+    *,
+    name: str | None,
+    schema: pa.Schema | None,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+    table_type: str,
+    exist_ok: bool,
+    options: Mapping[str, Any] | None,
+    comment: str | None = None,
+) -> None:
+    """Make an empty table.
+
+    Everything is checked before the first file is written; the settings come last, so that a crash leaves no table.
+
+    Raises:
+        TableExistsError: a table is there already and ``exist_ok`` is False.
+        InvalidInputError: a name or column that cannot be used.
+        UnsupportedFeatureError: a table type that lakedex does not make.
+        OptionError: an option that is unknown or not done.
+    """
+    parsed = parse_options(options)
+    name = name or _NOT_IN_NAMES.sub("_", handle.base_path.rstrip("/").rsplit("/", 1)[-1])
+    _check(name, record_key, ordering_by, table_type, parsed.table_version or DEFAULT_VERSION)
+    stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
+    check_comment(comment or "", f"table {name}")
+    require_exclusive_create(handle.storage, handle.base_path)
+    if is_table(handle):
+        if exist_ok:
+            return
+        raise TableExistsError(
+            f"{handle.base_path} is a Hudi table already; open it with Table.for_path, or pass exist_ok=True",
+            path=handle.base_path,
+        )
+    require_own_folders(handle.storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
+    with table_lock(handle.storage, handle.base_path, parsed):
+        if is_table(handle):
+            if exist_ok:
+                return
+            raise TableExistsError(f"{handle.base_path} was created by another writer just now", path=handle.base_path)
+        _clear_unfinished(handle)
+        _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
+
+
+def _write_table(
+    handle: TableContext,
+    name: str,
+    stored: pa.Schema,
+    comment: str | None,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+    parsed: WriteOptions,
+) -> None:
+    version = parsed.table_version or DEFAULT_VERSION
+    groups = _metadata_groups(parsed, bool(partition_by), version)
+    avro_schema = with_docs(arrow_to_avro(stored, name), arrow_comments(stored))
+    properties = new_table_properties(
+        name,
+        tuple(record_key),
+        tuple(partition_by),
+        tuple(ordering_by),
+        hive_style=parsed.hive_style is not False,
+        url_encode=parsed.url_encode is not False,
+        merge_mode=parsed.merge_mode,
+        metadata_partitions=tuple(groups),
+        create_schema=json.dumps(avro_schema) if stored.names else None,
+        version=version,
+    )
+    if comment:
+        properties[COMMENT] = comment
+    if parsed.index_type == "GLOBAL_BLOOM":
+        properties[INDEX_TYPE] = parsed.index_type
+    config = TableConfig.from_properties(properties)
+    if COLUMN_STATS.name in groups:
+        kind = default_stats_version(version)
+        columns = indexable_columns(stored, parsed.column_stats_columns, parsed.column_stats_limit, kind)
+        columns = [name for name in columns if name not in unlisted(stored, kind)]
+        document = with_column_stats({"indexDefinitions": {}}, columns, version)
+        handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
+    if groups:
+        create_metadata_table(handle.storage, handle.base_path, config, groups, InstantClock("UTC"))
+    for folder in (".hoodie/.temp", ".hoodie/.schema", ".hoodie/.aux", config.archive_folder):
+        handle.storage.make_dirs(f"{handle.base_path}/{folder}")
+    create_table_config(handle.storage, handle.base_path, properties)
+
+
+def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], table_type: str, version: int) -> None:
+    kind = table_type.lower()
+    if kind in ("mor", "merge_on_read"):
+        raise UnsupportedFeatureError(
+            f"table {name}: lakedex reads merge-on-read tables and makes none; create it with table_type='cow'",
+            feature="merge-on-read",
+        )
+    if kind not in ("cow", "copy_on_write"):
+        raise InvalidInputError(f"table {name}: table_type is 'cow' or 'mor', not {table_type!r}")
+    if not record_key:
+        raise InvalidInputError(f"table {name}: record_key= names no column; a Hudi table needs one or more")
+    if not _NAME.match(name):
+        raise InvalidInputError(f"table name {name!r}: use letters, digits, '_', '-' and '.'")
+    if len(ordering_by) > 1 and version < 9:
+        raise UnsupportedFeatureError(
+            f"table {name}: version {version} has one ordering field, not {', '.join(ordering_by)}; create the table "
+            "with hoodie.write.table.version=9",
+            feature="several ordering fields",
+        )
+
+
+def _checked_schema(
+    name: str,
+    schema: pa.Schema | None,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+) -> pa.Schema:
+    if schema is None:
+        return pa.schema([])
+    stored = stored_schema(own_columns(schema), name)
+    require_columns(stored, tuple(record_key), "record key", name, where="the schema")
+    require_columns(stored, tuple(partition_by), "partition", name, where="the schema")
+    require_columns(stored, tuple(ordering_by), "ordering", name, where="the schema")
+    return with_comments(stored, arrow_comments(schema))
+
+
+def take_back(handle: TableContext, options: Mapping[str, Any] | None, *, keep_folder: bool) -> bool:
+    """Remove a table that :func:`create_table` made just now in an empty folder, and that no write has changed.
+
+    What goes is what the create made, and the marks that a failed write leaves in partition folders. What somebody else
+    put there meanwhile stays, and so do the folders that hold it.
+
+    Args:
+        handle: the table.
+        options: as given to :func:`create_table`.
+        keep_folder: the folder was there before.
+
+    Returns:
+        False where there is a commit, or a write under way: the table is left as it is.
+    """
+    storage, root = handle.storage, f"{handle.base_path}/.hoodie"
+    with table_lock(handle.storage, handle.base_path, parse_options(options)):
+        timeline = handle.snapshot().timeline
+        if timeline.completed(WRITE_ACTIONS) or timeline.pending():
+            return False
+        # Without its settings it is a table to nobody, so that no write begins once the lock is given back.
+        storage.delete(f"{root}/hoodie.properties")
+    storage.delete_tree(root)
+    _remove_marked(storage, handle.base_path)
+    if not keep_folder:
+        remove_empty(storage, handle.base_path)
+    return True
+
+
+def _remove_marked(storage: Storage, folder: str) -> bool:
+    """Remove the partition folders below a folder; whether there were any."""
+    found = False
+    for name, is_folder in entries_of(storage, folder).items():
+        path = f"{folder}/{name}"
+        if is_folder:
+            marked = storage.exists(f"{path}/{PARTITION_METAFILE}")
+            if marked:
+                storage.delete(f"{path}/{PARTITION_METAFILE}")
+            if _remove_marked(storage, path) or marked:
+                remove_empty(storage, path)
+                found = True
+    return found
+
+
+def _clear_unfinished(handle: TableContext) -> None:
+    """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
+    storage, root = handle.storage, f"{handle.base_path}/.hoodie"
+    held = entries_of(storage, root)
+    strange = [name for name, is_folder in held.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
+    if strange:
+        raise InvalidInputError(
+            f"{root} holds {min(strange)!r} but no hoodie.properties: a damaged table, or none of Hudi; restore its "
+            "settings or remove it"
+        )
+    timelines = (f"{root}/timeline", f"{root}/timeline/history", f"{root}/archived")
+    if any(not entry.is_dir for folder in timelines for entry in storage.list(folder)):
+        raise InvalidInputError(
+            f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
+        )
+    own = {name for name, is_folder in held.items() if not is_folder}
+    delete_entries(storage, handle.base_path, ".hoodie", keep=own)
+
+
+def _is_own(name: str) -> bool:
+    """Whether a file of ``.hoodie`` may be there before the settings are: the lock, a checksum, one half written."""
+    return name.startswith(("lock", ".lock", ".lakedex-", ".hoodie.properties"))
+
+
+def _metadata_groups(options: WriteOptions, partitioned: bool, version: int) -> dict[str, int]:
+    """Metadata partitions of the new table with their numbers of file groups, in Hudi's order of creation."""
+    if not options.metadata:
+        return {}
+    groups = {FILES.name: 1}
+    if options.column_stats:
+        groups[COLUMN_STATS.name] = options.column_stats_groups
+    if options.bloom_filters:
+        groups[BLOOM_FILTERS.name] = options.bloom_filters_groups
+    if options.column_stats and partitioned and version >= 8:
+        groups[PARTITION_STATS.name] = options.partition_stats_groups
+    return groups
