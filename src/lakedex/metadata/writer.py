@@ -226,7 +226,10 @@ def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]
     schema_json = metadata_schema_json(shard.table_version)
     content = write_hfile(items, compression="gz", info={"schema": schema_json.encode()})
     block = encode_log_block("HFILE_DATA", {"INSTANT_TIME": shard.instant, "SCHEMA": schema_json}, content)
-    name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-0"))
+    # In version 6 a name has its slice's instant and not its own. A restore takes log files away, and what a process
+    # has read of one must not stand for a later one of the same name and size.
+    own = 0 if shard.slice_instant == shard.instant else int(shard.instant[-9:])
+    name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-{own}"))
     shard.storage.create(f"{metadata_path(shard.base_path)}/{shard.partition}/{name}", block)
     return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items), shard.slice_instant)
 

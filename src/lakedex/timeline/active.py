@@ -189,9 +189,12 @@ class Timeline:
         cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...], plans: Plans
     ) -> Timeline:
         completed: dict[str, Instant] = {}
+        pending = {i.requested for i in instants if not i.is_completed and i.action != "savepoint"}
         for instant in instants:
-            # A savepoint shares the requested time of the commit that it keeps.
-            if instant.is_completed and (instant.action != "savepoint" or instant.requested not in completed):
+            # A savepoint shares the requested time of the commit that it keeps. Where that commit is archived the
+            # savepoint stands for it; where it is being undone nothing does.
+            known = instant.requested in completed or instant.requested in pending
+            if instant.is_completed and not (instant.action == "savepoint" and known):
                 completed[instant.requested] = instant
         kept = {instant.requested for instant in instants if instant.action == "savepoint"}
         writes = [instant for instant in instants if instant.action in _BEGINNING]

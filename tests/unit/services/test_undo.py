@@ -430,3 +430,46 @@ def test_plans_of_rollbacks_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / names[7]).write_bytes(b"\0" * 9)
     table.upsert(frame(NEXT))
     assert sorted(plans) == sorted([*names, names[7]])
+
+
+@pytest.mark.parametrize("version", ["8", "9"])
+def test_a_restore_below_later_savepoints(tmp_path: Path, version: str) -> None:
+    """Their commits are undone: what they wrote counts no longer, in the statistics of partitions either."""
+    schema = pa.schema([("id", pa.string()), ("g", pa.string()), ("n", pa.int64())])
+    table = Table.create(
+        None, tmp_path / "t", schema=schema, record_key="id", partition_by="g",
+        options={"hoodie.write.table.version": version},
+    )  # fmt: skip
+    batches: list[list[tuple[str, str | None]]] = [
+        [("k4", "p"), ("k11", None)], [("k8", "p"), ("k10", "p")], [("k4", "r/x"), ("k1", "p")],
+        [("k9", "p"), ("k1", None)], [("k10", None)], [("k8", "r/x"), ("k0", "q")],
+    ]  # fmt: skip
+    saved = []
+    for number, batch in enumerate(batches):
+        ids, places = zip(*batch, strict=True)
+        table.upsert(pa.table([ids, places, [number] * len(ids)], schema=schema))
+        if number in (0, 2, 3):
+            saved.append(table.savepoint())
+    table.restore(saved[0])
+    report = table.validate()
+    assert report.ok, report
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == ["k11", "k4"]
+
+
+def test_a_metadata_log_of_version_6_never_has_the_name_of_one_that_a_restore_removed(tmp_path: Path) -> None:
+    """Names there do not hold the commit's own instant, and readers remember files by name and size."""
+    table = new_table(tmp_path, START, options={"hoodie.write.table.version": "6"})
+    saved = table.savepoint()
+    before = logs_of(tmp_path)
+    table.upsert(frame(NEXT))
+    removed = logs_of(tmp_path) - before
+    table.restore(saved)
+    table.upsert(frame(NEXT))
+    assert removed and not removed & logs_of(tmp_path)
+    assert table.validate().ok
+
+
+def logs_of(path: Path) -> set[str]:
+    return {
+        str(p.relative_to(path)) for p in (path / ".hoodie/metadata").rglob(".*.log.*") if not p.name.endswith(".crc")
+    }
