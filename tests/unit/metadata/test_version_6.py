@@ -137,7 +137,7 @@ def test_writing_on(path: Path) -> None:
     result = table.upsert(pa.concat_tables([row("k1", 9, 90), row("k8", 9, 91, "b")]))
     assert (result.updated, result.inserted) == (1, 1)
     assert keys(Table.open(path), "value >= 90") == {"k1", "k8"}
-    newest = f".files-0000-0_{COMPACTED}.log.3_0-0-0"
+    newest = f".files-0000-0_{COMPACTED}.log.3_0-0-{int(str(result.instant)[-9:])}"
     (block,) = decode_log_blocks(logs(path)[newest].read_bytes())
     assert block.header == {"INSTANT_TIME": result.instant, "SCHEMA": metadata_schema_json(6)}
     own_timeline = table._snapshot().metadata.timeline
