@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from golden_tables import VERSION_8, VERSION_9, unpack
@@ -21,7 +21,7 @@ from lakedex import Table
 from skipping_kit import Asker, Judged, Maker, made_of, smallest
 
 DEEP = settings.default.max_examples >= 5000
-TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (4, 90)
+TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (1, 90)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,6 +38,11 @@ DROPPED: Counter[str] = Counter()
 # A predicate that fails is cut down by ``smallest``; Hypothesis could only look for a smaller number.
 @settings(max_examples=TABLES, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**32 - 1))
+# Tables whose partitions and files differ so much that every index drops some. What Hypothesis draws depends on the
+# modules that are loaded.
+@example(seed=3)
+@example(seed=5)
+@example(seed=8)
 def ask(seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
