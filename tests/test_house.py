@@ -14,7 +14,7 @@ TOOLS = Path(__file__).resolve().parent.parent / "tools"
 CEILINGS = {
     "files in src": 223,
     "modules without __init__": 200,
-    "code lines": 39799,
+    "code lines": 39801,
     "longest module": 693,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 809,

@@ -197,9 +197,10 @@ def _copies(snapshot: Snapshot, source: pa.Schema, rules: Growth, *, may_lack: b
                 )
             found[column.name] = assigned_name(theirs[column.name], kind, column.type)
         elif not may_lack or column.name in _fixed(snapshot):
+            others = [other for other in own if other not in matches]
             raise InvalidInputError(
                 f"table {name}: the source has no column {column.name!r}, which UPDATE SET * and INSERT * need"
-                f"{nearest(column.name, [other for other in own if other not in matches])}; name the columns with "
+                f"{nearest(column.name, others) if others else ''}; name the columns with "
                 "when_matched_update(set={…}) or when_not_matched_insert(values={…})",
                 column=column.name,
             )

@@ -147,9 +147,10 @@ def evolve(
     theirs = {own: frame.field(name) for name, own in ours.items()}
     missing = [name for name in table.names if name not in theirs]
     if missing and not null_for_missing:
+        others = [name for name in frame.names if name not in ours]
         raise SchemaMismatchError(
             f"table {table_name}: the frame lacks column {', '.join(map(repr, missing))}"
-            f"{nearest(missing[0], [name for name in frame.names if name not in ours])}; add it, or set "
+            f"{nearest(missing[0], others) if others else ''}; add it, or set "
             "hoodie.write.set.null.for.missing.columns=true to write nulls",
             column=missing[0],
             expected=str(table.field(missing[0]).type),
