@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # "deterministic" runs the same examples each time, so that a red run is never a surprise; "ci" does twice as many;
 # "deep" looks for new ones, a hundred times as many, and remembers what failed. `pytest --hypothesis-profile=NAME`
@@ -17,6 +18,10 @@ settings.register_profile("deterministic", max_examples=50, derandomize=True, da
 settings.register_profile("ci", max_examples=100, derandomize=True, database=None, **_COMMON)
 settings.register_profile("deep", max_examples=5000, stateful_step_count=100, **_COMMON)
 settings.load_profile(os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") or "deterministic")
+if settings().derandomize:
+    # Hypothesis also draws constants that stand in the modules loaded so far: each edit, and each order of the tests,
+    # would give other examples.
+    providers._get_local_constants = providers.Constants
 
 
 def pytest_report_header() -> str:

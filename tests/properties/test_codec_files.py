@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakedex.codec.hfile.blocks import CODEC_GZIP, CODEC_NONE, DATA, decode_block
 from lakedex.codec.hfile.reader import HFileReader
-from lakedex.codec.hfile.writer import write_hfile
+from lakedex.codec.hfile.writer import CREATE_TIME, write_hfile
 from lakedex.codec.log_block import (
     BLOCK_TYPES,
     HEADER_KEYS,
@@ -71,6 +71,7 @@ def test_varint_round_trip(value: int, tail: bytes) -> None:
 
 
 @given(CELLS, COMPRESSION, st.integers(1, 400), st.dictionaries(TEXT, st.binary(max_size=50), max_size=3))
+@example({b"\x00": b""}, "gz", 1, {"hfile.LASTKEY": b"", "hfile.CREATE_TIME_TS": bytes(8)})
 def test_hfile_round_trip(
     cells: dict[bytes, bytes], compression: str, block_size: int, extra: dict[str, bytes]
 ) -> None:
@@ -78,7 +79,9 @@ def test_hfile_round_trip(
     reader = HFileReader.from_bytes(data)
     assert list(reader.scan()) == list(cells.items())
     assert reader.entry_count == len(cells)
-    assert all(reader.info[name] == value for name, value in extra.items())
+    computed = dict(HFileReader.from_bytes(write_hfile(cells.items(), info={})).info)
+    created = {CREATE_TIME: computed.pop(CREATE_TIME)}
+    assert dict(reader.info) == {**created, **extra, **computed}
     assert {name: reader.meta(name) for name in reader.meta_names} == extra
 
 
