@@ -119,7 +119,6 @@ def main() -> None:
     flights = read("flights")
     with tempfile.TemporaryDirectory() as folder:
         table = Table.create(
-            None,
             Path(folder) / "flights",
             record_key=["time_hour", "carrier", "flight"],
             partition_by="month",

@@ -129,7 +129,7 @@ def main() -> None:
         folder = Path(made)
         for name in ("plain", "few", "indexed"):
             table = Table.create(
-                None, folder / name, schema=data.schema, record_key="key", partition_by="part", options=SMALL_GROUPS
+                folder / name, schema=data.schema, record_key="key", partition_by="part", options=SMALL_GROUPS
             )
             loaded, _ = timed(lambda table=table: table.bulk_insert(data))
         for name, values in (("few", VALUES[:-1]), ("indexed", VALUES)):

@@ -42,7 +42,7 @@ def main() -> None:
         work = generate(Path(folder), Generated(rows=rows))
         path = Path(folder) / "t"
         schema = pq.read_schema(work.load)
-        table = Table.create(None, path, schema, record_key=work.key, partition_by=work.partition)
+        table = Table.create(path, schema, record_key=work.key, partition_by=work.partition)
         table.create_index("asked", using="bitmap", columns=[*work.bitmaps, "rider"])
         table.bulk_insert(pq.read_table(work.load))
         whole = table.scan()

@@ -60,7 +60,7 @@ def main(rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         own = rows // FILES
         schema = made(0, 1, "0").schema
-        table = Table.create(None, Path(folder) / "t", schema, record_key="id", partition_by="p", options=OPTIONS)
+        table = Table.create(Path(folder) / "t", schema, record_key="id", partition_by="p", options=OPTIONS)
         for number in range(FILES):
             table.bulk_insert(made(number * own, own, str(number)), options=OPTIONS)
         # A file that is rewritten gets row groups of 65,536 rows, a small one that is new a single one.

@@ -76,7 +76,7 @@ def key_of(number: int, day: int) -> str:
 def make_table(path: Path, files: int) -> None:
     """A table of so many files, as one commit."""
     storage, base = LocalStorage(), str(path)
-    Table.create(None, path, SCHEMA, name="bench", record_key="key", partition_by="day")
+    Table.create(path, SCHEMA, name="bench", record_key="key", partition_by="day")
     snapshot, clock = Snapshot.load(storage, base), InstantClock("UTC")
     timeline = snapshot.timeline
     requested = create_requested(timeline, clock.next(), "commit")

@@ -113,7 +113,7 @@ def coverage(files: int = 100_000, columns: int = 50, folder: str | None = None)
         size = add_coverage(path, commits_of(path), range(files), names)
         seconds = []
         for taken in (1, columns):
-            snapshot = Table.open(path)._snapshot()
+            snapshot = Table.open(path).snapshot()
             started = time.perf_counter()
             held = load_bitmap_index(snapshot)
             if held is None:

@@ -107,7 +107,7 @@ def measured(x: float, works: Sequence[Callable[[], Any]], table_of: Table | Non
     """Medians over some calls."""
     seconds, cpu, requests, size = [], [], [], []
     for work in works:
-        counted = None if table_of is None else table_of._handle.storage.counted
+        counted = None if table_of is None else table_of.context.storage.counted
         before = None if counted is None else counted.copy()
         started, cpu_started = time.perf_counter(), time.process_time()
         work()
@@ -165,7 +165,7 @@ def _loaded(folder: Path, spec: Generated) -> tuple[Table, pa.Table]:
     work = generate(folder, spec)
     first = pq.read_table(work.load)
     made = Table.create(
-        None, folder / "tables" / spec.name, first.schema, record_key="key", partition_by="city", ordering_by="ts"
+        folder / "tables" / spec.name, first.schema, record_key="key", partition_by="city", ordering_by="ts"
     )
     made.create_index("asked", using="bitmap", columns=list(work.bitmaps))
     made.bulk_insert(first)

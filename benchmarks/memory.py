@@ -58,7 +58,7 @@ def make(path: str, mebibytes: int) -> None:
     batch = 50_000
     parts = [rows_of(first, min(batch, count - first)) for first in range(0, count, batch)]
     parts += [rows_of(0, 1, part) for part in OTHERS]
-    table = Table.create(None, path, parts[0].schema, record_key="key", partition_by="part", options=HUGE)
+    table = Table.create(path, parts[0].schema, record_key="key", partition_by="part", options=HUGE)
     table.bulk_insert(pa.concat_tables(parts), options=HUGE)
 
 
@@ -103,7 +103,7 @@ def merge_on_spark(path: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lakedex-bench-") as scratch:
         spark = cluster(scratch, workers=1)
         try:
-            table = Table.for_path(spark, path, options=HUGE)
+            table = Table.open(path, options=HUGE, spark=spark)
             rows = spark.createDataFrame(incoming().to_pylist(), "key string, part string, n bigint, payload binary")
             workers, started = Workers(), time.perf_counter()
             with watched(workers.look, 0.02):

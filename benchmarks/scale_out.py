@@ -128,7 +128,7 @@ def scale_out(rows: int, folder: Path) -> list[dict[str, Any]]:
     spark = cluster(str(folder / "spark"))
     try:
         made = Table.create(
-            spark, path, first.schema, name="trips", record_key="key", partition_by="city", ordering_by="ts"
+            path, first.schema, name="trips", record_key="key", partition_by="city", ordering_by="ts", spark=spark
         )
         made.create_index("asked", using="bitmap", columns=["zone", "status"])
         told: list[dict[str, Any]] = []

@@ -46,7 +46,6 @@ _KINDS = {COMMIT_TIME: pa.string(), RECORD_KEY: pa.string(), PARTITION_PATH: pa.
 def make_table(path: Path, files: int, per_partition: int = 100, per_commit: int = 25_000) -> None:
     """A table of version 8 with so many files, written by commits of ``per_commit``."""
     Table.create(
-        None,
         path,
         _SCHEMA,
         name="synthetic",

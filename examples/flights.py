@@ -149,7 +149,6 @@ def main() -> int:
     say(f"PySpark {spark.version}, table in {path}")
     source = spark.read.parquet(str(flights(folder))).cache()
     table = Table.create(
-        spark,
         path,
         schema=source.schema,
         name="flights",
@@ -158,6 +157,7 @@ def main() -> int:
         ordering_by="updated_at",
         # Small files, so that a year of flights is many of them and the index has something to leave out.
         options={"hoodie.parquet.max.file.size": 1_000_000, "hoodie.parquet.small.file.limit": 800_000},
+        spark=spark,
     )
     load(table, source)
     title("The table")

@@ -20,7 +20,7 @@ Said = dict[Any, list[int]] | str | None
 
 def run_names(table: Table) -> list[str]:
     """Runs that count."""
-    return [run.name for run in list_runs(table._handle.storage, table.path).runs]
+    return [run.name for run in list_runs(table.context.storage, table.path).runs]
 
 
 def files_in_folder(table: Table) -> set[str]:
@@ -31,8 +31,8 @@ def files_in_folder(table: Table) -> set[str]:
 
 def coverage_of(table: Table) -> Coverage:
     """What the runs say, read anew."""
-    coverage = Coverage(table._handle.storage, table.path, TableCache())
-    coverage.refresh(list_runs(table._handle.storage, table.path))
+    coverage = Coverage(table.context.storage, table.path, TableCache())
+    coverage.refresh(list_runs(table.context.storage, table.path))
     return coverage
 
 
@@ -74,7 +74,7 @@ def uncovered(table: Table, *columns: str) -> list[str]:
     """Current base files that no run covers for all of these columns. What runs say of the others is the truth."""
     coverage = coverage_of(table)
     missing = []
-    for base in table._snapshot().base_files():
+    for base in table.snapshot().base_files():
         path = Path(table.path) / base.relative_path
         for name in columns:
             found = said(coverage, name, base.name)
@@ -105,7 +105,7 @@ def same_answers(table: Table, *conditions: str) -> None:
 
 def defined(table: Table) -> dict[str, tuple[str, ...]]:
     """Indexes and their columns."""
-    found = read_bitmap_definitions(table._handle.storage, table.path)
+    found = read_bitmap_definitions(table.context.storage, table.path)
     return {name: index.columns for name, index in found.items()}
 
 

@@ -25,7 +25,7 @@ def put_bitmaps(
         uncovered: numbers of base files, in the order of the snapshot, that get none.
         limits: by number of a base file the cap of distinct values in it.
     """
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     storage, _ = open_storage(table.path)
     definition = BitmapDefinition(name="by_hand", columns=columns)
     write_bitmap_definitions(storage, table.path, {definition.name: definition})

@@ -74,7 +74,7 @@ class _Life:
         (self.names[next(iter(self._groups() - known))],) = (name,)
 
     def _groups(self) -> set[str]:
-        return {base.file_id for base in Table.open(self.table.path)._snapshot().base_files()}
+        return {base.file_id for base in Table.open(self.table.path).snapshot().base_files()}
 
     def ask(self, text: str, as_of: str | None = None) -> Question:
         where, files, ids = re.fullmatch(r"(.*) -> (.*) : (.*)", text).groups()  # type: ignore[union-attr]
@@ -95,7 +95,7 @@ def questions(case: EvolutionCase, path: Path, refused: Callable[[Table, str], N
     """The questions of a case, each asked when its turn has come; ``refused`` gets conditions that must fail."""
     kinds = [item.split(" ", 1) for item in re.split(r", (?=\w+ [a-z])", case.columns)]
     schema = pa.schema([(name, TYPES[kind]) for name, kind in kinds])
-    life = _Life(Table.create(None, path, schema, record_key="id"))
+    life = _Life(Table.create(path, schema, record_key="id"))
     for step in case.steps:
         verb, _, rest = step.partition(" ")
         words = rest.split(" ", 1)
@@ -108,7 +108,7 @@ def questions(case: EvolutionCase, path: Path, refused: Callable[[Table, str], N
         elif verb == "!":
             refused(life.table, rest)
         elif verb == "mark":
-            life.marked = life.table._snapshot().instant
+            life.marked = life.table.snapshot().instant
         elif verb == "add":
             life.table.add_columns(pa.schema([(words[0], TYPES[words[1]])]))
         else:

@@ -186,13 +186,13 @@ class Life(RuleBasedStateMachine):
 
     def _made(self) -> Table:
         return Table.create(
-            self.session,
             self.path,
             fields_of(False),
             record_key="id",
             partition_by="p",
             ordering_by="ts",
             options=self.options,
+            spark=self.session,
         )
 
     def _frame(self, batch: Rows, names: tuple[str, ...] | None = None) -> Any:
@@ -387,7 +387,7 @@ class Life(RuleBasedStateMachine):
 
     def reopened(self) -> Table:
         """Somebody else's look at the table."""
-        return Table.for_path(self.session, self.path, options=self.options)
+        return Table.open(self.path, options=self.options, spark=self.session)
 
     @rule()
     def reopen(self) -> None:
@@ -509,7 +509,7 @@ def plain_commit(path: Path, partition: str, key: str, row: Row, schema: pa.Sche
     """One commit of a writer that keeps ``files`` up and nothing else; written without lakedex's write path."""
     storage, folder = LocalStorage(), f"p={partition}"
     table = Table.open(path)
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     clock = InstantClock(snapshot.config.timezone)
     instant = clock.next(max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time))
     dropped = snapshot.config.metadata_partitions - {"files"}
@@ -517,7 +517,7 @@ def plain_commit(path: Path, partition: str, key: str, row: Row, schema: pa.Sche
         update_table_config(storage, str(path), {"hoodie.table.metadata.partitions": "files"})
         for name in dropped:
             storage.delete_tree(f"{path}/.hoodie/metadata/{name}")
-        snapshot = Table.open(path)._snapshot()
+        snapshot = Table.open(path).snapshot()
     line = snapshot.timeline
     inflight = create_inflight(line, create_requested(line, instant, "commit"))
     file_id = f"{uuid.uuid4()}-0"

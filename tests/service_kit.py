@@ -17,7 +17,7 @@ def commits_of(table: Table) -> list[str]:
 
 def actions_of(table: Table, action: str) -> list[Any]:
     """Instants of one action, in any state."""
-    return [instant for instant in table._snapshot().timeline.instants if instant.action == action]
+    return [instant for instant in table.snapshot().timeline.instants if instant.action == action]
 
 
 def with_bitmaps(table: Table) -> Table:
@@ -28,12 +28,12 @@ def with_bitmaps(table: Table) -> Table:
 
 def live_entries(table: Table, partition: str) -> int:
     """How many records of a metadata partition are not marked deleted."""
-    return sum(not is_deleted(record) for record in table._snapshot().metadata.scan(partition).values())
+    return sum(not is_deleted(record) for record in table.snapshot().metadata.scan(partition).values())
 
 
 def known_files(table: Table) -> set[str]:
     """Base files that the metadata table lists, relative to the table."""
-    listing = table._snapshot().listing()
+    listing = table.snapshot().listing()
     return {f"{path}/{name}".lstrip("/") for path, files in listing.items() for name in files}
 
 

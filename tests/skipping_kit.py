@@ -189,9 +189,7 @@ class Maker:
         if len(names) % 2:  # No draw of its own, so that the tables of version 8 stay what they were.
             options["hoodie.write.table.version"] = "9"
         self.key_kind = rng.choice([pa.string(), pa.string(), pa.int64(), pa.date32(), STAMP, pa.decimal128(12, 4)])
-        table = Table.create(
-            None, self.path, self.frame(0, 0).schema, record_key="id", partition_by=names, options=options
-        )
+        table = Table.create(self.path, self.frame(0, 0).schema, record_key="id", partition_by=names, options=options)
         self.story = [f"partitioned by {names} {options}"]
         for number in range(self.writes):
             self.step(table, number, number * 3 // self.writes)

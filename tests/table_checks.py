@@ -84,9 +84,7 @@ def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str
 def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, partitioned: bool = True) -> Table:
     """A table with these rows."""
     partition_by = ["city"] if partitioned else []
-    table = Table.create(
-        None, path, SCHEMA, record_key="id", partition_by=partition_by, ordering_by="ts", options=options
-    )
+    table = Table.create(path, SCHEMA, record_key="id", partition_by=partition_by, ordering_by="ts", options=options)
     if rows:
         table.upsert(frame(rows))
     return table
@@ -94,7 +92,7 @@ def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, 
 
 def timeline_of(path: Path) -> list[tuple[str, str, State]]:
     """(requested, action, state) of all instants of the data timeline."""
-    snapshot = Table.open(path)._snapshot()
+    snapshot = Table.open(path).snapshot()
     return [(i.requested, i.action, i.state) for i in snapshot.timeline.instants]
 
 
@@ -131,7 +129,7 @@ def check_table(path: Path, rows: Rows, *, index_builds: bool = False) -> None:
     assert rows_of(table.to_df()) == rows
     for where, wanted in _questions(rows):
         assert rows_of(table.scan(where).to_arrow()) == wanted, where
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     timeline = snapshot.timeline
     assert timeline.pending() == ()
     assert len(timeline.instants) == len(timeline.completed())

@@ -26,7 +26,7 @@ def rows(*values: tuple[Any, ...], schema: pa.Schema = ROWS) -> pa.Table:
 
 def make(path: Path, data: pa.Table | None = None, **arguments: Any) -> Table:
     """A table keyed by ``id``, with ``data`` upserted into it."""
-    table = Table.create(None, path, **{"record_key": "id", **arguments})
+    table = Table.create(path, **{"record_key": "id", **arguments})
     if data is not None:
         table.upsert(data)
     return table

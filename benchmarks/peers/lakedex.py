@@ -43,7 +43,7 @@ class _Reading:
 
     def watch(self, table: Table) -> Table:
         """Count a table's reads from now on."""
-        counted = table._handle.storage.counted
+        counted = table.context.storage.counted
         self._counts[id(counted)] = counted
         return table
 
@@ -55,13 +55,13 @@ class _Reading:
 
 def _create(spark: Any, work: Workload, path: str, schema: pa.Schema, bitmaps: bool) -> Table:
     table = Table.create(
-        spark,
         path,
         schema,
         name="bench",
         record_key=work.key,
         partition_by=work.partition,
         ordering_by=work.ordering,
+        spark=spark,
     )
     if bitmaps:
         table.create_index("asked", using="bitmap", columns=list(work.bitmaps))

@@ -33,7 +33,7 @@ def frame(spark: SparkSession, rows: int = 60) -> DataFrame:
 
 def make(spark: SparkSession, path: Path) -> Table:
     source = frame(spark)
-    made = Table.create(spark, path, schema=source.schema, record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(path, schema=source.schema, record_key="id", partition_by="city", ordering_by="ts", spark=spark)
     made.bulk_insert(source)
     return made
 
@@ -127,7 +127,7 @@ def test_frames_of_other_types_become_the_tables(spark: SparkSession, table: Tab
 def test_large_input_stays_on_the_executors(spark: SparkSession, table: Table) -> None:
     from lakedex.spark.engine import SparkEngine
 
-    table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
+    table.context.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
     change = frame(spark, 65).where("id % 10 = 0").withColumn("n", F.lit(-1)).withColumn("ts", F.col("ts") + 1)
     result = table.upsert(change.union(change))
     assert (result.updated, result.inserted) == (6, 1)

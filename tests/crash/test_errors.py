@@ -197,7 +197,7 @@ def test_side_files_of_rewritten_files_go(path: Path) -> None:
 
 
 def test_side_files_of_removed_files_go(path: Path) -> None:
-    Table.create(None, path, SCHEMA, record_key="id", partition_by=["city"], ordering_by="ts")
+    Table.create(path, SCHEMA, record_key="id", partition_by=["city"], ordering_by="ts")
     faults = Faults(1, "after", only=("close_output", ".parquet"), hook=lambda: side_files_of_data(path))
     with pytest.raises(OSError, match="stop"):
         open_with(path, StopBeforeCommit(faults)).upsert(frame(START))

@@ -218,7 +218,7 @@ def test_kill_at_every_change_of_create(tmp_path: Path) -> None:
             if unmade == 1:
                 with pytest.raises(TableNotFoundError):
                     Table.open(path)
-        Table.create(None, path, SCHEMA, record_key="id", partition_by=["city"], ordering_by="ts", exist_ok=True)
+        Table.create(path, SCHEMA, record_key="id", partition_by=["city"], ordering_by="ts", exist_ok=True)
         Table.open(path).upsert(frame(START))
         check_table(path, START)
     assert unmade > 5
@@ -227,7 +227,7 @@ def test_kill_at_every_change_of_create(tmp_path: Path) -> None:
 
 def create(path: Path, storage: FaultyStorage) -> None:
     create_table(
-        open_with(path, storage)._handle,
+        open_with(path, storage).context,
         name="t",
         schema=SCHEMA,
         record_key=["id"],

@@ -73,7 +73,7 @@ def cleanable(path: Path) -> None:
 
 def clean(table: Table) -> object:
     """What runs after a write, if it is due."""
-    return clean_metadata_if_due(table._handle, parse_options(STILL), table._handle.snapshot())
+    return clean_metadata_if_due(table.context, parse_options(STILL), table.snapshot())
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def test_kill(name: str, tmp_path: Path) -> None:
 
 def _check_upkeep(path: Path) -> None:
     """No half-done action, no base file of an unfinished compaction, nothing archived twice and nothing lost."""
-    snapshot = Table.open(path)._snapshot()
+    snapshot = Table.open(path).snapshot()
     own = snapshot.metadata.timeline
     assert not own.pending()
     for folder in snapshot.metadata.folders():
@@ -135,9 +135,9 @@ def test_the_cases_do_what_they_say(tmp_path: Path) -> None:
     """Each of them has its action in it: else the deaths above are those of something else."""
     for name, case in CASES.items():
         case.prepare(tmp_path / name)
-        before = Table.open(tmp_path / name)._snapshot()
+        before = Table.open(tmp_path / name).snapshot()
         case.run(Table.open(tmp_path / name))
-        after = Table.open(tmp_path / name)._snapshot()
+        after = Table.open(tmp_path / name).snapshot()
         seen = {"compaction": "commit", "cleaning": "clean"}.get(name)
         if seen is not None:
             assert len(after.metadata.timeline.completed({seen})) > len(before.metadata.timeline.completed({seen}))

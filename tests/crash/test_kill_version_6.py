@@ -85,7 +85,7 @@ def test_kill_inside_the_recovery(fresh: Callable[[], Path]) -> None:
     dying = partial(open_with, path, FaultyStorage(Faults(3, "after", only=("create", ".deltacommit"))))
     assert run_child(lambda: WRITES["upsert"][0](dying())) == KILLED
     (dead,) = pending_commits(path)
-    assert Table.open(path)._snapshot().metadata.timeline.is_completed(dead)
+    assert Table.open(path).snapshot().metadata.timeline.is_completed(dead)
     torn = path.with_name("torn")
     path.rename(torn)
     again = partial(fresh_copy, torn, path)
@@ -123,7 +123,7 @@ def test_kill_in_the_creation(tmp_path: Path) -> None:
         from lakedex.write.create_table import create_table
 
         create_table(
-            open_with(path, storage)._handle,
+            open_with(path, storage).context,
             name="t",
             schema=SCHEMA,
             record_key=["id"],
@@ -135,6 +135,6 @@ def test_kill_in_the_creation(tmp_path: Path) -> None:
         )
 
     for path in deaths(lambda: tmp_path / f"t{next(numbers)}", create, ("after", "during"), sparse=9):
-        Table.create(None, path, SCHEMA, exist_ok=True, **arguments).upsert(frame(START))
+        Table.create(path, SCHEMA, exist_ok=True, **arguments).upsert(frame(START))
         check_table(path, START)
-        assert Table.open(path)._snapshot().config.version == 6
+        assert Table.open(path).snapshot().config.version == 6

@@ -61,7 +61,7 @@ def rows(first: int, last: int, round_: int) -> pa.Table:
 def _sound(path: Path, version: str) -> None:
     """Indexes, archived commits, a clean, a rollback, a savepoint, replaced files, and commits since."""
     options = {**OPTIONS, "hoodie.write.table.version": version}
-    table = Table.create(None, path, SCHEMA, record_key="id", partition_by="city", ordering_by="ts", options=options)
+    table = Table.create(path, SCHEMA, record_key="id", partition_by="city", ordering_by="ts", options=options)
     for number in range(5):
         table.upsert(rows(0, 8 + number, number))
     table.create_index("colors", using="bitmap", columns=["color"])

@@ -25,7 +25,7 @@ ONE_FIELD_COMPLEX = {"hoodie.write.complex.keygen.validation.enable": "false"}
 def create(path: Path, schema: pa.Schema, **arguments: Any) -> Table:
     """A table called ``t`` as :meth:`JavaJudge.write` calls it: key ``key``, ordering ``ts``, a file for every insert."""
     arguments = {"record_key": "key", "ordering_by": "ts", "options": OWN_FILE, **arguments}
-    return Table.create(None, path, schema, name="t", **arguments)
+    return Table.create(path, schema, name="t", **arguments)
 
 
 def own_rows(table: Table | Path) -> pa.Table:

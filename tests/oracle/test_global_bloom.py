@@ -71,7 +71,7 @@ def test_java_and_lakedex_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Pa
         "hoodie.bloom.index.update.partition.path": "false" if keeps else "true",
     }
     table = Table.create(
-        None, tmp_path, SCHEMA, name="t", record_key="key", partition_by="part", ordering_by="ts", options=index
+        tmp_path, SCHEMA, name="t", record_key="key", partition_by="part", ordering_by="ts", options=index
     )
     model: dict[str, Row] = {}
 

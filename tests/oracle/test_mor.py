@@ -71,7 +71,7 @@ def rows(ts: int, value: int, *keys: str, **more: Any) -> pa.Table:
 def same_as_java(path: Path, java: JavaJudge, *, as_of: bool = True) -> Table:
     """Meta columns included."""
     table = Table.open(path)
-    is_plain = not any(item.log_files for item in table._snapshot().slices())
+    is_plain = not any(item.log_files for item in table.snapshot().slices())
     for kind in ("snapshot",) if is_plain else ("snapshot", "read_optimized"):
         theirs = java.read(path, options={**READ_PLAIN, "hoodie.datasource.query.type": kind}, meta=True)
         assert_same_rows(table.scan(query_type=kind).to_arrow(), theirs)
@@ -117,8 +117,8 @@ def test_rounds_of_a_java_writer(java: JavaJudge, rust: RustJudge, tmp_path: Pat
     write(pa.concat_tables([rows(80, 8, "k1", "k2", "h1", note="z"), rows(3, 8, "k3", note="late")]))
 
     table = same_as_java(tmp_path, java)
-    assert [i for i in table._snapshot().timeline.pending() if i.action == "compaction"]
-    assert any(item.log_files for item in table._snapshot().slices())
+    assert [i for i in table.snapshot().timeline.pending() if i.action == "compaction"]
+    assert any(item.log_files for item in table.snapshot().slices())
     own = table.scan(columns=table.schema.names).to_arrow()
     if version != 6:  # hudi-rs 0.5 forgets what is before a pending compaction of version 6
         assert_same_rows(own, rust.read(tmp_path), "key")
@@ -137,7 +137,7 @@ def test_a_write_that_was_rolled_back(java: JavaJudge, rust: RustJudge, tmp_path
     assert_same_rows(Table.open(tmp_path).scan().to_arrow(), before)
     write(rows(40, 4, "k1"))
     table = same_as_java(tmp_path, java)
-    assert table._snapshot().timeline.completed({"rollback"})
+    assert table.snapshot().timeline.completed({"rollback"})
     assert table.scan("value = 3").count() == 0
     assert_same_rows(table.scan(columns=table.schema.names).to_arrow(), rust.read(tmp_path), "key")
 

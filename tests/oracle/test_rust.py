@@ -33,7 +33,7 @@ def check(rust: RustJudge, table: Table) -> None:
             pa.table({"c": pa.nulls(0, theirs.field(field.name).type)}), pa.table({"c": pa.nulls(0, field.type)})
         )
     slices = [
-        (item.partition, item.file_id, item.base_file.name, ()) for item in table._snapshot().slices() if item.base_file
+        (item.partition, item.file_id, item.base_file.name, ()) for item in table.snapshot().slices() if item.base_file
     ]
     assert rust.file_slices(path) == sorted(slices)
 

@@ -183,7 +183,7 @@ def test_rollback_of_what_the_metadata_table_compacted(java: JavaJudge, rust: Ru
     assert "part=d" in {path.split("/")[0] for path in known_files(table)}
     table.rollback(undone)
     look(java, rust, tmp_path, rows)
-    assert table._snapshot().metadata.partition_paths() == ["part=a", "part=b", "part=c"]
+    assert table.snapshot().metadata.partition_paths() == ["part=a", "part=b", "part=c"]
     java_writes(java, tmp_path, both(keyed(["k1"], 4, 4), keyed(["n1"], 4, 4, "d")), options=metadata_compaction(1))
     rows = both(keyed(["k1"], 4, 4), keyed(["n1"], 4, 4, "d"), rows.slice(1))
     check(java, rust, tmp_path, rows)

@@ -74,7 +74,7 @@ def assert_valid(path: Path) -> None:
 
 
 def metadata_timeline(path: Path) -> list[tuple[str, str]]:
-    timeline = Table.open(path)._snapshot().metadata.timeline
+    timeline = Table.open(path).snapshot().metadata.timeline
     return [(i.requested, i.action) for i in timeline.instants]
 
 
@@ -201,7 +201,7 @@ def test_tables_that_java_kept_up(java: JavaJudge, tmp_path: Path) -> None:
         java_upserts(java, tmp_path, number, options)
     assert compactions(tmp_path)
     check_reads = Table.open(tmp_path)
-    assert last_compaction(check_reads._snapshot().metadata.timeline) is not None
+    assert last_compaction(check_reads.snapshot().metadata.timeline) is not None
     assert_all_see(tmp_path, java)
     assert_same_answers(tmp_path, java, FILTERS)
     history = check_reads.history(archived=True)

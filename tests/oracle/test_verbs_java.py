@@ -55,14 +55,14 @@ def test_a_batch_outlives_java_commits_and_its_archival(java: JavaJudge, tmp_pat
     first = table.upsert(keyed(["k2"], 1, 1), txn=("app", 7))
     for number in range(2, 7):
         java.write(tmp_path, keyed(["k1"], number, number), partition="part", ordering="ts", options=ARCHIVING)
-    snapshot = table._handle.snapshot()
+    snapshot = table.snapshot()
     assert not snapshot.timeline.contains(str(first.instant)), "the commit is archived"
     assert last_batches(snapshot)["app"] == (7, first.instant)
     again = Table.open(tmp_path).upsert(keyed(["k2"], 9, 9), txn=("app", 7))
     assert again.instant is None
     assert table.upsert(keyed(["k3"], 1, 1), txn=("app", 8)).inserted == 1
     java.write(tmp_path, keyed(["k1"], 9, 9), partition="part", ordering="ts", options=ARCHIVING)
-    assert {name: batch for name, (batch, _) in last_batches(table._handle.snapshot()).items()} == {
+    assert {name: batch for name, (batch, _) in last_batches(table.snapshot()).items()} == {
         "other": 5,
         "app": 8,
     }

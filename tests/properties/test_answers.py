@@ -75,7 +75,7 @@ def _no_fsync() -> Iterator[None]:
 
 
 def table_of(rng: random.Random, folder: Path) -> Table:
-    table = Table.create(None, folder, SCHEMA, record_key="id", partition_by=["p"], options=OWN_FILE)
+    table = Table.create(folder, SCHEMA, record_key="id", partition_by=["p"], options=OWN_FILE)
     first = 0
     for _ in range(rng.randint(1, 3)):
         rows = rng.randint(1, 150)
@@ -84,7 +84,7 @@ def table_of(rng: random.Random, folder: Path) -> Table:
         data = {"id": list(range(first, first + rows)), **columns}
         table.bulk_insert(pa.table([pa.array(data[field.name], field.type) for field in SCHEMA], schema=SCHEMA))
         first += rows
-    files = len(table._snapshot().base_files())
+    files = len(table.snapshot().base_files())
     put_bitmaps(
         table,
         *("g", "c", "n", "f", "d", "b", "s.x"),

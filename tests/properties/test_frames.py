@@ -313,7 +313,6 @@ def table_of(folder: Path, parts: list[Column]) -> tuple[Path, dict[str, int]]:
     if identity not in _MADE:
         path = folder / f"made{len(_MADE)}"
         table = Table.create(
-            None,
             path,
             schema,
             record_key="k",

@@ -65,9 +65,7 @@ def test_plans_of_a_table_that_lives_on(steps: list[tuple[str, object]]) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t"
         options = {"hoodie.parquet.small.file.limit": "0"}
-        Table.create(
-            None, path, frame([(0, "a", 1, "v", 1.0)]).schema, record_key="id", partition_by="city", options=options
-        )
+        Table.create(path, frame([(0, "a", 1, "v", 1.0)]).schema, record_key="id", partition_by="city", options=options)
         lasting = Table.open(path, options=options)
         before: list[str] = []
         counts: dict[tuple[str, str], int] = {}

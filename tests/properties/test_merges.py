@@ -193,7 +193,7 @@ def test_a_merge_does_what_the_model_does(folder: Path, stored: Any, source: Any
     path = folder / "t"
     shutil.rmtree(path, ignore_errors=True)
     table = Table.create(
-        None, path, SCHEMA, record_key="id", partition_by="city", options={"hoodie.parquet.small.file.limit": "0"}
+        path, SCHEMA, record_key="id", partition_by="city", options={"hoodie.parquet.small.file.limit": "0"}
     )
     rows = {key: (*key, *values) for key, values in stored.items()}
     table.insert(frame([row for row in rows.values() if row[ID] > "2"]))

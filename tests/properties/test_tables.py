@@ -325,7 +325,7 @@ def alter(table: Table, model: Model, name: str, what: str) -> None:
 
 def sum_of_empty_files(table: Table) -> int:
     """Files without rows, which have no statistics."""
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     paths = [f"{snapshot.base_path}/{base.relative_path}" for base in snapshot.base_files()]
     return sum(read_footer(snapshot.storage, path).rows == 0 for path in paths)
 
@@ -344,7 +344,7 @@ def read(scan: Any) -> list[str]:
 @given(tables(), st.lists(STEPS, min_size=1, max_size=5), st.lists(CONDITIONS, min_size=3, max_size=6))
 def test_a_table_is_its_model(arguments: dict[str, Any], steps: list[tuple[str, Any]], conditions: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table = Table.create(None, Path(folder) / "t", SCHEMA, record_key="id", **arguments)
+        table = Table.create(Path(folder) / "t", SCHEMA, record_key="id", **arguments)
         model = Model(("p",) if arguments["partition_by"] else (), arguments["ordering_by"] is not None)
         for step in steps:
             apply(table, model, step)

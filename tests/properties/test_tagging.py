@@ -136,8 +136,8 @@ def _stop(attempt: Any, files: Any, tagged: Any) -> None:
 
 def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R63, B24: keys are asked for in the order in which they lie, so many at a time as the bound allows."""
-    store = Table.open(spread)._snapshot().metadata
-    bases = Table.open(spread)._snapshot().base_files()
+    store = Table.open(spread).snapshot().metadata
+    bases = Table.open(spread).snapshot().base_files()
     files = [(base.partition, base.name) for base in bases]
     asked: list[Sequence[str]] = []
     whole = type(store).newest_of
@@ -260,7 +260,7 @@ def capacity(bloom: BloomFilter, keys: int, fpp: float) -> int:
 
 
 def _file(table: Table) -> tuple[Any, str]:
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     (base,) = snapshot.base_files()
     return snapshot.storage, f"{snapshot.base_path}/{base.relative_path}"
 
@@ -268,7 +268,7 @@ def _file(table: Table) -> tuple[Any, str]:
 def bloom_of(table: Table) -> BloomFilter:
     """The one file's filter, the same in the footer and in the metadata."""
     footer = read_footer(*_file(table))
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     ((_, held),) = bloom_filters.iter_filters(
         snapshot.metadata, [(base.partition, base.name) for base in snapshot.base_files()]
     )
@@ -333,7 +333,7 @@ def test_create_index_builds_what_was_asked_for(tmp_path: Path) -> None:
     }
     for kind in ("SIMPLE", "DYNAMIC_V0"):
         table.create_index("bloom_filters", options={**wanted, "hoodie.bloom.index.filter.type": kind})
-        snapshot = table._snapshot()
+        snapshot = table.snapshot()
         files = [(base.partition, base.name) for base in snapshot.base_files()]
         ((_, built),) = bloom_filters.iter_filters(snapshot.metadata, files)
         fresh = build_bloom(keys_of(table), num_entries=4, fpp=0.01, type_code=kind, max_entries=8)

@@ -72,11 +72,11 @@ class FaultyEngine(SparkEngine):
 
 
 def write(spark: SparkSession, kind: str, path: str) -> None:
-    table = Table.create(spark, path, record_key="id", partition_by="p", ordering_by="ts")
+    table = Table.create(path, record_key="id", partition_by="p", ordering_by="ts", spark=spark)
     table.bulk_insert(spark.sql("select cast(id as string) id, concat('p', id % 5) p, 1L ts, id n from range(200)"))
     engine = FaultyEngine(spark, driver_rows=0, driver_bytes=0)
     engine.wrapper = KINDS[kind]
-    table._handle.engine = engine
+    table.context.engine = engine
     change = spark.sql("select cast(id as string) id, concat('p', id % 5) p, 2L ts, -1L n from range(100, 250)")
     result = table.upsert(change)
     print(f"{kind} RESULT {result.inserted} {result.updated} {result.files_written}")

@@ -52,7 +52,7 @@ def town(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseFileWriter, "write", in_groups)
         options = OWN_FILE
-        table = Table.create(None, warehouse / "t", SCHEMA, record_key="id", partition_by="p", options=options)
+        table = Table.create(warehouse / "t", SCHEMA, record_key="id", partition_by="p", options=options)
         for first, partition in ((0, "a"), (ROWS, "b")):
             numbers = range(first, first + ROWS)
             rows = {
@@ -155,7 +155,7 @@ def test_what_no_bitmap_covers_is_left_to_spark(spark: SparkSession, town: Path)
 def test_dates_of_timestamps_are_those_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
     """A bitmap index must not take the day in UTC where Spark takes it elsewhere."""
     schema = pa.schema([("id", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
-    table = Table.create(None, tmp_path / "t", schema, record_key="id", options=OWN_FILE)
+    table = Table.create(tmp_path / "t", schema, record_key="id", options=OWN_FILE)
     for number, hour in enumerate((3, 20)):
         moments = [dt.datetime(2020, 1, 2, hour, tzinfo=dt.UTC)] * 2
         table.insert(pa.table({"id": [f"{number}a", f"{number}b"], "ts": moments}, schema=schema))
@@ -174,7 +174,7 @@ def test_dates_of_timestamps_are_those_of_the_session(spark: SparkSession, tmp_p
 def test_a_view_leaves_out_files_that_bounds_cannot(spark: SparkSession, tmp_path: Path) -> None:
     """The frame behind a view plans with bitmaps as the catalog does (R94, R142)."""
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("g", pa.string()), ("h", pa.string())])
-    table = Table.create(spark, tmp_path / "t", schema, name="seen", record_key="id", partition_by="p")
+    table = Table.create(tmp_path / "t", schema, name="seen", record_key="id", partition_by="p", spark=spark)
     for part, middle in (("one", "m"), ("two", "n")):
         rows = [(f"{part}{n}", part, g, h) for n, (g, h) in enumerate((("a", "y"), (middle, "x"), ("z", "y")))]
         table.insert(pa.table(list(zip(*rows, strict=True)), schema=schema))

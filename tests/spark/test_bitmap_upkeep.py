@@ -25,12 +25,12 @@ def contents(table: Table) -> dict[str, bytes]:
 @pytest.mark.smoke
 def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R121, R124-R134: one task a file, same bytes as on the local engine; then the write stage makes them."""
-    plain = Table.create(None, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
+    plain = Table.create(tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
     plain.insert(batch(0, 300))
     shutil.copytree(tmp_path / "t", tmp_path / "u")
     # Results come back through files, as large ones do.
     monkeypatch.setattr(bitmap_builds, "INLINE_BYTES", 100)
-    table = Table.for_path(spark, tmp_path / "u")
+    table = Table.open(tmp_path / "u", spark=spark)
     # A query that ran here before may have left an empty one behind.
     label = spark.sparkContext.getLocalProperty("spark.job.description")
     built = table.create_index("idx", using="bitmap", columns=list(COLUMNS))

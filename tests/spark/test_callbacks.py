@@ -29,11 +29,11 @@ class _Foreign:
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Path:
     """A warehouse whose catalog and DataFrame have given objects to Java."""
-    table = Table.create(None, tmp_path / "db" / "t", pa.schema([("id", pa.string())]), record_key="id")
+    table = Table.create(tmp_path / "db" / "t", pa.schema([("id", pa.string())]), record_key="id")
     table.insert(pa.table({"id": ["a", "b"]}))
     register_catalog(spark, "strange", str(tmp_path))
     assert spark.sql("select count(*) from strange.db.t where id = 'a'").head()[0] == 1  # type: ignore[index]
-    assert Table.for_path(spark, tmp_path / "db" / "t").to_df().count() == 2
+    assert Table.open(tmp_path / "db" / "t", spark=spark).to_df().count() == 2
     return tmp_path
 
 

@@ -30,7 +30,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with one table of four files: ``trips``."""
     warehouse = tmp_path_factory.mktemp("lake")
     table = Table.create(
-        None, warehouse / "trips", TRIPS, record_key="id", partition_by="city", ordering_by="ts", options=OWN_FILES
+        warehouse / "trips", TRIPS, record_key="id", partition_by="city", ordering_by="ts", options=OWN_FILES
     )
     table.insert(batch(("a", "oslo", 1, 1), ("b", "oslo", 1, 2)))
     table.insert(batch(("c", "rome", 1, 3), ("d", "rome", 1, 4)))
@@ -153,7 +153,7 @@ def test_time_travel(spark: SparkSession, lake: Path) -> None:
 
 
 def test_two_instants_and_two_tables_in_one_cache(spark: SparkSession, lake: Path) -> None:
-    other = Table.create(None, lake / "twin", TRIPS, record_key="id", partition_by="city", ordering_by="ts")
+    other = Table.create(lake / "twin", TRIPS, record_key="id", partition_by="city", ordering_by="ts")
     other.insert(batch(("z", "oslo", 1, 26)))
     twin = spark.table("lake.twin").cache()
     try:
@@ -242,7 +242,7 @@ def test_eight_threads(spark: SparkSession, lake: Path) -> None:
 def test_files_of_two_widths(spark: SparkSession, tmp_path: Path) -> None:
     narrow = pa.schema([("id", pa.string()), ("n", pa.int32()), ("s", pa.struct([("x", pa.int32())]))])
     wide = pa.schema([("id", pa.string()), ("n", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
-    table = Table.create(None, tmp_path / "w", narrow, record_key="id", options=OWN_FILES)
+    table = Table.create(tmp_path / "w", narrow, record_key="id", options=OWN_FILES)
     table.insert(batch(("a", 1, {"x": 1}), ("b", None, None), schema=narrow))
     table.insert(batch(("c", 1 << 40, {"x": 3}), schema=wide))
     register_catalog(spark, "wide", str(tmp_path))

@@ -59,7 +59,7 @@ def trips(spark: SparkSession, warehouse: Path) -> Iterator[Path]:
         for n in range(9)
     ]
     path = warehouse / "trips"
-    made = Table.create(None, path, TRIPS, record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(path, TRIPS, record_key="id", partition_by="city", ordering_by="ts")
     made.insert(pa.Table.from_pylist(rows, TRIPS))
     yield path
     spark.sql("drop table sea.trips")
@@ -163,7 +163,7 @@ def test_frames_are_written(spark: SparkSession, trips: Path) -> None:
 
 
 def test_cached_names_show_what_python_wrote(spark: SparkSession, trips: Path) -> None:
-    table = Table.for_path(spark, str(trips))
+    table = Table.open(str(trips), spark=spark)
     table.create_view("seen")
     try:
         spark.sql("cache table sea.trips")
@@ -233,8 +233,8 @@ def test_a_create_that_fails_removes_only_what_it_made(
 HOLDING: dict[str, Callable[[Path, Path], object]] = {
     "files of others": lambda path, _: (path.mkdir(), (path / "notes.txt").write_text("mine")),
     "a hidden file": lambda path, _: (path.mkdir(), (path / ".notes.crc").write_text("mine")),
-    "a namespace with a table": lambda path, _: Table.create(None, path / "t", TRIPS, record_key="id"),
-    "a table": lambda path, _: Table.create(None, path, TRIPS, record_key="id"),
+    "a namespace with a table": lambda path, _: Table.create(path / "t", TRIPS, record_key="id"),
+    "a table": lambda path, _: Table.create(path, TRIPS, record_key="id"),
     "a folder of a table": lambda path, _: (path / ".hoodie" / "metadata").mkdir(parents=True),
     "a link to files": lambda path, other: ((other / "notes.txt").write_text("mine"), path.symlink_to(other)),
     "a link to an empty folder": lambda path, other: path.symlink_to(other),

@@ -52,7 +52,7 @@ def test_there_is_no_such_format_before_spark_4(spark: SparkSession, tmp_path: P
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
     source = spark.sql(ROWS)
     made = Table.create(
-        spark, tmp_path_factory.mktemp("source") / "t", record_key="id", partition_by="city", ordering_by="ts"
+        tmp_path_factory.mktemp("source") / "t", record_key="id", partition_by="city", ordering_by="ts", spark=spark
     )
     made.bulk_insert(source)
     return made
@@ -66,8 +66,7 @@ def pushdown(spark: SparkSession) -> Iterator[None]:
 
 
 def load(table: Table, **options: str) -> DataFrame:
-    frame: DataFrame = table._session.spark.read.format("lakedex").options(**options).load(table.path)  # type: ignore[attr-defined]
-    return frame
+    return SparkSession.active().read.format("lakedex").options(**options).load(table.path)
 
 
 def rows(df: DataFrame) -> list[str]:
@@ -138,7 +137,7 @@ def test_filters_that_spark_hands_over_choose_files(table: Table, pushdown: None
 @needs_spark_4
 @pytest.mark.smoke
 def test_two_commits_in_one_query_are_two_tables(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table.create(spark, tmp_path / "t", record_key="id")
+    table = Table.create(tmp_path / "t", record_key="id", spark=spark)
     first = table.insert(spark.createDataFrame([("a", 1)], "id string, n int"))
     old = load(table, **{"as.of.instant": str(first.instant)}).cache()
     pinned = load(table)

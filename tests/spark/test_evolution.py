@@ -29,7 +29,7 @@ def test_rows_of_every_generation(spark: SparkSession, name: str, tmp_path: Path
     asked: list[Question] = []
     frames: list[DataFrame] = []
     for question in questions(CASES[name], tmp_path / "t", refused):
-        found = Table.for_path(spark, tmp_path / "t").to_df(as_of=question.as_of).where(question.where)
+        found = Table.open(tmp_path / "t", spark=spark).to_df(as_of=question.as_of).where(question.where)
         frames.append(found.select(F.lit(len(asked)).alias("number"), "id"))
         asked.append(question)
     rows = reduce(DataFrame.union, frames).collect()

@@ -15,7 +15,7 @@ from lakedex.spark.error_transport import surfacing
 
 def frames(spark: SparkSession, path: Path) -> dict[str, DataFrame]:
     """All rows of a table, by each way that this Spark has."""
-    table = Table.for_path(spark, path)
+    table = Table.open(path, spark=spark)
     table.create_view("foreign_view")
     register_catalog(spark, "foreign_lake", str(path.parent))
     found = {
@@ -45,8 +45,8 @@ def test_files_in_the_calendar_of_before_1582(spark: SparkSession, tmp_path: Pat
             ("k2",),
             ("k3",),
         ], way
-    Table.for_path(spark, path).update({"d": "DATE'2001-01-01'"}, "d = DATE'2000-01-01'")
-    assert [row[:2] for row in rows(Table.for_path(spark, path).to_df(), "id", "string(d)")][:5] == dates[:5]
+    Table.open(path, spark=spark).update({"d": "DATE'2001-01-01'"}, "d = DATE'2000-01-01'")
+    assert [row[:2] for row in rows(Table.open(path, spark=spark).to_df(), "id", "string(d)")][:5] == dates[:5]
 
 
 def test_vectors_and_blobs(spark: SparkSession, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_vectors_and_blobs(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_partial_updates_are_refused_before_a_task_runs(spark: SparkSession, tmp_path: Path) -> None:
     path = unpack_java_1_2("partial_updates", tmp_path)
-    table = Table.for_path(spark, path)
+    table = Table.open(path, spark=spark)
     register_catalog(spark, "foreign_lake", str(path.parent))
     message = r"\.log\.1_0-35-33: the block at byte 0 holds partial updates .*Have Hudi compact"
     for read in (table.to_df, table.scan().to_spark, lambda: table.create_view("partial")):

@@ -37,10 +37,16 @@ def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     options = {**OWN_FILE, "hoodie.index.type": "GLOBAL_BLOOM"}
     first = frame(spark, [(f"k{n}", "abc"[n % 3], "5.00", n, False) for n in range(9)])
     table = Table.create(
-        spark, tmp_path / "t", first.schema, record_key="id", partition_by="city", ordering_by="ts", options=options
+        tmp_path / "t",
+        first.schema,
+        record_key="id",
+        partition_by="city",
+        ordering_by="ts",
+        options=options,
+        spark=spark,
     )
     table.upsert(first)
-    table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
+    table.context.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
     monkeypatch.setattr(tagging, "DRIVER_FILTER_BYTES", 1)
     monkeypatch.setattr(tagging, "GATHER_ROWS", 0)
 
@@ -78,7 +84,7 @@ def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
 def test_footers_are_counted_on_executors(spark: SparkSession, tmp_path: Path) -> None:
     """R5: the classic index's requests are those of its tasks, added up."""
     schema = pa.schema([("id", pa.string()), ("n", pa.int32())])
-    table = Table.create(spark, tmp_path / "t", schema, record_key="id", options=OWN_FILE)
+    table = Table.create(tmp_path / "t", schema, record_key="id", options=OWN_FILE, spark=spark)
     for number in range(4):
         table.insert(pa.table({"id": [f"k{number}"], "n": pa.array([1], pa.int32())}))
     rows = pa.table({"id": [f"k{number}" for number in range(5)], "n": pa.array([2] * 5, pa.int32())})

@@ -41,13 +41,13 @@ def settings(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[No
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Table:
     """``odd.t``: each value in a row, in four files whose bounds tell them apart."""
-    made = Table.create(None, tmp_path / "t", ROWS, record_key="id", options=OWN_FILES)
+    made = Table.create(tmp_path / "t", ROWS, record_key="id", options=OWN_FILES)
     numbered = sorted(enumerate(VALUES), key=lambda pair: pair[1].encode())
     for quarter in range(4):
         part = numbered[quarter * len(VALUES) // 4 : (quarter + 1) * len(VALUES) // 4]
         made.insert(pa.table({"id": pa.array([n for n, _ in part], pa.int32()), "v": [value for _, value in part]}))
     register_catalog(spark, "odd", str(tmp_path))
-    return Table.for_path(spark, tmp_path / "t")
+    return Table.open(tmp_path / "t", spark=spark)
 
 
 def asked(spark: SparkSession, value: str) -> tuple[str, dict[str, str]]:
@@ -101,7 +101,7 @@ def test_a_delete_takes_the_rows_of_its_values(spark: SparkSession, table: Table
 def test_an_overwrite_replaces_the_partition_of_its_value(spark: SparkSession, table: Table, settings: None) -> None:
     schema = pa.schema([("id", pa.int32()), ("v", pa.string())])
     values = ["${none}", "", "it's", "its", "back\\slash", "backslash", "é😀"]
-    made = Table.create(None, Path(table.path).parent / "parts", schema, record_key="id", partition_by="v",
+    made = Table.create(Path(table.path).parent / "parts", schema, record_key="id", partition_by="v",
                         options={"hoodie.datasource.write.partitionpath.urlencode": "true"})  # fmt: skip
     made.insert(pa.table([pa.array(range(len(values)), pa.int32()), pa.array(values)], schema))
     for number, value in enumerate(values):

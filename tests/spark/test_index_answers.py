@@ -62,10 +62,10 @@ def made(number: int) -> dict[str, Any]:
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with ``t``, three files, and ``none``, no rows."""
     warehouse = tmp_path_factory.mktemp("answers")
-    table = Table.create(None, warehouse / "t", SCHEMA, record_key="id", options=OWN_FILE)
+    table = Table.create(warehouse / "t", SCHEMA, record_key="id", options=OWN_FILE)
     for first in (0, 20, 40):
         table.insert(pa.Table.from_pylist([made(number) for number in range(first, first + 20)], SCHEMA))
-    Table.create(None, warehouse / "none", SCHEMA, record_key="id")
+    Table.create(warehouse / "none", SCHEMA, record_key="id")
     register_catalog(spark, "ask", str(warehouse))
     register_catalog(spark, "ask", str(warehouse))
     return warehouse
@@ -274,7 +274,7 @@ def test_a_zero_that_has_two_signs_is_left_to_spark(spark: SparkSession, lake: P
 def test_time_travel_and_new_commits_are_asked_of_their_own_state(
     spark: SparkSession, tmp_path: Path, index: Index
 ) -> None:
-    table = Table.create(None, tmp_path / "t", SCHEMA, record_key="id")
+    table = Table.create(tmp_path / "t", SCHEMA, record_key="id")
     first = table.insert(pa.Table.from_pylist([made(2)], SCHEMA)).instant
     register_catalog(spark, "moving", str(tmp_path))
 

@@ -18,7 +18,7 @@ from table_kit import OWN_FILE
 def fact(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
     path = tmp_path_factory.mktemp("joined") / "fact"
     schema = pa.schema([("id", pa.int64()), ("carrier", pa.string()), ("plane", pa.int32()), ("x", pa.float64())])
-    local = Table.create(None, path, schema, record_key="id", options=OWN_FILE)
+    local = Table.create(path, schema, record_key="id", options=OWN_FILE)
     for first in (0, 60):
         ids = range(first, first + 60)
         carriers = [["AA", "B'B", None, "C\\C"][i % 4] for i in ids]
@@ -26,7 +26,7 @@ def fact(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table
         columns = [list(ids), carriers, [i % 7 if i % 11 else None for i in ids], xs]
         local.bulk_insert(pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema))
     put_bitmaps(local, "carrier", "plane", "x")
-    return Table.for_path(spark, path)
+    return Table.open(path, spark=spark)
 
 
 @pytest.mark.parametrize(

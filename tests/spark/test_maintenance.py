@@ -16,11 +16,11 @@ from lakedex.index.bitmap.runs import bitmap_folder
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Table:
     made = Table.create(
-        spark,
         tmp_path / "t",
         record_key="id",
         partition_by="city",
         options={"hoodie.parquet.small.file.limit": "0"},
+        spark=spark,
     )
     rows = "cast(id as string) id, concat('c', id % 2) city, if(id = 5, 'x', concat('g', id % 3)) g"
     made.bulk_insert(spark.sql(f"select {rows} from range(0, 30)"))
@@ -45,14 +45,14 @@ def test_erase_on_spark(spark: SparkSession, table: Table) -> None:
         table.erase(where=F.col("id") == "6")  # type: ignore[arg-type]
 
 
-def test_validate_on_spark(table: Table) -> None:
+def test_validate_on_spark(spark: SparkSession, table: Table) -> None:
     """R148: compared by tasks; a run that is damaged is taken out and its files are covered anew."""
     assert table.validate_index("idx").ok
     assert table.validate_index("column_stats").ok
     assert table.validate_index("bloom_filters").ok
     (run,) = Path(bitmap_folder(table.path)).glob("run_*.hfile")
     run.write_bytes(run.read_bytes()[:-50])
-    fresh = Table.for_path(table._session.spark, table.path)
+    fresh = Table.open(table.path, spark=spark)
     report = fresh.validate_index("idx", repair=True)
     assert report.files_repaired == report.files_total == 2
     assert fresh.validate_index("idx").ok

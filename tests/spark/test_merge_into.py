@@ -26,7 +26,7 @@ def frame(spark: SparkSession, low: int, high: int) -> DataFrame:
 def table(spark: SparkSession, tmp_path: Path) -> Table:
     schema = "id string, city string, ts long, n int, s struct<a: long not null>"
     made = Table.create(
-        spark, tmp_path / "t", schema, record_key="id", partition_by="city", ordering_by="ts", options=NONE
+        tmp_path / "t", schema, record_key="id", partition_by="city", ordering_by="ts", options=NONE, spark=spark
     )
     made.bulk_insert(frame(spark, 0, 9))
     return made
@@ -86,11 +86,11 @@ def test_a_stream_that_repeats_its_batch(spark: SparkSession, tmp_path: Path) ->
     """A query that dies after a batch was written and before Spark noted it runs the batch again."""
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     table = Table.create(
-        spark,
         tmp_path / "t",
         "id string, city string, ts long, n int, s struct<a: long>",
         record_key="id",
         options=NONE,
+        spark=spark,
     )
     batches: list[int] = []
     dies = True

@@ -36,7 +36,7 @@ def collected(df: DataFrame, schema: pa.Schema) -> pa.Table:
 )
 def test_rows_are_those_of_the_local_engine(spark: SparkSession, tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)
-    plain, table = Table.open(path), Table.for_path(spark, path)
+    plain, table = Table.open(path), Table.open(path, spark=spark)
     for query_type in ("snapshot", "read_optimized"):
         expected = plain.scan(query_type=query_type).to_arrow()
         assert_same_rows(collected(table.to_df(query_type=query_type), expected.schema), expected)
@@ -47,7 +47,7 @@ def test_rows_are_those_of_the_local_engine(spark: SparkSession, tmp_path: Path,
 
 def test_conditions_and_columns(spark: SparkSession, tmp_path: Path) -> None:
     path = unpack("mor_v6_trips_8i3d", tmp_path)
-    plain, table = Table.open(path), Table.for_path(spark, path)
+    plain, table = Table.open(path), Table.open(path, spark=spark)
     for where in ("fare > 30", "city = 'sao_paulo' and upper(rider) > 'RIDER-D'", "sqrt(fare) > 5", "1 = 0"):
         keys = sorted(row.uuid for row in table.to_df().where(where).select("uuid").collect())
         planned = table.scan(where, ["uuid"]).to_spark()
@@ -80,7 +80,7 @@ def test_slices_of_both_kinds(spark: SparkSession, tmp_path: Path) -> None:
         body = json.dumps({"operationType": "UPSERT", "extraMetadata": {"schema": avro_schema(OWN)}})
         (path / ".hoodie" / f"2026010100000000{number}.{action}").write_text(body)
 
-    table = Table.for_path(spark, path)
+    table = Table.open(path, spark=spark)
     expected = [("a", 1), ("b", 9), ("c", 3), ("d", 4)]
     assert sorted((row.key, row.value) for row in table.to_df().collect()) == expected
     assert sorted((row.key, row.value) for row in table.scan().to_spark().collect()) == expected
@@ -99,11 +99,11 @@ def test_errors_of_a_task_name_the_file(spark: SparkSession, tmp_path: Path) -> 
     (log,) = (file for file in path.rglob(".*.log.*") if ".hoodie" not in file.relative_to(path).parts)
     log.write_bytes(b"#WRONG" + log.read_bytes()[6:])
     with pytest.raises(Exception, match=r"\.log\.1_.*log block magic"):
-        Table.for_path(spark, path).to_df().collect()
+        Table.open(path, spark=spark).to_df().collect()
 
 
 def test_meta_columns_come_along(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table.for_path(spark, unpack("mor_v6_trips_8i3d", tmp_path))
+    table = Table.open(unpack("mor_v6_trips_8i3d", tmp_path), spark=spark)
     assert table.to_df().columns[: len(META_COLUMNS)] == list(META_COLUMNS)
 
 

@@ -32,12 +32,12 @@ def frame(spark: SparkSession, low: int, high: int, city: str | None = None) -> 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Table:
     made = Table.create(
-        spark,
         tmp_path / "t",
         record_key="id",
         partition_by="city",
         ordering_by="ts",
         options={**NONE, "hoodie.parquet.small.file.limit": "0"},
+        spark=spark,
     )
     made.bulk_insert(frame(spark, 0, 30))
     made.insert(frame(spark, 30, 36))
@@ -169,7 +169,10 @@ def test_what_an_assignment_cannot_hold_is_refused_in_any_session(spark: SparkSe
 def test_fields_of_structs_are_assigned_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's cast of one struct to another goes by position."""
     table = Table.create(
-        spark, tmp_path / "t", schema="id string, s struct<a:int,b:int>, l array<struct<a:int,b:int>>", record_key="id"
+        tmp_path / "t",
+        schema="id string, s struct<a:int,b:int>, l array<struct<a:int,b:int>>",
+        record_key="id",
+        spark=spark,
     )
     columns = "named_struct('b', {0}, 'a', {1}) s, array(named_struct('b', {0}, 'a', {1})) l"
     table.upsert(spark.sql(f"select 'k' id, {columns.format(2, 1)}"))

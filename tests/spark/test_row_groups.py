@@ -49,7 +49,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseFileWriter, "write", in_groups)
         options = OWN_FILE
-        table = Table.create(None, warehouse / "t", SCHEMA, record_key="id", partition_by="p", options=options)
+        table = Table.create(warehouse / "t", SCHEMA, record_key="id", partition_by="p", options=options)
         for number, partition in enumerate("abc"):
             table.bulk_insert(data(FIRST + number * ROWS, partition), options=options)
     register_catalog(spark, "groups", str(warehouse))

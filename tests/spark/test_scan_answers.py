@@ -20,11 +20,11 @@ from table_kit import OWN_FILE, rows
 def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, list[str]]:
     """Four files by four commits; the last adds a column and updates a row."""
     path = tmp_path_factory.mktemp("answers") / "t"
-    table = Table.create(spark, path, rows().schema, record_key="id", ordering_by="ts", options=OWN_FILE)
+    table = Table.create(path, rows().schema, record_key="id", ordering_by="ts", options=OWN_FILE, spark=spark)
     instants = [table.insert(rows((f"k{n}", "a", 1, n), (f"m{n}", "a", 1, 10 + n))).instant for n in range(3)]
     wider = rows(("k0", "a", 2, 20), ("z", "a", 2, 30)).append_column("more", pa.array([1, 2]))
     instants.append(table.upsert(wider).instant)
-    return Table.for_path(spark, path), instants
+    return Table.open(path, spark=spark), instants
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_analyze_and_verify_in_tasks(story: tuple[Table, list[str]]) -> None:
 
 @pytest.mark.usefixtures("tasks")
 def test_a_dropped_row_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table.create(spark, tmp_path, rows().schema, record_key="id", options=OWN_FILE)
+    table = Table.create(tmp_path, rows().schema, record_key="id", options=OWN_FILE, spark=spark)
     instants = [table.insert(rows((f"k{n}", "a", 1, n), (f"m{n}", "a", 1, n))).instant for n in (1, 50, 70)]
     # Behind the table's back, so that its column stats are wrong.
     (file,) = tmp_path.glob(f"*_{instants[0]}.parquet")

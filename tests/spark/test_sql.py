@@ -55,9 +55,7 @@ def setting(spark: SparkSession, **values: object) -> Iterator[None]:
 
 def make(path: Path, data: pa.Table, *, partition_by: tuple[str, ...] = (), **options: str) -> Table:
     """A table written without Spark."""
-    made = Table.create(
-        None, path, schema=data.schema, record_key="id", partition_by=partition_by, options=options or None
-    )
+    made = Table.create(path, schema=data.schema, record_key="id", partition_by=partition_by, options=options or None)
     made.bulk_insert(data)
     return made
 
@@ -67,7 +65,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tabl
     """Views ``t``, the table; ``p``, its rows without it; ``d``, a few cities."""
     path = tmp_path_factory.mktemp("sql") / "trips"
     make(path, trips(), partition_by=("city", "day"))
-    opened = Table.for_path(spark, path)
+    opened = Table.open(path, spark=spark)
     opened.create_view("t")
     own = [name for name in opened.to_df().columns if not name.startswith("_hoodie")]
     spark.createDataFrame(trips().to_pandas(), opened.to_df().select(*own).schema).cache().createOrReplaceTempView("p")
@@ -250,7 +248,7 @@ def kinds(df: DataFrame) -> set[tuple[str, ...]]:
 def test_null_and_empty_text_share_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     data = pa.table({"id": ["a", "b", "c", "d"], "p": [None, "", "x", "x"], "n": [1, 2, 3, 4]})
     make(tmp_path / "t", data, partition_by=("p",))
-    df = Table.for_path(spark, tmp_path / "t").to_df()
+    df = Table.open(tmp_path / "t", spark=spark).to_df()
     assert {(row.id, row.p) for row in df.collect()} == {("a", None), ("b", ""), ("c", "x"), ("d", "x")}
     assert kinds(df) == {("p",), ()}, "the folder of both is read for its values"
     for where, wanted in (
@@ -274,7 +272,7 @@ def test_null_of_another_type_is_known(spark: SparkSession, tmp_path: Path) -> N
          "m": pa.array([1, 2, None], pa.decimal128(9, 2))}
     )  # fmt: skip
     make(tmp_path / "t", data, partition_by=("p", "q", "m"))
-    df = Table.for_path(spark, tmp_path / "t").to_df()
+    df = Table.open(tmp_path / "t", spark=spark).to_df()
     wanted = [("a", None, True, 1), ("b", 7, None, 2), ("c", -1, False, None)]
     assert [tuple(row) for row in df.select("id", "p", "q", "m").orderBy("id").collect()] == wanted
     assert kinds(df) == {("p", "q", "m")}
@@ -288,7 +286,7 @@ def test_odd_text_in_folders(spark: SparkSession, tmp_path: Path, options: dict[
     values += [] if options else ["x/y", "c:d", "*", "q?", "[z]", "100%"]
     data = pa.table({"id": [f"{i:02d}" for i in range(len(values))], "p": values})
     make(tmp_path / "t", data, partition_by=("p",), **options)
-    df = Table.for_path(spark, tmp_path / "t").to_df()
+    df = Table.open(tmp_path / "t", spark=spark).to_df()
     assert [row.p for row in df.orderBy("id").collect()] == values
     for value in values:
         text = value.replace("\\", "\\\\").replace("'", "\\'")
@@ -300,6 +298,6 @@ def test_types_whose_folder_is_not_exact_are_read(spark: SparkSession, tmp_path:
     data = pa.table({"id": ["a", "b"], "f": [1.5, -0.0], "at": pa.array(at, pa.timestamp("us", "UTC"))})
     for column in ("f", "at"):
         make(tmp_path / column, data, partition_by=(column,))
-        df = Table.for_path(spark, tmp_path / column).to_df()
+        df = Table.open(tmp_path / column, spark=spark).to_df()
         assert kinds(df) == {()}
         assert {row.id for row in df.where("f = 0 or at is null").collect()} == {"b"}

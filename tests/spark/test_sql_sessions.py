@@ -38,13 +38,13 @@ def write(table: Table, schema: pa.Schema, ids: list[str], n: int, **extra: list
 def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, list[str]]:
     """Three generations: narrow types; wide ones; one column more."""
     path = tmp_path_factory.mktemp("grown") / "t"
-    local = Table.create(None, path, schema=FIRST, record_key="id", partition_by="p")
+    local = Table.create(path, schema=FIRST, record_key="id", partition_by="p")
     instants = [
         write(local, FIRST, ["a1", "b1", "c1"], 1),
         write(local, GROWN, ["a2", "d2"], 5_000_000_000),
         write(local, GROWN.append(pa.field("extra", pa.string())), ["b3", "e3"], 3, extra=["x", None]),
     ]
-    return Table.for_path(spark, path), instants
+    return Table.open(path, spark=spark), instants
 
 
 def ids(df: DataFrame) -> str:
@@ -154,7 +154,7 @@ def streamed(spark: SparkSession, name: str, path: str, checkpoint: Path) -> Non
 def test_another_session_of_the_context(spark: SparkSession, grown: tuple[Table, list[str]]) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    table = Table.for_path(other, grown[0].path)
+    table = Table.open(grown[0].path, spark=other)
     table.create_view("elsewhere")
     assert ids(other.sql("select id from elsewhere where p = 'a'")) == "a1 a2"
     assert not spark.catalog.tableExists("elsewhere")
@@ -210,7 +210,7 @@ def session():
 
 for round in range(2):
     spark = session()
-    table = Table.for_path(spark, sys.argv[1])
+    table = Table.open(sys.argv[1], spark=spark)
     table.create_view("t")
     print("rows", sorted(row.id for row in spark.sql("select id from t where p = 'a'").collect()))
     stale = table.to_df()

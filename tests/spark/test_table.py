@@ -36,7 +36,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ta
     """A table that no test changes."""
     source = frame(spark)
     path = tmp_path_factory.mktemp("table") / "t"
-    made = Table.create(spark, path, schema=source.schema, record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(path, schema=source.schema, record_key="id", partition_by="city", ordering_by="ts", spark=spark)
     made.bulk_insert(source)
     return made
 
@@ -45,7 +45,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ta
 def table(spark: SparkSession, written: Table, tmp_path: Path) -> Table:
     """A table of a test's own."""
     shutil.copytree(written.path, tmp_path / "t")
-    return Table.for_path(spark, tmp_path / "t")
+    return Table.open(tmp_path / "t", spark=spark)
 
 
 def rows(df: DataFrame) -> list[str]:
@@ -105,7 +105,7 @@ def test_filters_skip_files(spark: SparkSession, table: Table) -> None:
 def test_every_action(spark: SparkSession, table: Table, merged_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if merged_by == "executors":
         # What a master of other machines does; here threads of the driver would merge.
-        monkeypatch.setattr(table._handle.engine, "_alone", False)
+        monkeypatch.setattr(table.context.engine, "_alone", False)
     change = frame(spark, 70).where("id >= 50").withColumn("n", F.col("n") + 1000).withColumn("ts", F.col("ts") + 1)
     result = table.upsert(change)
     assert (result.inserted, result.updated, result.deleted) == (10, 10, 0)
@@ -151,7 +151,7 @@ def test_views_are_pinned_and_refreshed(spark: SparkSession, table: Table) -> No
     table.upsert(frame(spark).where("id = 1").withColumn("n", F.lit(10_001)).withColumn("ts", F.col("ts") + 1))
     assert spark.sql("select sum(n) from flown").collect()[0][0] == before + 10_000
     assert pinned.agg(F.sum("n")).collect()[0][0] == before
-    other = Table.for_path(spark, table.path)
+    other = Table.open(table.path, spark=spark)
     other.delete("id = '2'")
     table.refresh_view("flown")
     assert spark.sql("select count(*) from flown").collect() == [(59,)]
@@ -175,7 +175,7 @@ def test_sql_on_views(spark: SparkSession, table: Table) -> None:
 def test_two_tables_of_one_schema_are_never_mixed_up(spark: SparkSession, tmp_path: Path) -> None:
     made = []
     for number in range(2):
-        one = Table.create(spark, tmp_path / f"t{number}", record_key="id")
+        one = Table.create(tmp_path / f"t{number}", record_key="id", spark=spark)
         one.insert(spark.createDataFrame([(str(number), number)], "id string, n int"))
         made.append(one.to_df().cache())
     assert [df.select("n").collect()[0].n for df in made] == [0, 1]
@@ -217,7 +217,7 @@ def test_a_column_that_does_not_fit_is_refused(spark: SparkSession, table: Table
 
 
 def test_an_arrow_table_and_a_pandas_frame_are_taken(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table.create(spark, tmp_path / "t", record_key="id")
+    table = Table.create(tmp_path / "t", record_key="id", spark=spark)
     table.insert(pa.table({"id": ["a"], "n": [1]}))
     table.upsert(pa.table({"id": ["b"], "n": [2]}).to_pandas())
     assert sorted(row.id for row in table.to_df().collect()) == ["a", "b"]
@@ -228,8 +228,8 @@ def test_large_input_stays_on_the_executors(spark: SparkSession, tmp_path: Path)
     from lakedex.spark.engine import SparkEngine
 
     source = frame(spark, 500)
-    table = Table.create(spark, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
-    table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
+    table = Table.create(tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts", spark=spark)
+    table.context.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
     table.bulk_insert(source, options={"hoodie.parquet.max.file.size": 3_000})
     files = table.inspect.files().num_rows
     assert files > 3
@@ -251,7 +251,7 @@ def test_many_threads_plan_at_once(spark: SparkSession, table: Table) -> None:
 
 
 def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table.create(spark, tmp_path / "t", schema="id string, n int", record_key="id")
+    table = Table.create(tmp_path / "t", schema="id string, n int", record_key="id", spark=spark)
     assert table.to_df().count() == 0
     assert table.scan("n > 5").to_spark().count() == 0
     assert table.upsert(spark.createDataFrame([], "id string, n int")).instant is None
@@ -261,10 +261,12 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_where_a_column_or_a_path_is_odd(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"\$"):
-        Table.create(spark, tmp_path / "t", schema="id string, `$n` int", record_key="id")
+        Table.create(tmp_path / "t", schema="id string, `$n` int", record_key="id", spark=spark)
     with pytest.raises(UnsupportedFeatureError, match="merge-on-read"):
-        Table.create(spark, tmp_path / "t", schema="id string", record_key="id", table_type="mor")
-    odd = Table.create(spark, tmp_path / "a b%{c}[d]", schema="id string, p string", record_key="id", partition_by="p")
+        Table.create(tmp_path / "t", schema="id string", record_key="id", table_type="mor", spark=spark)
+    odd = Table.create(
+        tmp_path / "a b%{c}[d]", schema="id string, p string", record_key="id", partition_by="p", spark=spark
+    )
     odd.insert(spark.createDataFrame([("1", "x/y=z%"), ("2", "sp ace*"), ("3", None)], "id string, p string"))
     assert sorted(row.id for row in odd.to_df().collect()) == ["1", "2", "3"]
     assert odd.to_df().where("p = 'x/y=z%'").count() == 1
@@ -278,9 +280,9 @@ def test_frames_of_other_types_become_the_tables(spark: SparkSession, tmp_path: 
     from lakedex.spark.engine import SparkEngine
 
     schema = "id double, p int, v decimal(9, 2), s struct<k: int, n: string>"
-    table = Table.create(spark, tmp_path / "t", schema=schema, record_key="id", partition_by="p")
+    table = Table.create(tmp_path / "t", schema=schema, record_key="id", partition_by="p", spark=spark)
     if place == "executors":
-        table._handle.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
+        table.context.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
     table.insert(spark.sql("select 1D id, 1 p, cast(1.5 as decimal(9, 2)) v, named_struct('k', 1, 'n', 'a') s"))
     # Other types, letter case and order of fields, and a column without a type.
     other = "select {id} ID, {p} P, {v} V, named_struct('N', 'b', 'K', 2L) s"

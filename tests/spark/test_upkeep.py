@@ -21,11 +21,11 @@ OPTIONS = {
 def test_compaction_in_tasks_and_archival(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R37: what runs after a write on the local engine runs on Spark too."""
     monkeypatch.setattr(metadata_compaction, "ENGINE_BYTES", 0)
-    table = Table.create(spark, tmp_path / "t", record_key="id", options=OPTIONS)
+    table = Table.create(tmp_path / "t", record_key="id", options=OPTIONS, spark=spark)
     for number in range(5):
         frame = spark.sql(f"select cast(id as string) id, id * {number} v from range({number}, {number + 3})")
         assert all(note.startswith("cleaned ") for note in table.upsert(frame).notes)
-    timeline = table._snapshot().metadata.timeline
+    timeline = table.snapshot().metadata.timeline
     assert timeline.completed({"commit"})
     bases = list((tmp_path / "t/.hoodie/metadata/column_stats").glob("*.hfile"))
     assert all(base.name.split("_")[1].split("-")[1] != "0" for base in bases), "a token of Spark's stages"

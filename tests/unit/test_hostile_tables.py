@@ -89,7 +89,7 @@ def table(request: pytest.FixtureRequest, once: Callable[..., Table], tmp_path: 
 
 
 def timeline(table: Table) -> Path:
-    return Path(table._snapshot().timeline.path)
+    return Path(table.snapshot().timeline.path)
 
 
 def put(table: Table, name: str, body: bytes = b"") -> None:
@@ -229,7 +229,7 @@ def test_markers_behind_a_link_are_not_followed(table: Table, victim: Path) -> N
 
 def rewrite_commit(table: Table, partition: str, name: str | None = None, *, replaced: bool = False) -> str:
     """Have the last commit say that it wrote, or replaced, a file elsewhere."""
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     last = snapshot.timeline.completed()[-1]
     found = snapshot.timeline.commit_metadata(last)
     stat = found.all_stats()[0]
@@ -246,7 +246,7 @@ def rewrite_commit(table: Table, partition: str, name: str | None = None, *, rep
 
 def test_a_commit_names_a_partition_outside(table: Table, victim: Path) -> None:
     commits = commits_of(table)
-    last = timeline(table) / table._snapshot().timeline.completed()[-1].file_name
+    last = timeline(table) / table.snapshot().timeline.completed()[-1].file_name
     body = last.read_bytes()
     for partition in PARTITIONS:
         last.write_bytes(body)
@@ -284,7 +284,7 @@ def test_no_rollback_deletes_what_is_no_data_file(table: Table, victim: Path) ->
 
 def test_a_clean_of_the_metadata_table_stays_in_it(table: Table, victim: Path) -> None:
     """A plan that leads elsewhere is taken away; a new one is made when it is due."""
-    folder = Path(table._snapshot().metadata.timeline.path)
+    folder = Path(table.snapshot().metadata.timeline.path)
     for partition, name in (("../../../victim", OLD), ("files", "../hoodie.properties"), (".hoodie", "x")):
         plan = folder / "20200101000000001.clean.requested"
         plan.write_bytes(encode_clean_plan(clean_of(partition, name)))
@@ -295,7 +295,7 @@ def test_a_clean_of_the_metadata_table_stays_in_it(table: Table, victim: Path) -
 
 
 def test_a_compaction_of_the_metadata_table_stays_in_it(table: Table, victim: Path) -> None:
-    folder = Path(table._snapshot().metadata.timeline.path)
+    folder = Path(table.snapshot().metadata.timeline.path)
     for partition, file_id, log in (
         ("../../../victim", "files-0000-0", OLD),
         ("files", "../../x", OLD),
@@ -332,7 +332,7 @@ FOLDERS = ("..", "../victim", "a/../../../victim", "{outside}", "file:{outside}/
 
 
 def test_a_setting_leads_outside(table: Table, victim: Path) -> None:
-    layout_1 = table._snapshot().timeline.layout == 1
+    layout_1 = table.snapshot().timeline.layout == 1
     keys = ["hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight"]
     keys += ["hoodie.archivelog.folder"] if layout_1 else ["hoodie.timeline.path", "hoodie.timeline.history.path"]
     before = properties(Path(table.path))
@@ -421,7 +421,7 @@ def test_no_row_is_written_through_a_link(table: Table, victim: Path) -> None:
         refused(str(link), *(partial(write, frame({"x": ("c", 1, 1)})) for write in (table.upsert, table.bulk_insert)))
         link.unlink()
     assert commits_of(table) == commits
-    assert not table._snapshot().timeline.pending()
+    assert not table.snapshot().timeline.pending()
 
 
 def test_a_table_is_not_made_through_a_link(tmp_path: Path, victim: Path) -> None:

@@ -124,11 +124,11 @@ def test_copy_on_write_of_version_6_is_read_and_written(tmp_path: Path, name: st
 def test_the_metadata_table_lists_what_lies_in_storage(tmp_path: Path, name: str) -> None:
     """R17: the same slices in all partitions, whichever of both is asked."""
     path = unpack(name, tmp_path)
-    snapshot = Table.open(path)._snapshot()
+    snapshot = Table.open(path).snapshot()
     listed, count = snapshot.slices(), Table.open(path).scan().count()
     assert snapshot.uses_metadata == ("files" in snapshot.config.metadata_partitions)
     set_properties(path, {"hoodie.table.metadata.partitions": ""})
-    plain = Table.open(path)._snapshot()
+    plain = Table.open(path).snapshot()
     assert not plain.uses_metadata
     assert plain.slices() == listed
     assert Table.open(path).scan().count() == count

@@ -38,7 +38,7 @@ def test_reports(tmp_path: Path) -> None:
     """A key and a partition of such letters, in everything that is printed of a table."""
     value = NASTY.rstrip("\ud800")
     schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("p", pa.string())])
-    table = Table.create(None, tmp_path / "t", schema, record_key="id", partition_by="p", ordering_by="ts")
+    table = Table.create(tmp_path / "t", schema, record_key="id", partition_by="p", ordering_by="ts")
     results: list[object] = [table, table.upsert(pa.table([[value, "k"], [1, 1], [value, "b"]], schema=schema))]
     where = f"id = '{value}'"
     results += [table.scan(where), table.scan(where).explain(analyze=True), table.advise(queries=[where])]

@@ -28,7 +28,7 @@ ID = pa.field("id", pa.string())
 def lake(path: Path, *batches: list[dict[str, Any]], fields: list[pa.Field], **arguments: Any) -> Table:
     """A table keyed by ``id`` with a file for each batch, written with all indexes."""
     schema = pa.schema([ID, *fields])
-    table = Table.create(None, path, schema, **{"record_key": "id", "options": OWN_FILE, **arguments})
+    table = Table.create(path, schema, **{"record_key": "id", "options": OWN_FILE, **arguments})
     for number, batch in enumerate(batches):
         rows = [{"id": f"{number}-{place}", **row} for place, row in enumerate(batch)]
         table.insert(pa.Table.from_pylist(rows, schema))
@@ -212,7 +212,7 @@ def test_ranges_come_from_the_record_key(tmp_path: Path) -> None:
     """B16: a key column of numbers has ranges of numbers; keys have ranges of text, and are always indexed."""
     schema = pa.schema([("a", pa.int32()), ("other", pa.int32())])
     options = {**OWN_FILE, "hoodie.metadata.index.column.stats.column.list": "other"}
-    table = Table.create(None, tmp_path, schema, record_key="a", options=options)
+    table = Table.create(tmp_path, schema, record_key="a", options=options)
     for start in (10, 20):
         numbers = [start, start + 1, start * 10]
         table.insert(pa.table({"a": numbers, "other": numbers}, schema))
@@ -234,12 +234,12 @@ def test_a_table_without_partitions_finds_its_filters(tmp_path: Path) -> None:
 def test_footers_hold_all_keys(tmp_path: Path) -> None:
     """B18: the smallest and largest key of a footer are those of the rows, in whatever order these came."""
     schema = pa.schema([ID])
-    table = Table.create(None, tmp_path, schema, record_key="id")
+    table = Table.create(tmp_path, schema, record_key="id")
     for keys in (["m", "b", "x"], ["c", "zz", "a"]):
         table.upsert(pa.table({"id": keys}, schema))
         for file in base_files(tmp_path):
             stored = pq.read_table(tmp_path / file, columns=["id"]).column("id").to_pylist()
-            footer = read_footer(table._snapshot().storage, str(tmp_path / file))
+            footer = read_footer(table.snapshot().storage, str(tmp_path / file))
             assert (footer.min_key, footer.max_key) == (min(stored), max(stored))
 
 
@@ -258,7 +258,7 @@ def test_order_of_keys_past_the_basic_plane(tmp_path: Path) -> None:
 def test_parts_of_keys(tmp_path: Path, values: list[tuple[Any, str]]) -> None:
     """B21, B22: commas, colons, nulls and empty parts make one key each, the same in every operation."""
     schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int32())])
-    table = Table.create(None, tmp_path, schema, record_key=["a", "b"])
+    table = Table.create(tmp_path, schema, record_key=["a", "b"])
 
     def batch(n: int) -> pa.Table:
         return pa.Table.from_pylist([{"a": a, "b": b, "n": n} for a, b in values], schema)
@@ -335,14 +335,14 @@ def test_values_that_make_odd_folders(tmp_path: Path, style: dict[str, str]) -> 
 def test_names_that_avro_lacks(tmp_path: Path, name: str) -> None:
     """B32: a name that Hudi cannot keep is refused, with the rule, before anything is written."""
     with pytest.raises(LakedexError, match="Avro names begin with a letter") as caught:
-        Table.create(None, tmp_path / "t", pa.schema([ID, (name, pa.int32())]), record_key="id")
+        Table.create(tmp_path / "t", pa.schema([ID, (name, pa.int32())]), record_key="id")
     assert name in str(caught.value)
     assert not Table.is_table(tmp_path / "t")
 
 
 def test_three_lines_and_the_nearest_name(tmp_path: Path) -> None:
     """B39: a first write takes three lines; an unknown option names the nearest one."""
-    table = Table.create(None, tmp_path / "t", record_key="id")
+    table = Table.create(tmp_path / "t", record_key="id")
     table.upsert(pa.table({"id": [1, 2], "v": ["a", "b"]}))
     assert table.scan().count() == 2
     with pytest.raises(OptionError, match="did you mean 'hoodie.index.bloom.fpp'"):

@@ -72,7 +72,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def snapshot(path: Path) -> Snapshot:
-    return Table.open(path)._snapshot()
+    return Table.open(path).snapshot()
 
 
 def records(snapshot: Snapshot, partition: str) -> dict[str, Any]:
@@ -237,6 +237,6 @@ def test_an_upsert_of_the_commit_before(path: Path, tmp_path: Path) -> None:
     table = Table.open(tmp_path / "t")
     assert table.upsert(rows((key(200), "a", 1, 1))).inserted == 1
     assert table.upsert(rows((key(200), "a", 2, 2), (key(201), "a", 2, 2))).updated == 1
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     commit = snapshot.metadata.timeline.commit_metadata(snapshot.metadata.timeline.completed({"deltacommit"})[-1])
     assert {"files", "column_stats", "bloom_filters"} <= commit.write_stats.keys()

@@ -102,7 +102,7 @@ class LocalSession:
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """See :class:`Session`."""
         raise MissingEngineError(
-            f"view {name!r}: the table was opened without Spark; open it with Table.for_path(spark, path)",
+            f"view {name!r}: the table was opened without Spark; open it with Table.open(path, spark=spark)",
             feature="views",
         )
 

@@ -324,7 +324,7 @@ class Scan:
         """
         if self.to_frame is None:
             raise MissingEngineError(
-                "the table was opened without Spark; open it with Table.for_path(spark, path)", feature="to_spark"
+                "the table was opened without Spark; open it with Table.open(path, spark=spark)", feature="to_spark"
             )
         names = None if self.columns is None else tuple(self.schema.names)
         frame = self.to_frame(

@@ -176,7 +176,8 @@ def _unknown(given: str) -> str:
 def _is_read_optimized(value: str) -> bool:
     if value.lower() == "incremental":
         raise UnsupportedFeatureError(
-            "format('lakedex') does no incremental queries; use Table.for_path(spark, path).changes(since).to_spark()",
+            "format('lakedex') does no incremental queries; "
+            "use Table.open(path, spark=spark).changes(since).to_spark()",
             feature=f"{QUERY_TYPE}={value}",
         )
     if value.lower() not in ("snapshot", "read_optimized"):
@@ -261,8 +262,8 @@ class LakedexDataSource(DataSource):
             UnsupportedFeatureError: Always: a Python Data Source cannot look keys up before it writes.
         """
         raise UnsupportedFeatureError(
-            "format('lakedex') only reads; write with Table.for_path(spark, path).upsert(df), .insert(df) or"
-            " .bulk_insert(df), and make a table with Table.create(spark, path, …)",
+            "format('lakedex') only reads; write with Table.open(path, spark=spark).upsert(df), .insert(df) or"
+            " .bulk_insert(df), and make a table with Table.create(path, …, spark=spark)",
             feature="write by format('lakedex')",
         )
 
@@ -274,7 +275,7 @@ class LakedexDataSource(DataSource):
         """
         raise UnsupportedFeatureError(
             "format('lakedex') only reads; write a stream with"
-            " df.writeStream.foreachBatch(lambda rows, _: Table.for_path(spark, path).upsert(rows))",
+            " df.writeStream.foreachBatch(lambda rows, _: Table.open(path, spark=spark).upsert(rows))",
             feature="streaming write by format('lakedex')",
         )
 

@@ -30,7 +30,7 @@ def register_catalog(spark: Any, name: str, warehouse: str) -> None:
         InvalidInputError: a name that SQL cannot have.
         UnsupportedFeatureError: Spark Connect, or a Java older than 11.
     """
-    register(spark, name, warehouse, Tables(create=Table.create, for_path=Table.for_path))
+    register(spark, name, warehouse, Tables(create=Table.create, open=Table.open))
 
 
 def configure_spark(builder: Any, *, java: str | None = None, catalog: Mapping[str, str] | None = None) -> Any:

@@ -25,7 +25,7 @@ def open_session(spark: Any) -> Session:
         return LocalSession()
     if not hasattr(spark, "createDataFrame"):
         raise InvalidInputError(
-            f"the first argument is a SparkSession (or None for the local engine), not {type(spark).__name__}"
+            f"spark= takes a SparkSession (None selects the local engine), not {type(spark).__name__}"
         )
     try:
         module = import_module("lakedex.spark.table_session")

@@ -49,6 +49,10 @@ __all__ = ["Described", "Table", "as_names", "check_readable", "handle_for", "re
 
 def handle_for(path: str | os.PathLike[str], engine: Engine) -> TableContext:
     """The handle of a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInputError(
+            f"path is a str or os.PathLike, not {type(path).__name__}: Table.create(path, spark=spark)"
+        )
     storage, base = open_storage(path)
     return TableContext(storage, base, engine)
 
@@ -148,7 +152,7 @@ AsOf = str | datetime.datetime | datetime.date | None
 class Table(Described, Maintained, Serviced, KeptUp, Merging):
     """A Hudi table and the engine that works on it.
 
-    Make one with :meth:`create`, open one with :meth:`for_path` (Spark) or :meth:`open` (no Spark).
+    Make one with :meth:`create`, open one with :meth:`open`.
     """
 
     def __init__(self, handle: TableContext, session: Session, options: Mapping[str, Any] | None = None) -> None:
@@ -161,11 +165,11 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
     @classmethod
     def create(
         cls,
-        spark: Any,
         path: Path,
         schema: Any = None,
         *,
         record_key: str | Sequence[str],
+        spark: Any = None,
         name: str | None = None,
         partition_by: str | Sequence[str] = (),
         ordering_by: str | Sequence[str] | None = None,
@@ -177,11 +181,11 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         """Make an empty table, of version 8 unless `hoodie.write.table.version` says 6 or 9.
 
         Args:
-            spark: a SparkSession; None works without Spark.
             path: the table's folder.
             schema: ``pyarrow.Schema``, Spark ``StructType`` or DDL text; None takes that of the first frame written.
                 Comments of columns (``comment`` in a field's metadata) are kept.
             record_key: column or columns of the key.
+            spark: a SparkSession; None works without Spark.
             name: the table's name; the folder's name by default.
             partition_by: columns of the partition path; none for a non-partitioned table.
             ordering_by: the column by which the newer of two versions of a row is known; None takes the later commit's.
@@ -212,8 +216,13 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         return cls(handle, session, options)
 
     @classmethod
-    def for_path(cls, spark: Any, path: Path, *, options: Mapping[str, Any] | None = None) -> Table:
-        """Open the table at ``path``; ``options`` are those of this object's writes.
+    def open(cls, path: Path, *, spark: Any = None, options: Mapping[str, Any] | None = None) -> Table:
+        """Open the table at ``path``.
+
+        Args:
+            path: the table's folder.
+            spark: a SparkSession; None works without Spark.
+            options: ``hoodie.*`` options, kept for this object's writes.
 
         Raises:
             TableNotFoundError: there is no Hudi table.
@@ -222,11 +231,6 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         session = open_session(spark)
         parse_options(options)
         return cls(check_readable(handle_for(path, session.engine)), session, options)
-
-    @classmethod
-    def open(cls, path: Path, *, options: Mapping[str, Any] | None = None) -> Table:
-        """Open the table at ``path`` without Spark."""
-        return cls.for_path(None, path, options=options)
 
     @classmethod
     def is_table(cls, path: Path) -> bool:
@@ -244,9 +248,23 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
     @property
     def name(self) -> str:
         """The table's name."""
-        return self._snapshot().config.name
+        return self.snapshot().config.name
 
-    def _snapshot(self, as_of: AsOf = None, query_type: str = "snapshot") -> Snapshot:
+    @property
+    def context(self) -> TableContext:
+        """The table's storage, engine and caches, for code that works on the table itself."""
+        return self._handle
+
+    def snapshot(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Snapshot:
+        """The table pinned to an instant: its settings, timelines, metadata and file slices.
+
+        Args:
+            as_of: an instant (``r.instant``) or a time; None pins the newest commit.
+            query_type: ``read_optimized`` leaves out log files.
+
+        Raises:
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files the cleaner took.
+        """
         return resolve_as_of(self._handle, as_of, query_type)
 
     def _parsed(self, options: Mapping[str, Any] | None, operation: str = "", txn: Txn = None) -> WriteOptions:
@@ -254,7 +272,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
 
     def _written(self, result: WriteResult) -> WriteResult:
         self._session.refresh_views(self.path)
-        return replace(result, latest=result.instant or self._snapshot().instant)
+        return replace(result, latest=result.instant or self.snapshot().instant)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -352,7 +370,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Raises:
             InvalidInputError: a key or partition column, or one that the table does not have.
         """
-        snapshot, parsed = self._snapshot(), self._parsed(options, "update")
+        snapshot, parsed = self.snapshot(), self._parsed(options, "update")
         checked = operations.check_assignments(snapshot, set, case_sensitive=self._session.case_sensitive)
         rows = self._session.changed(snapshot, where, checked)
         return self._written(operations.update_stored(self._handle, rows, parsed, snapshot.last_completion_time))
@@ -469,7 +487,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a column that is not there, a query that is no condition.
         """
         zone, case = self._session.timezone, self._session.case_sensitive
-        return advise(self._snapshot(), columns, queries, case_sensitive=case, timezone=zone)
+        return advise(self.snapshot(), columns, queries, case_sensitive=case, timezone=zone)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -501,7 +519,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: an ``as_of`` before the first commit, or one whose files the cleaner took.
             UnsupportedFeatureError: log files that are merged in a way that lakedex does not know.
         """
-        snapshot = self._snapshot(as_of, query_type)
+        snapshot = self.snapshot(as_of, query_type=query_type)
         options = {"max_rows": limit, "skipping": skipping, "verify": verify, "cost_gate": cost_gate}
         return self._scan(snapshot, where, columns, **options)
 
@@ -561,7 +579,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
                 the message has the earliest ``since``. In version 6 also a range that a pending write may add to.
             UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
         """
-        found = incremental_snapshot(self._snapshot(), since, until, format=format, fallback=fallback)
+        found = incremental_snapshot(self.snapshot(), since, until, format=format, fallback=fallback)
         return self._scan(found.snapshot, found.condition(where), columns)
 
     def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:
@@ -572,7 +590,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         selective one use ``scan(where).to_spark()``, which prunes slices first. On Spark Connect, which cannot ask
         Python while it plans, a filter skips row groups only: there too use :meth:`scan`.
         """
-        return self._session.frame(self._snapshot(as_of, query_type))
+        return self._session.frame(self.snapshot(as_of, query_type=query_type))
 
     def create_view(self, name: str) -> None:
         """Make a temporary view for Spark SQL, pinned to the newest commit. This session's writes refresh it."""
@@ -587,7 +605,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
     @property
     def inspect(self) -> Inspect:
         """Files, index entries and timeline, as Arrow tables."""
-        return Inspect(self._snapshot())
+        return Inspect(self.snapshot())
 
     def history(self, limit: int | None = None, *, archived: bool = False) -> pa.Table:
         """Completed commits, newest first, with the columns of Hudi's ``show_commits``; with ``archived`` all of them.
@@ -595,13 +613,13 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Raises:
             UnsupportedFeatureError: archived commits of a table of version 6.
         """
-        return history_table(self._snapshot(), limit, archived=archived)
+        return history_table(self.snapshot(), limit, archived=archived)
 
     def __repr__(self) -> str:
         return f"Table({self.path!r}, engine={self._session.engine.name})"
 
     def __str__(self) -> str:
-        return table_card(self._snapshot(), self._session.engine.name)
+        return table_card(self.snapshot(), self._session.engine.name)
 
     def _repr_html_(self) -> str:
-        return table_html(self._snapshot(), self._session.engine.name)
+        return table_html(self.snapshot(), self._session.engine.name)

@@ -90,7 +90,7 @@ def create_table(
         if exist_ok:
             return
         raise TableExistsError(
-            f"{handle.base_path} is a Hudi table already; open it with Table.for_path, or pass exist_ok=True",
+            f"{handle.base_path} is a Hudi table already; open it with Table.open, or pass exist_ok=True",
             path=handle.base_path,
         )
     require_own_folders(handle.storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")

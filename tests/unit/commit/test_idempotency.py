@@ -28,12 +28,12 @@ def table(tmp_path: Path) -> Table:
 
 
 def batches(table: Table) -> dict[str, int]:
-    return {name: batch for name, (batch, _) in last_batches(table._handle.snapshot()).items()}
+    return {name: batch for name, (batch, _) in last_batches(table.snapshot()).items()}
 
 
 def rewrite(table: Table, change: Callable[[dict[str, str]], dict[str, str]], place: int = -1) -> None:
     """Change the extra metadata of a commit behind the table's back."""
-    timeline = table._handle.snapshot().timeline
+    timeline = table.snapshot().timeline
     file = Path(timeline.path) / timeline.completed()[place].file_name
     metadata = decode_commit_metadata(file.read_bytes())
     changed = type(metadata)(
@@ -49,14 +49,14 @@ def as_hudi(table: Table, place: int = -1) -> None:
 
 def undo(table: Table) -> None:
     """Take the newest commit off the timeline, as a rollback does."""
-    timeline = table._handle.snapshot().timeline
+    timeline = table.snapshot().timeline
     for file in Path(timeline.path).glob(f"{timeline.completed()[-1].requested}*"):
         file.unlink()
 
 
 def archive(table: Table) -> None:
     """Move all commits but the newest one into the history, as Hudi's archiver does."""
-    timeline = table._handle.snapshot().timeline
+    timeline = table.snapshot().timeline
     gone = timeline.completed()[:-1]
     bodies = [timeline.read(instant.file_name) for instant in gone]
     history = Path(timeline.path) / "history"
@@ -137,7 +137,7 @@ def test_every_commit_carries_what_is_known(table: Table) -> None:
     table.upsert(TWO)
     table.add_columns(pa.schema([("x", pa.int64())]))
     table.delete_partition("city=a")
-    timeline = table._handle.snapshot().timeline
+    timeline = table.snapshot().timeline
     assert all('"app": [1' in timeline.commit_metadata(i).extra[BATCHES_KEY] for i in timeline.completed()[-3:])
     assert table.upsert(ONE, txn=("app", 1)).instant is None
 
@@ -182,7 +182,7 @@ def test_an_undone_commit_under_a_later_one(table: Table) -> None:
     table.upsert(rows(("9", "b", 1, 9)), txn=("app", 1))
     table.upsert(rows(("8", "b", 1, 9)), txn=("other", 7))
     table.upsert(TWO, txn=("app", 2))
-    gone = table._handle.snapshot().timeline.completed()[-1]
+    gone = table.snapshot().timeline.completed()[-1]
     table.upsert(rows(("7", "c", 1, 9)))
     for file in Path(table.path, ".hoodie/timeline").glob(f"{gone.requested}*"):
         file.unlink()
@@ -212,7 +212,7 @@ def test_of_two_replays_at_once_one_wins(
     assert mine.instant is None
     assert other[1].instant in mine.notes[0]
     assert own(table) == [("1", "a", 0, 0), ("2", "a", 1, 2)]
-    assert not table._handle.snapshot().timeline.pending()
+    assert not table.snapshot().timeline.pending()
     assert len(list(Path(table.path).rglob("*.parquet"))) == len(table.inspect.files().to_pylist()) + 1
 
 
@@ -229,5 +229,5 @@ def test_an_entry_that_cannot_be_read(table: Table) -> None:
     with pytest.raises(CorruptFileError, match=r"batches in lakedex\.txn"):
         table.upsert(ONE, txn=("app", 1))
     assert table.upsert(TWO).inserted == 1
-    last = table._handle.snapshot().timeline
+    last = table.snapshot().timeline
     assert BATCHES_KEY not in last.commit_metadata(last.completed()[-1]).extra

@@ -42,7 +42,7 @@ def test_hudis_storage_based_lock(memory: str) -> None:
     """Every action takes and gives it back, and waits for it; the lock file is not touched (B30)."""
     store, path = open_storage(memory)
     table = Table.create(
-        None, memory, rows().schema, record_key="id", partition_by="city", ordering_by="ts", options=STORAGE_LOCK
+        memory, rows().schema, record_key="id", partition_by="city", ordering_by="ts", options=STORAGE_LOCK
     )
     table = Table.open(memory, options=STORAGE_LOCK)
     table.upsert(rows(("1", "a", 1, 1)))

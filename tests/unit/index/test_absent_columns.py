@@ -63,7 +63,7 @@ def test_keys_have_no_version(table: Table) -> None:
     table.drop_columns("m")
     table.rewrite_files()
     table.add_columns(pa.schema([("m", pa.string())]))
-    snapshot = Table.open(table.path)._snapshot()
+    snapshot = Table.open(table.path).snapshot()
     for base in snapshot.base_files():
         keys = [column_stats_key("m", base.partition, base.name)]
         assert keys == [column_stats_key("m", base.partition, base.name)]
@@ -96,7 +96,7 @@ def test_files_without_a_known_count_stay_unknown(table: Table) -> None:
     definitions = Path(table.path) / ".hoodie/.index_defs/index.json"
     columns = json.loads(definitions.read_text())["indexDefinitions"]["column_stats"]["sourceFields"]
     assert "m" in columns
-    snapshot = Table.open(table.path)._snapshot()
+    snapshot = Table.open(table.path).snapshot()
     assert snapshot.metadata.has("column_stats")
     table.drop_index("column_stats")
     assert kept(table, "m = 60") == 2

@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
         }
     )
     options = {"hoodie.parquet.block.size": "20000"}
-    made = Table.create(None, path, schema=data.schema, record_key="id", partition_by=["p"], options=options)
+    made = Table.create(path, schema=data.schema, record_key="id", partition_by=["p"], options=options)
     for start in range(0, ROWS, 400):
         made.insert(data.slice(start, 400))
     index = ByHand(made, {"g": 100, "h": 100, "u": 100})
@@ -96,7 +96,7 @@ def test_a_reader_that_reads_whole_files_gets_no_rows(table: Table) -> None:
 def test_two_conditions_that_never_meet_drop_the_file(table: Table, tmp_path: Path) -> None:
     """R143, R144, R145: counts leave it open, the AND of the bitmaps is empty."""
     data = pa.table({"id": pa.array(range(300)), "g": ["a", "b", "c"] * 100, "h": ["x", "y", "z"] * 100})
-    made = Table.create(None, tmp_path / "t", schema=data.schema, record_key="id")
+    made = Table.create(tmp_path / "t", schema=data.schema, record_key="id")
     made.insert(data)
     ByHand(made, {"g": 10, "h": 10}).cover()
     for select in (True, False):
@@ -140,14 +140,14 @@ def test_a_condition_without_an_indexed_column_is_said(table: Table) -> None:
 
 
 def test_a_table_without_bitmaps_has_no_stage(tmp_path: Path) -> None:
-    made = Table.create(None, tmp_path / "t", schema=pa.schema([("id", pa.int64())]), record_key="id")
+    made = Table.create(tmp_path / "t", schema=pa.schema([("id", pa.int64())]), record_key="id")
     made.insert(pa.table({"id": [1]}))
     plan = alone(made, "id = 1")
     assert plan.stages == () and plan.unused == () and len(plan.slices) == 1
 
 
 def test_uncovered_files_are_said_and_kept(tmp_path: Path) -> None:
-    made = Table.create(None, tmp_path / "t", schema=pa.schema([("id", pa.int64()), ("g", pa.string())]), record_key="id",
+    made = Table.create(tmp_path / "t", schema=pa.schema([("id", pa.int64()), ("g", pa.string())]), record_key="id",
                         options={"hoodie.parquet.small.file.limit": "0"})  # fmt: skip
     made.insert(pa.table({"id": [1], "g": ["a"]}))
     index = ByHand(made, {"g": 10})

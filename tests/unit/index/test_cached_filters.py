@@ -79,7 +79,7 @@ def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(
     table: Table, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kept(table, "a5") == 1
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
     monkeypatch.setattr(bloom_filters, "HELD_BYTES", 2 * held._size)
     assert kept(table, "a5", "b9", "c9") == 3
@@ -115,7 +115,7 @@ def test_a_later_layer_that_speaks_of_a_file_takes_its_filter_away(table: Table,
             return {key: b"" for key in keys if key == bloom_key(*files[0]).encode()}
 
     assert kept(table, "a5", "b9") == 2
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
     files = list(held._filters)
     before = held._size

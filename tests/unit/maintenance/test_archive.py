@@ -253,7 +253,7 @@ def test_a_table_that_lives_on(tmp_path: Path) -> None:
         "hoodie.clean.commits.retained": "3",
     }
     table = make(tmp_path, partition_by=["city"], ordering_by="ts", options=options)
-    storage = table._handle.storage
+    storage = table.context.storage
     states: dict[str, list[Any]] = {}
     held: dict[str, tuple[Any, ...]] = {}
     costs: list[int] = []

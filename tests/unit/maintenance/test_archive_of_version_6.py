@@ -27,7 +27,7 @@ def test_archived_commits_are_in_the_history_and_say_their_batches(tmp_path: Pat
     assert everything == sorted(everything, reverse=True)
     operations = set(table.history(archived=True).column("operation").to_pylist())
     assert operations == {"UPSERT"}
-    carried = list(batches._carried(Table.open(tmp_path)._snapshot()))
+    carried = list(batches._carried(Table.open(tmp_path).snapshot()))
     assert carried[0] == {"loads": (25, done[-1])}
     assert carried[-1] == {"loads": (0, done[0])}
     assert table.upsert(rows(("k1", "a", 9, 9)), txn=("loads", 25)).instant is None

@@ -58,7 +58,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _made(path: Path) -> Table:
     """Six files in three partitions, no bitmap index."""
-    made = Table.create(None, path, record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(path, record_key="id", partition_by="city", ordering_by="ts")
     made.insert(batch(0, 60))
     made.insert(batch(60, 30), options=OWN_FILE)
     return made
@@ -84,7 +84,7 @@ def test_build(table: Table) -> None:
     assert (result.columns, result.files, seen) == (("g", "s.k"), 6, [(6, 6)])
     counted = sum(
         len(held(Path(table.path) / base.relative_path, name))
-        for base in table._snapshot().base_files()
+        for base in table.snapshot().base_files()
         for name in ("g", "s.k")
     )
     assert result.entries == counted
@@ -101,7 +101,7 @@ def test_same_input_same_bytes(table: Table) -> None:
     first = {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()}
     table.drop_index("idx")
     engine = LocalEngine(7)
-    again = Table(TableContext(table._handle.storage, table.path, engine), LocalSession(engine))
+    again = Table(TableContext(table.context.storage, table.path, engine), LocalSession(engine))
     bitmaps(again, "g", "n")
     assert {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()} == first
 
@@ -194,7 +194,7 @@ def test_some_partitions(table: Table) -> None:
     """The others stay uncovered, until a refresh without partitions."""
     result = bitmaps(table, "g", partitions=["city=a", {"city": "b"}])
     assert result.files == 4
-    assert set(uncovered(table, "g")) == {b.name for b in table._snapshot().base_files(["city=c"])}
+    assert set(uncovered(table, "g")) == {b.name for b in table.snapshot().base_files(["city=c"])}
     same_answers(table, *ASKED)
     assert table.refresh_index("idx", "city=a").files == 0
     assert table.refresh_index("idx").files == 2
@@ -206,7 +206,7 @@ def test_too_many_values(table: Table) -> None:
     """B37: given up in a file, said so, and built where the cap is raised."""
     result = bitmaps(table, "id", "g", options={"max_distinct_values": 15})
     assert result.notes == ("column 'id' is not indexed in 3 files: too many distinct values",)
-    coverage, files = coverage_of(table), table._snapshot().base_files()
+    coverage, files = coverage_of(table), table.snapshot().base_files()
     states = [said(coverage, "id", base.name) for base in files]
     assert states.count("too many distinct values") == 3
     assert bitmaps(table, "id", options={"max_distinct_values": 10}, if_not_exists=True).files == 0
@@ -218,11 +218,11 @@ def test_too_many_values(table: Table) -> None:
 
 
 def test_empty_table(tmp_path: Path) -> None:
-    table = Table.create(None, tmp_path / "t", batch(0, 1).schema, record_key="id", partition_by="city")
+    table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id", partition_by="city")
     assert bitmaps(table, "g").files == 0
     table.upsert(batch(0, 9))
     assert uncovered(table, "g") == []
-    without = Table.create(None, tmp_path / "u", record_key="id")
+    without = Table.create(tmp_path / "u", record_key="id")
     with pytest.raises(InvalidInputError, match=r"u has no column 'g'; it has no columns yet"):
         bitmaps(without, "g")
 
@@ -313,7 +313,7 @@ def test_refresh_heals_one_damaged_column(table: Table) -> None:
     bitmaps(table, "g", "n")
     (name,) = run_names(table)
     path = str(folder_of(table) / name)
-    reader = open_hfile(table._handle.storage, path)
+    reader = open_hfile(table.context.storage, path)
     (junk,) = encode_bitmap_records([BitmapRecord(coverage=b"junk")])
     prefix = coverage_prefix("g").encode()
     cells = [(key, junk if key.startswith(prefix) else value) for key, value in reader.scan()]
@@ -348,7 +348,7 @@ def test_drop(table: Table) -> None:
     for number in range(4):
         table.upsert(batch(0, 60, number + 2))
     coverage = coverage_of(table)
-    assert all(said(coverage, "g", base.name) is None for base in table._snapshot().base_files(["city=a"]))
+    assert all(said(coverage, "g", base.name) is None for base in table.snapshot().base_files(["city=a"]))
     table.drop_index("other")
     assert files_in_folder(table) == set()
     assert not (Path(table.path) / ".hoodie/.index_defs/bitmap_index.json").exists()
@@ -371,7 +371,7 @@ def test_without_a_metadata_table(table: Table) -> None:
 
 def test_older_generations(tmp_path: Path) -> None:
     """R70: a file that lacks a column holds nulls; a narrower one is read in the table's type."""
-    table = Table.create(None, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
+    table = Table.create(tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
     table.insert(batch(0, 30).drop_columns(["g", "s"]))
     table.insert(batch(30, 30), options=OWN_FILE)
     table.widen_column("n", "bigint")
@@ -394,9 +394,9 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
 def test_a_build_folds(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bitmap_builds, "FILES_PER_CHUNK", 1)
     bitmaps(table, "g")
-    assert len(list_runs(table._handle.storage, table.path).runs) == 1
+    assert len(list_runs(table.context.storage, table.path).runs) == 1
     assert uncovered(table, "g") == []
-    assert bitmap_upkeep.fold_runs(table._handle, "20990101000000000").runs == 0
+    assert bitmap_upkeep.fold_runs(table.context, "20990101000000000").runs == 0
 
 
 def test_schema_is_that_of_the_table(table: Table) -> None:
@@ -410,7 +410,7 @@ def test_schema_is_that_of_the_table(table: Table) -> None:
 
 
 def test_empty_file(tmp_path: Path) -> None:
-    table = Table.create(None, tmp_path / "t", batch(0, 1).schema, record_key="id")
+    table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id")
     table.upsert(batch(0, 3))
     table.delete("true")
     assert bitmaps(table, "g").files == 1
@@ -428,7 +428,7 @@ def test_tables_of_other_makers(name: str, tmp_path: Path) -> None:
         pytest.fail(f"{name} has no column to index")
     columns = [field.name for field in fields]
     result = bitmaps(table, *columns)
-    files = table._snapshot().base_files()
+    files = table.snapshot().base_files()
     assert result.files == len(files)
     coverage = coverage_of(table)
     for base in files:

@@ -50,7 +50,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _made(path: Path) -> Table:
     """Rows in three partitions, indexed."""
-    made = Table.create(None, path, record_key="id", partition_by="city", ordering_by="ts")
+    made = Table.create(path, record_key="id", partition_by="city", ordering_by="ts")
     made.upsert(batch(0, 60))
     made.create_index("idx", using="bitmap", columns=list(COLUMNS))
     return made
@@ -119,12 +119,12 @@ def test_nothing_is_read_again(table: Table, monkeypatch: pytest.MonkeyPatch) ->
 def test_row_groups_come_from_the_writer(tmp_path: Path) -> None:
     """R148: rows, first byte and bytes of each row group are those of the footer."""
     options = {"hoodie.parquet.block.size": "2000"}
-    table = Table.create(None, tmp_path / "t", batch(0, 1).schema, record_key="id", options=options)
+    table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id", options=options)
     table.create_index("idx", using="bitmap", columns=["g"])
     for start in range(0, 4000, 1000):
         table.insert(batch(start, 1000))
     assert uncovered(table, "g") == []
-    (base,) = table._snapshot().base_files()
+    (base,) = table.snapshot().base_files()
     coverage = coverage_of(table)
     groups = coverage.files[number_of(coverage, base.name)].groups
     metadata = pq.ParquetFile(Path(table.path) / base.relative_path).metadata
@@ -192,7 +192,7 @@ def test_a_dropped_index_is_not_written(table: Table, monkeypatch: pytest.Monkey
 
 def test_many_small_commits_stay_few_runs(tmp_path: Path) -> None:
     """R138, R149: after any number of commits a reader meets some eight runs at most."""
-    table = Table.create(None, tmp_path / "t", batch(0, 1).schema, record_key="id", ordering_by="ts")
+    table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id", ordering_by="ts")
     table.create_index("idx", using="bitmap", columns=["g", "n"])
     for number in range(60 if THOROUGH else 24):
         result = table.upsert(batch(number, 3, number, g=f"v{number % 3}"))
@@ -265,7 +265,7 @@ def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
     table.drop_index("idx")
     table.create_index("idx", using="bitmap", columns=["g"])
     values = batch(0, 4).select(["g"])
-    storage, live = table._handle.storage, list[Any]()
+    storage, live = table.context.storage, list[Any]()
     snapshot = _Snapshot(live)
     monkeypatch.setattr(TableContext, "snapshot", lambda self: snapshot)
     builder = BitmapsBuilder({"g": 10}, values.schema)
@@ -279,7 +279,7 @@ def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
         item = FileBitmaps(partition="", file_id=group, base_file=name, rows=4, row_groups=groups, columns=columns)
         write_run(storage, table.path, Run(instant, "commit", 0), encode_run([item]))
         live[number % 20 : number % 20 + 1] = [type("Base", (), {"name": name})]
-        fold_runs(table._handle, instant)
+        fold_runs(table.context, instant)
         most = max(most, len(list_runs(storage, table.path).runs))
     assert most <= 8
     coverage = coverage_of(table)
@@ -289,7 +289,7 @@ def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_commit_under_way_is_not_folded(table: Table) -> None:
     """Its run stays as it is; that of a commit which was rolled back is left out."""
-    timeline = table._snapshot().timeline
+    timeline = table.snapshot().timeline
     last = timeline.instants[-1].requested
     is_settled = settled(timeline)
     assert is_settled(Run(last, "commit", 0))
@@ -297,7 +297,7 @@ def test_a_commit_under_way_is_not_folded(table: Table) -> None:
     assert not is_settled(Run("20990101000000000", "commit", 0)), "later than anything that the timeline knows"
     assert is_settled(Run(str(int(last) - 1), "commit", 0)), "rolled back: listed, but on no timeline"
     (Path(timeline.path) / f"{int(last) - 1}.commit.requested").touch()
-    assert not settled(table._snapshot().timeline)(Run(str(int(last) - 1), "commit", 0))
+    assert not settled(table.snapshot().timeline)(Run(str(int(last) - 1), "commit", 0))
 
 
 def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,11 +311,11 @@ def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def slow(target: Any) -> Run:
         if next(others, False):
-            assert fold_runs(table._handle, "20990101000000001").runs == 6
+            assert fold_runs(table.context, "20990101000000001").runs == 6
         return wanted(target)
 
     monkeypatch.setattr(bitmap_folds, "_fold", slow)
-    fold_runs(table._handle, "20990101000000000")
+    fold_runs(table.context, "20990101000000000")
     assert run_names(table) == ["run_20990101000000001_fold_00000.hfile"]
     assert "run_20990101000000000_fold_00000.hfile" in files_in_folder(table)
     assert uncovered(table, *COLUMNS) == []
@@ -357,7 +357,7 @@ def test_a_fold_is_as_new_as_what_it_folds(table: Table, monkeypatch: pytest.Mon
     monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
     for number in range(4):
         last = table.upsert(one_partition(number, number + 2)).instant
-    fold_runs(table._handle, "20200101000000000")
+    fold_runs(table.context, "20200101000000000")
     assert run_names(table) == [f"run_{last}_fold_20200101000000000000.hfile"]
     assert uncovered(table, *COLUMNS) == []
 
@@ -405,7 +405,7 @@ def test_renamed(table: Table) -> None:
 def test_files_without_the_renamed_column(tmp_path: Path) -> None:
     """R73: they are not rewritten, so nothing speaks of them under the new name until a refresh does."""
     plain = batch(0, 30).drop_columns(["g"])
-    table = Table.create(None, tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
+    table = Table.create(tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
     table.upsert(plain)
     table.upsert(batch(30, 1))
     table.create_index("idx", using="bitmap", columns=["g"])

@@ -91,10 +91,10 @@ def test_replaced_groups_and_emptied_partitions(tmp_path: Path) -> None:
     assert done.partitions["city=b"].gone
     assert not done.partitions["city=a"].gone
     assert not (tmp_path / "city=b").exists()
-    assert table._snapshot().metadata.partition_paths() == ["city=a"]
+    assert table.snapshot().metadata.partition_paths() == ["city=a"]
     check_table(tmp_path, {"x": ("a", 21, 2)})
     table.upsert(frame({"y": ("b", 1, 7)}))
-    assert table._snapshot().metadata.partition_paths() == ["city=a", "city=b"]
+    assert table.snapshot().metadata.partition_paths() == ["city=a", "city=b"]
     check_table(tmp_path, {"x": ("a", 21, 2), "y": ("b", 1, 7)})
 
 

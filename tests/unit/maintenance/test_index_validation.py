@@ -320,7 +320,7 @@ def fold(table: Table, taken: list[Run], instant: str = "29990101000000000", fou
     found = found or list_runs(storage, base)
     written = shard(Run(instant, "fold", 0))
     left = [run for run in found.runs if run not in taken]
-    handle: Any = table._handle
+    handle: Any = table.context
     bitmap_folds._publish(handle, found, taken, [*left, written])
 
 

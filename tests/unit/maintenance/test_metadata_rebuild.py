@@ -71,7 +71,7 @@ PARTS: dict[str, Callable[[Path], Any]] = {
 
 def assert_whole(path: Path, *, files: int) -> None:
     table = Table.open(path)
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     assert snapshot.uses_metadata
     assert snapshot.lost_metadata == {}
     assert sum(len(found) for found in snapshot.listing().values()) == files
@@ -120,7 +120,7 @@ def test_a_damaged_index(path: Path, name: str) -> None:
     assert set(state.values()) == {"complete"}
     with pytest.raises(IndexInconsistentError, match=f"the index '{name}' is damaged: .*rebuild_metadata"):
         table.index_stats(name)
-    assert table._snapshot().uses_metadata
+    assert table.snapshot().uses_metadata
     result = table.upsert(rows(("3", "a", 2, 31)))
     assert result.updated == 1
     assert any(note.startswith("built anew") and name in note for note in result.notes)
@@ -228,7 +228,7 @@ def test_columns_and_partitions_come_back_as_they_were(tmp_path: Path) -> None:
     set_properties(tmp_path / "t", {LISTED: ""})
     Table.open(table.path, options=options).upsert(rows(("1", "a", 2, 11)))
     assert Table.open(table.path).indexes().num_rows == 0
-    assert Table.open(table.path)._snapshot().uses_metadata
+    assert Table.open(table.path).snapshot().uses_metadata
 
 
 def test_only_files_of_completed_instants(path: Path) -> None:
@@ -247,7 +247,7 @@ def test_only_files_of_completed_instants(path: Path) -> None:
     shutil.copytree(path / partition, path / "city=z" / "deep")
     Table.open(path).rebuild_metadata()
     assert own(Table.open(path)) == sorted(START)
-    listing = Table.open(path)._snapshot().metadata.file_listing()
+    listing = Table.open(path).snapshot().metadata.file_listing()
     assert {name for files in listing.values() for name in files}.isdisjoint(strays)
 
 
@@ -379,7 +379,7 @@ def test_commits_while_storage_is_listed(path: Path, monkeypatch: pytest.MonkeyP
     for _ in range(2):
         Table.open(path).rebuild_metadata()
         storage = {name.rpartition("/")[2] for name in base_files(path)}
-        listing = Table.open(path)._snapshot().metadata.file_listing()
+        listing = Table.open(path).snapshot().metadata.file_listing()
         assert {name for files in listing.values() for name in files} == storage
     assert actions == []
 
@@ -405,7 +405,7 @@ def test_two_writers_meet_a_lost_table(path: Path) -> None:
 def test_commits_of_a_new_table_that_say_nothing(path: Path, partition: str, kept: int) -> None:
     """Of those that made the partitions only the own one is read, none for ``files``: its base file lies there."""
     first = [file.name.split("_")[0] for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*")]
-    snapshot = Table.open(path)._snapshot()
+    snapshot = Table.open(path).snapshot()
     assert snapshot.metadata.why_lost(partition) == ""
     timeline = snapshot.metadata.timeline
     read = [i for i in timeline.completed() if i.requested in first and timeline.has_read(i)]
@@ -416,19 +416,19 @@ def test_the_first_base_file_of_files_is_lost(path: Path) -> None:
     """No other file tells what it held, so the commit that made it is read after all."""
     for file in metadata(path, "files").glob("*.hfile"):
         file.unlink()
-    assert "is missing" in Table.open(path)._snapshot().metadata.why_lost("files")
+    assert "is missing" in Table.open(path).snapshot().metadata.why_lost("files")
 
 
 def test_what_an_open_costs(path: Path) -> None:
     """One small file for each metadata commit since the base files, once for as long as the table is open."""
     table = Table.open(path)
     table.scan("n = 30").plan()
-    storage = table._handle.storage
+    storage = table.context.storage
     first = storage.counted.copy()
     table.scan("n = 31").plan()
     assert (storage.counted - first).requests <= 3, "hoodie.properties and two timelines"
     commits = Timeline.load(storage, str(metadata(path)), ".hoodie/timeline").completed()
-    snapshot = Table.open(path)._snapshot()
+    snapshot = Table.open(path).snapshot()
     before = snapshot.storage.counted.copy()
     assert snapshot.metadata.why_lost("files") == ""
     assert (snapshot.storage.counted - before).requests <= len(commits) + 1
@@ -437,7 +437,7 @@ def test_what_an_open_costs(path: Path) -> None:
 @pytest.mark.parametrize("name", [*VERSION_8, *VERSION_9, *MERGE_ON_READ])
 def test_tables_of_others_are_whole(name: str, tmp_path: Path) -> None:
     """What Java says in its metadata commits is what lies there, after compactions and rollbacks too."""
-    snapshot = Table.open(unpack(name, tmp_path))._snapshot()
+    snapshot = Table.open(unpack(name, tmp_path)).snapshot()
     assert snapshot.lost_metadata == {}
     assert snapshot.uses_metadata == ("files" in snapshot.metadata.partitions)
 
@@ -445,7 +445,7 @@ def test_tables_of_others_are_whole(name: str, tmp_path: Path) -> None:
 def test_an_index_that_java_makes_anew(path: Path) -> None:
     """Java requests the commit that makes an index at the beginning of time: what is older is what completed before."""
     table = Table.open(path)
-    timeline = Timeline.load(table._handle.storage, str(metadata(path)), ".hoodie/timeline")
+    timeline = Timeline.load(table.context.storage, str(metadata(path)), ".hoodie/timeline")
     first = next(file for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*"))
     last = timeline.completed()[-1]
     body = encode_commit_metadata(replace(timeline.commit_metadata(last), operation="BULK_INSERT_PREPPED"))
@@ -459,5 +459,5 @@ def test_an_index_that_java_makes_anew(path: Path) -> None:
             group = file.name.split("_")[0]
             file.with_name(f"{group}_{name.split('_')[0]}.log.1_0-0-0").write_bytes(file.read_bytes())
         file.unlink()
-    assert Table.open(path)._snapshot().metadata.why_lost("column_stats") == ""
-    assert Table.open(path)._snapshot().metadata.why_lost("files") == ""
+    assert Table.open(path).snapshot().metadata.why_lost("column_stats") == ""
+    assert Table.open(path).snapshot().metadata.why_lost("files") == ""

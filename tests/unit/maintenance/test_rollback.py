@@ -54,7 +54,7 @@ def test_rollback(tmp_path: Path) -> None:
     assert (result.undone, result.latest, result.files_deleted) == (undone, commits_of(table)[-1], 2)
     assert f"of {undone}: 2 files deleted" in str(result)
     assert files_on_disk(tmp_path) == known_files(table) == files
-    assert table._snapshot().metadata.partition_paths() == ["city=a", "city=b"]
+    assert table.snapshot().metadata.partition_paths() == ["city=a", "city=b"]
     check_table(tmp_path, START)
     table.upsert(frame(NEXT))
     check_table(tmp_path, {**START, **NEXT})
@@ -121,7 +121,7 @@ def test_filters_that_a_rollback_makes_follow_the_options(tmp_path: Path, monkey
         bloom_builds, "read_footer", lambda *where: replace(read_footer(*where), bloom=None, bloom_type="DYNAMIC_V0")
     )
     table.rollback(undone)
-    records = [record["BloomFilterMetadata"] for record in table._snapshot().metadata.scan("bloom_filters").values()]
+    records = [record["BloomFilterMetadata"] for record in table.snapshot().metadata.scan("bloom_filters").values()]
     filters = [decode_bloom(found["bloomFilter"], found["type"]) for found in records if not found["isDeleted"]]
     wanted = BloomSizing(num_entries=500, type_code="SIMPLE")
     assert [wanted.fits(bloom, 1) for bloom in filters] == [True] * len(files_on_disk(tmp_path))
@@ -415,7 +415,7 @@ def test_plans_of_rollbacks_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(LocalStorage, "read", counted)
     folder = tmp_path / ".hoodie/timeline"
-    beating = table._snapshot().timeline.instants[-1].requested
+    beating = table.snapshot().timeline.instants[-1].requested
     whole = encode_rollback_plan(RollbackPlan(instant=beating, action="commit", requests=()))
     (tmp_path / ".hoodie/.heartbeat").mkdir(exist_ok=True)
     (tmp_path / ".hoodie/.heartbeat" / beating).touch()
@@ -437,7 +437,7 @@ def test_a_restore_below_later_savepoints(tmp_path: Path, version: str) -> None:
     """Their commits are undone: what they wrote counts no longer, in the statistics of partitions either."""
     schema = pa.schema([("id", pa.string()), ("g", pa.string()), ("n", pa.int64())])
     table = Table.create(
-        None, tmp_path / "t", schema=schema, record_key="id", partition_by="g",
+        tmp_path / "t", schema=schema, record_key="id", partition_by="g",
         options={"hoodie.write.table.version": version},
     )  # fmt: skip
     batches: list[list[tuple[str, str | None]]] = [

@@ -54,7 +54,7 @@ def first(path: Path) -> tuple[str, str]:
 
 def put(path: Path, partition: str, key: str, record: Any) -> None:
     """A record of a metadata commit of its own."""
-    snapshot = Table.open(path)._snapshot()
+    snapshot = Table.open(path).snapshot()
     clock = InstantClock()
     last = max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time)
     write_delta_commit(
@@ -67,7 +67,7 @@ def put(path: Path, partition: str, key: str, record: Any) -> None:
 
 
 def change_stat(path: Path, partition: str, key: str, **fields: Any) -> None:
-    record = Table.open(path)._snapshot().metadata.get_many(partition, [key])[key]
+    record = Table.open(path).snapshot().metadata.get_many(partition, [key])[key]
     record["ColumnStatsMetadata"] |= fields
     put(path, partition, key, record)
 
@@ -152,7 +152,7 @@ def wrong_filter(path: Path) -> None:
     partition, name = first(path)
     other = next(item for item in base_files(path) if not item.startswith(f"{partition}/"))
     there, _, other = other.partition("/")
-    record = Table.open(path)._snapshot().metadata.get_many("bloom_filters", [bloom_key(there, other)])
+    record = Table.open(path).snapshot().metadata.get_many("bloom_filters", [bloom_key(there, other)])
     put(path, "bloom_filters", bloom_key(partition, name), next(iter(record.values())))
 
 
@@ -294,7 +294,7 @@ def test_partition_bounds_of_binary_that_hudi_merged_are_a_note(tmp_path: Path) 
     schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("raw", pa.binary())])
     table = make(tmp_path, pa.table([["1", "2"], ["a", "a"], [b"\x01", b"\xff"]], schema), partition_by="city")
     key = partition_stats_key("raw", "city=a")
-    record = table._snapshot().metadata.get_many("partition_stats", [key])[key]["ColumnStatsMetadata"]
+    record = table.snapshot().metadata.get_many("partition_stats", [key])[key]["ColumnStatsMetadata"]
     swapped = {"minValue": record["maxValue"], "maxValue": record["minValue"]}
     change_stat(tmp_path, "partition_stats", key, **swapped)
     assert found(tmp_path) == {("partition_stats", "wrong bounds")}

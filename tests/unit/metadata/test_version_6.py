@@ -53,7 +53,7 @@ def test_what_java_wrote(path: Path) -> None:
     """R17, R18: files, bounds and filters from the metadata table of Hudi 0.15, past its compactions."""
     table = Table.open(path)
     assert keys(table) == KEYS
-    assert table._snapshot().uses_metadata
+    assert table.snapshot().uses_metadata
     assert keys(table, "value = 5") == {"k6", "k7"}
     plan = table.scan("ts = 5").plan()
     assert len(plan.files) < plan.files_total
@@ -70,7 +70,7 @@ def test_blocks_of_a_pending_commit_do_not_count(path: Path) -> None:
     done = (path / ".hoodie" / f"{LAST}.commit").read_bytes()
     undo(path, LAST)
     table = Table.open(path)
-    listing = table._snapshot().listing()
+    listing = table.snapshot().listing()
     assert not any(LAST in name for files in listing.values() for name in files)
     assert keys(table) == KEYS - {"k7"}
     (path / ".hoodie" / f"{LAST}.commit").write_bytes(done)
@@ -82,7 +82,7 @@ def test_blocks_taken_back(path: Path) -> None:
     assert decode_log_blocks(newest.read_bytes())[0].header["INSTANT_TIME"] == LAST
     command = encode_rollback_block(RollbackCommand(LAST, LAST))
     (newest.parent / newest.name.replace(".log.2_", ".log.3_")).write_bytes(command)
-    listing = Table.open(path)._snapshot().listing()
+    listing = Table.open(path).snapshot().listing()
     assert not any(LAST in name for files in listing.values() for name in files)
 
 
@@ -95,7 +95,7 @@ def test_a_log_file_that_was_appended_to(path: Path, monkeypatch: pytest.MonkeyP
     second.unlink()
     table = Table.open(path)
     assert keys(table) == KEYS - {"k7"}
-    table._handle.cache._views.clear()
+    table.context.cache._views.clear()
     first.write_bytes(first.read_bytes() + end)
     assert keys(table) == KEYS
 
@@ -109,7 +109,7 @@ def test_a_torn_log_file(path: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-200])
     damaged = Table.open(path)
     assert keys(damaged) == KEYS  # From a listing of storage.
-    assert ".log.2_" in str(damaged._snapshot().lost_metadata)
+    assert ".log.2_" in str(damaged.snapshot().lost_metadata)
 
 
 def test_while_a_compaction_of_java_is_pending(path: Path) -> None:
@@ -140,7 +140,7 @@ def test_writing_on(path: Path) -> None:
     newest = f".files-0000-0_{COMPACTED}.log.3_0-0-{int(str(result.instant)[-9:])}"
     (block,) = decode_log_blocks(logs(path)[newest].read_bytes())
     assert block.header == {"INSTANT_TIME": result.instant, "SCHEMA": metadata_schema_json(6)}
-    own_timeline = table._snapshot().metadata.timeline
+    own_timeline = table.snapshot().metadata.timeline
     (stat,) = own_timeline.commit_metadata(str(result.instant)).write_stats["files"]
     assert (stat.prev_commit, stat.log_version, stat.log_files) == (COMPACTED, 3, (newest,))
     for name in ("column_stats", "bloom_filters"):
@@ -175,7 +175,7 @@ def test_keys_of_a_new_table(tmp_path: Path) -> None:
         table = make(tmp_path / name, rows(("a", "x", 1, 1)), schema=rows().schema, options=SIX, **arguments)
         assert name in properties(tmp_path / name)["hoodie.table.keygenerator.class"]
         assert table.upsert(rows(("a", "x", 2, 1))).updated == 1
-        assert table._snapshot().config.merge_mode == "COMMIT_TIME_ORDERING"
+        assert table.snapshot().config.merge_mode == "COMMIT_TIME_ORDERING"
 
 
 def test_options(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_index_builds(path: Path) -> None:
 
 def test_a_build_upon_nothing_and_upon_too_much(tmp_path: Path) -> None:
     table = make(tmp_path, schema=rows().schema, options=SIX)
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     assert build_instant(snapshot.timeline, snapshot.metadata.timeline) == "00000000000000013"
     folder = Path(snapshot.metadata.timeline.path)
     for suffix in range(10, 1000):
@@ -220,7 +220,7 @@ def test_nan_has_no_record(tmp_path: Path) -> None:
     table = make(tmp_path, schema=schema, options={**SIX, **OWN_FILE})
     table.insert(pa.table({"id": ["a"], "d": [math.nan]}))
     table.insert(pa.table({"id": ["b"], "d": [1.0]}))
-    assert len(table._snapshot().metadata.scan("column_stats", [""])) == 2 * 5 - 1
+    assert len(table.snapshot().metadata.scan("column_stats", [""])) == 2 * 5 - 1
     assert table.validate_index("column_stats").ok
     for where, found in (("d = double('NaN')", {"a"}), ("d > 5", {"a"}), ("d = 1", {"b"})):
         assert set(table.scan(where).to_arrow().column("id").to_pylist()) == found

@@ -253,7 +253,7 @@ BLOCK = {"hoodie.parquet.block.size": "2000"}
 
 
 def made(path: Path, rows: pa.Table, **more: Any) -> Table:
-    table = Table.create(None, path, schema=rows.schema, record_key="key", ordering_by="ts", options=BLOCK, **more)
+    table = Table.create(path, schema=rows.schema, record_key="key", ordering_by="ts", options=BLOCK, **more)
     table.create_index("colors", using="bitmap", columns=["color"])
     table.bulk_insert(rows)
     return table
@@ -319,7 +319,7 @@ def test_a_growing_file_gets_few_row_groups(tmp_path: Path, monkeypatch: pytest.
     """New rows join the last row group unless it has half of the rows: no more groups than the logarithm of the rows."""
     monkeypatch.setattr("lakedex.parquet.base_file_reader.LARGE_GROUP_BYTES", 1)
     first = pa.table({"key": [f"a{number:03d}" for number in range(64)], "ts": pa.array(np.ones(64, np.int64))})
-    table = Table.create(None, tmp_path / "t", schema=first.schema, record_key="key", ordering_by="ts")
+    table = Table.create(tmp_path / "t", schema=first.schema, record_key="key", ordering_by="ts")
     table.upsert(first)
     for step in range(20):
         table.upsert(pa.table({"key": [f"b{step:03d}{n}" for n in range(8)], "ts": pa.array(np.ones(8, np.int64))}))

@@ -40,7 +40,7 @@ def test_shaped_leaves_other_columns_alone() -> None:
 
 
 def _table(path: Path, rows: pa.Table) -> Table:
-    table = Table.create(None, path, schema=rows.schema, record_key="key", ordering_by="ts")
+    table = Table.create(path, schema=rows.schema, record_key="key", ordering_by="ts")
     table.create_index("colors", using="bitmap", columns=["color", "note"])
     table.bulk_insert(rows)
     return table
@@ -114,7 +114,7 @@ def test_one_large_batch_is_several_row_groups(tmp_path: Path, rows: pa.Table) -
     """A load comes as one batch a file; each row group has only its own values in its dictionary."""
     options = {"hoodie.parquet.block.size": "8192"}
     rows = rows.set_column(3, "note", pa.array([f"note {number // 10:03d}" for number in range(300)]))
-    table = Table.create(None, tmp_path / "t", schema=rows.schema, record_key="key", ordering_by="ts", options=options)
+    table = Table.create(tmp_path / "t", schema=rows.schema, record_key="key", ordering_by="ts", options=options)
     table.create_index("notes", using="bitmap", columns=["note"])
     table.bulk_insert(rows)
     (file,) = _base_files(tmp_path / "t")

@@ -119,7 +119,7 @@ def test_numbers_are_not_looked_at() -> None:
 def test_a_damaged_page_of_a_table(tmp_path: Path, where: str | None) -> None:
     """Found by fuzzing (``table.parquet``): rows came out, and the caller's look at them was an UnicodeDecodeError."""
     schema = pa.schema([("id", pa.string()), ("c", pa.string()), ("n", pa.int32())])
-    table = Table.create(None, tmp_path / "t", schema, record_key="id", options=OWN_FILE | UNPACKED)
+    table = Table.create(tmp_path / "t", schema, record_key="id", options=OWN_FILE | UNPACKED)
     # Of two values: one alone would be taken from the footer.
     texts = ["a" + GOOD.decode() * 40, "b"]
     table.insert(pa.table({"id": ["1", "2"], "c": texts, "n": pa.array([1, 2], pa.int32())}))

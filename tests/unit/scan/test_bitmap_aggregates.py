@@ -154,7 +154,7 @@ def test_damaged_runs_are_not_believed(table: Table) -> None:
 
 def test_older_instants_and_later_writes(table: Table) -> None:
     put_bitmaps(table, "g")
-    first = table._snapshot().timeline.completed()[0].requested
+    first = table.snapshot().timeline.completed()[0].requested
     row = [0, "a", "new", 1, 1.0, 1]
     table.upsert(pa.table([pa.array([v], f.type) for v, f in zip(row, SCHEMA, strict=True)], schema=SCHEMA))
     assert scan(table).count_by("g").column("count").to_pylist() == [80, 80, 79, 1]
@@ -237,7 +237,7 @@ def test_slices_with_log_files_are_read(name: str, tmp_path: Path) -> None:
         field.name for field in table.schema if pa.types.is_string(field.type) or pa.types.is_integer(field.type)
     ]
     put_bitmaps(table, *columns)
-    logs = sum(bool(item.log_files) for item in table._snapshot().slices())
+    logs = sum(bool(item.log_files) for item in table.snapshot().slices())
     rows = table.scan(skipping=False).to_arrow()
     for column in columns:
         found = dict(zip(*(c.to_pylist() for c in scan(table).count_by(column).columns), strict=True))

@@ -104,7 +104,7 @@ def test_the_sample_is_bounded(table: Table, monkeypatch: pytest.MonkeyPatch, tm
 
 def test_equality_shares_are_those_of_each_value(table: Table) -> None:
     """The forecast of equality is the average over the rows' values of what a query for each leaves."""
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     files = snapshot.base_files()
     rows = table.scan().to_arrow()
     column = advising.find_column("shop", snapshot.schema, case_sensitive=True)

@@ -23,7 +23,7 @@ KINDS = {
 
 def table(path: Path, files: list[list[tuple[object, ...]]]) -> Table:
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), *((name, kind) for name, (kind, _) in KINDS.items())])
-    made = Table.create(None, path, schema, record_key="id", partition_by="p", options=OWN_FILE)
+    made = Table.create(path, schema, record_key="id", partition_by="p", options=OWN_FILE)
     for number, rows in enumerate(files):
         columns = [[f"{number}-{i}" for i in range(len(rows))], [f"p{number}"] * len(rows), *zip(*rows, strict=True)]
         made.insert(pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema))

@@ -83,7 +83,7 @@ def test_read_but_not_written(table: Table) -> None:
         with pytest.raises(UnsupportedFeatureError, match="column ids") as caught:
             write()
         assert caught.value.feature == "schema on read"
-    assert table._snapshot().timeline.pending() == ()
+    assert table.snapshot().timeline.pending() == ()
 
 
 def test_renamed_columns_are_not_read_as_nulls(table: Table) -> None:

@@ -43,7 +43,7 @@ def build(folder: Path, settings: str, columns: str, files: tuple[str, ...]) -> 
     path = folder / f"t{build.cache_info().misses}"
     options = {**OWN_FILE, **{OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}}
     partition_by = given["partition_by"].split(",") if "partition_by" in given else ()
-    Table.create(None, path, pa.schema(kinds), record_key="id", partition_by=partition_by, options=options)
+    Table.create(path, pa.schema(kinds), record_key="id", partition_by=partition_by, options=options)
     listed = properties(path)["hoodie.table.metadata.partitions"].split(",")
     index = None
     if "bitmap" in given:

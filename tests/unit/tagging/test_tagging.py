@@ -21,7 +21,7 @@ def table(tmp_path: Path) -> Table:
 
 def test_a_record_that_names_another_file_says_nothing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """R37.l: keys are hashes. Where two files have the same, the record of one is not taken for the other's."""
-    whole, first = key_ranges.column_stats_key, table._snapshot().base_files()[0].name
+    whole, first = key_ranges.column_stats_key, table.snapshot().base_files()[0].name
     monkeypatch.setattr(key_ranges, "column_stats_key", lambda column, path, _: whole(column, path, first))
     report = table.upsert(rows(("a", "x", 2, 7), ("k", "x", 2, 8))).tagging
     assert (report.files_after_ranges, report.matches) == (2, 2)
@@ -43,7 +43,7 @@ def test_ranges_switched_off(table: Table, monkeypatch: pytest.MonkeyPatch) -> N
     assert (report.source, report.files_after_ranges, report.files_after_blooms) == ("metadata", 2, 1)
     assert report.pairs_probed == 4
     assert own(table, "id") == [("a",), ("b",), ("k",), ("new",), ("z",)]
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     paths = [f"{snapshot.base_path}/{base.relative_path}" for base in snapshot.base_files()]
     assert sorted(read_footer(snapshot.storage, path).rows for path in paths) == [1, 2, 2]
 

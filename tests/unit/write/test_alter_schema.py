@@ -67,7 +67,7 @@ def kept(table: Table, where: str) -> int:
 
 
 def commit(table: Table) -> Any:
-    timeline = table._snapshot().timeline
+    timeline = table.snapshot().timeline
     last = timeline.last_changed
     assert last is not None
     return last.action, timeline.commit_metadata(last)
@@ -139,7 +139,7 @@ def test_table_without_a_commit(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- drop
 def test_drop_columns(table: Table) -> None:
-    instant = table._snapshot().instant
+    instant = table.snapshot().instant
     files = base_files(Path(table.path))
     table.drop_columns(["N", "f"])
     assert table.schema.names == ["id", "city", "ts", "d", "s"]
@@ -167,7 +167,7 @@ def test_a_dropped_name_comes_back_only_after_its_files(table: Table) -> None:
     assert (
         "n"
         not in read_schema(
-            table._handle.storage,
+            table.context.storage,
             f"{table.path}/{table.inspect.files()['partition'][0].as_py()}"
             f"/{table.inspect.files()['file_name'][0].as_py()}",
         ).names
@@ -184,7 +184,7 @@ def test_stats_of_an_older_generation(table: Table) -> None:
     table.drop_columns("n")
     table.rewrite_files()
     table.add_columns(pa.schema([("n", pa.int32())]))
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     for partition, count in (("city=a", 2), ("city=b", 1)):
         record = snapshot.metadata.get_many("partition_stats", [partition_stats_key("n", partition)])
         stat = stat_of(next(iter(record.values())), pa.int32())
@@ -204,7 +204,7 @@ def test_stats_of_an_older_generation(table: Table) -> None:
 def test_stats_of_a_name_that_another_writer_brings_back(table: Table, retire: Any) -> None:
     """It may not look at older records of the name, so that those say already what will be true."""
     retire(table)
-    records = table._snapshot().metadata.scan("partition_stats", [column_stats_prefix("n")])
+    records = table.snapshot().metadata.scan("partition_stats", [column_stats_prefix("n")])
     stats = [stat_of(record, pa.string()) for record in records.values()]
     assert len(stats) == 2
     assert all(stat is not None and stat.all_null and stat.value_count for stat in stats)
@@ -215,7 +215,7 @@ def test_stats_of_an_older_generation_when_a_frame_brings_the_name(table: Table)
     table.rewrite_files()
     order = pa.schema([*without("n"), ("n", pa.int64())])
     table.upsert(frame(row("2", "b", 99), schema=order))
-    record = table._snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", "city=a")])
+    record = table.snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", "city=a")])
     stat = stat_of(next(iter(record.values())), pa.int64())
     assert stat is not None
     assert (stat.null_count, stat.value_count) == (2, 2)
@@ -224,7 +224,7 @@ def test_stats_of_an_older_generation_when_a_frame_brings_the_name(table: Table)
 
 # ----------------------------------------------------------------------------------------------------------- rename
 def test_rename_column(table: Table) -> None:
-    before, instant = own(table, "id", "n"), table._snapshot().instant
+    before, instant = own(table, "id", "n"), table.snapshot().instant
     times = own(table, "id", "_hoodie_commit_time", "_hoodie_commit_seqno")
     result = table.rename_column("N", "amount")
     assert (result.operation, result.files_written) == ("ALTER_SCHEMA", 3)

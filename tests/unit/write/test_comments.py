@@ -29,9 +29,7 @@ PLAIN = pa.schema([*ROWS, ("s", pa.struct([("a", pa.int32())]))])
 
 def made(path: Path, version: int = 8) -> Table:
     options = {"hoodie.write.table.version": str(version)}
-    return Table.create(
-        None, path, SCHEMA, record_key="id", partition_by="city", comment="rides = é\n# 2", options=options
-    )
+    return Table.create(path, SCHEMA, record_key="id", partition_by="city", comment="rides = é\n# 2", options=options)
 
 
 def said(table: Table) -> dict[str, str]:
@@ -45,7 +43,7 @@ def one(key: str, n: int) -> pa.Table:
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_every_write_and_schema_change_keeps_them(tmp_path: Path, version: int) -> None:
     table = made(tmp_path / "t", version)
-    stored = json.loads(table._handle.snapshot().config.create_schema or "")
+    stored = json.loads(table.snapshot().config.create_schema or "")
     assert stored["fields"][0]["doc"] == "the key"
     assert (table.comment, said(table)) == ("rides = é\n# 2", SAID)
     table.upsert(one("a", 1))
@@ -60,7 +58,7 @@ def test_every_write_and_schema_change_keeps_them(tmp_path: Path, version: int) 
     table.set_comment("", "n")
     after = {"id": "the key", "city": "where", "t.a": "inside", "t.b": "b", "ts": "times"}
     assert said(table) == after
-    text = table._handle.snapshot().timeline.commit_notes(table._handle.snapshot().timeline.last_completed).schema
+    text = table.snapshot().timeline.commit_notes(table.snapshot().timeline.last_completed).schema
     assert text is not None and json.loads(text)["fields"][0]["doc"] == "the key"
     table.drop_columns("t")
     table.upsert(rows(("a", "oslo", 2, 5, 1, 1), schema=table.schema))

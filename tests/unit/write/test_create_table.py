@@ -137,9 +137,11 @@ def test_refused_before_a_file_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_argument_is_a_session() -> None:
-    with pytest.raises(InvalidInputError, match="is a SparkSession"):
-        Table.create("path", "x", record_key="id")
+def test_path_and_session_are_not_swapped() -> None:
+    with pytest.raises(InvalidInputError, match="takes a SparkSession"):
+        Table.create("x", record_key="id", spark="path")
+    with pytest.raises(InvalidInputError, match="path is a str"):
+        Table.create(object(), "x", record_key="id")  # type: ignore[arg-type]
 
 
 def test_a_table_may_be_moved(tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_new_table_is_taken_back_and_nothing_else(
     table = make(path, schema=ROWS, partition_by="city", options=options)
     (path / "city=a").mkdir()
     (path / "city=a" / PARTITION_METAFILE).write_text("of a write that failed")
-    assert take_back(table._handle, options, keep_folder=folder_was_there)
+    assert take_back(table.context, options, keep_folder=folder_was_there)
     assert path.exists() == folder_was_there and not any(tmp_path.rglob("*.parquet"))
     assert list(tmp_path.rglob("*")) == ([path] if folder_was_there else [])
 
@@ -180,7 +182,7 @@ def test_what_came_into_a_new_table_meanwhile_stays(tmp_path: Path, options: dic
     for name in ("notes/mine.txt", "mine.txt", ".mine.crc"):
         (path / name).write_text("mine")
     (path / "link").symlink_to(elsewhere)
-    assert take_back(table._handle, options, keep_folder=False)
+    assert take_back(table.context, options, keep_folder=False)
     assert sorted(str(p.relative_to(path)) for p in path.rglob("*") if "link" not in p.parts) == [
         ".mine.crc",
         "mine.txt",
@@ -194,7 +196,7 @@ def test_what_came_into_a_new_table_meanwhile_stays(tmp_path: Path, options: dic
 def test_a_table_with_rows_is_not_taken_back(tmp_path: Path, options: dict[str, str]) -> None:
     table = make(tmp_path / "t", rows(("1", "a", 1, 1)), options=options)
     before = picture(tmp_path)
-    assert not take_back(table._handle, options, keep_folder=False)
+    assert not take_back(table.context, options, keep_folder=False)
     assert picture(tmp_path) == before and own(table) == [("1", "a", 1, 1)]
 
 

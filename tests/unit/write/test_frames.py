@@ -110,7 +110,7 @@ def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
 
 
 def test_the_first_frame_takes_the_tables_spelling_of_its_keys(tmp_path: Path) -> None:
-    table = Table.create(None, tmp_path / "t", record_key="Id", partition_by="State")
+    table = Table.create(tmp_path / "t", record_key="Id", partition_by="State")
     table.upsert(pa.table({"ID": [1], "state": ["a"], "V": [1]}))
     assert table.schema.names == ["Id", "State", "V"]
     assert own(table) == [(1, "a", 1)]

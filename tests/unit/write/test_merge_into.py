@@ -106,7 +106,7 @@ def test_conditions_that_no_key_look_up_answers(table: Table, on: str) -> None:
 def test_equal_numbers_whose_keys_differ(tmp_path: Path) -> None:
     """B21: what SQL calls equal need not be one key text: -0.0 and 0.0, NaN."""
     schema = pa.schema([("k", pa.float64()), ("v", pa.int64())])
-    table = Table.create(None, tmp_path / "t", schema, record_key="k")
+    table = Table.create(tmp_path / "t", schema, record_key="k")
     table.insert(pa.table({"k": [0.0, float("nan"), 1.5], "v": [1, 2, 3]}, schema))
     source = pa.table({"k": [-0.0, float("nan")], "v": [10, 20]}, schema)
     assert table.merge(source, "t.k = s.k").when_matched_update({"v": "s.v"}).execute().updated == 2
@@ -116,7 +116,7 @@ def test_equal_numbers_whose_keys_differ(tmp_path: Path) -> None:
 def test_keys_of_two_columns_with_nulls_and_separators(tmp_path: Path) -> None:
     """B22: a null part of a key equals nothing; values may hold what keys are joined with."""
     schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("v", pa.int64())])
-    table = Table.create(None, tmp_path / "t", schema, record_key=["a", "b"])
+    table = Table.create(tmp_path / "t", schema, record_key=["a", "b"])
     table.insert(pa.table({"a": ["x,b:1", None, "y"], "b": [2, 3, None], "v": [1, 2, 3]}, schema))
     source = pa.table({"a": ["x,b:1", None, "y"], "b": pa.array([2, 3, None], pa.int32()), "v": [7, 8, 9]})
     merge = table.merge(source, "t.a = s.a AND t.b = s.b").when_matched_update({"v": "s.v"})
@@ -155,7 +155,7 @@ def test_several_source_rows_for_one(table: Table) -> None:
             builder.execute()
         assert error.value.count in (2, 3)
     assert own(table) == before
-    assert not table._handle.snapshot().timeline.pending()
+    assert not table.snapshot().timeline.pending()
     assert table.merge(twice, "t.id = s.id").when_matched_update_all("s.ts = 2").execute().updated == 1
     with pytest.raises(InvalidInputError, match="2 rows of the merge's source go to the row with key 'n'"):
         table.merge(rows(("n", "a", 1, 1), ("n", "a", 2, 2)), "t.id = s.id").when_not_matched_insert_all().execute()
@@ -250,7 +250,7 @@ def test_several_source_rows_may_delete_one(table: Table, on: str) -> None:
 def test_columns_of_any_type(tmp_path: Path) -> None:
     nested = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     schema = pa.schema([("id", pa.string()), ("t", nested), ("m", pa.map_(pa.string(), pa.int64()))])
-    table = Table.create(None, tmp_path / "t", schema, record_key="id")
+    table = Table.create(tmp_path / "t", schema, record_key="id")
     table.insert(pa.table({"id": ["1", "2"], "t": [{"a": 1, "b": ["x"]}, None], "m": [[("k", 1)], None]}, schema))
     source = pa.table({"id": ["2", "3"], "t": [{"a": 2, "b": []}, {"a": 3, "b": None}], "m": [[], None]}, schema)
     merge = table.merge(source, "d.id = s.id AND s.t.a < 3", target="d")
@@ -276,7 +276,7 @@ def test_into_an_empty_table(tmp_path: Path) -> None:
         merge = table.merge(rows((on[2], "a", 1, 1)), on).when_matched_delete("t.n > 1").when_not_matched_insert_all()
         result = merge.execute() if on == "t.id = s.id" else merge.when_not_matched_by_source_delete().execute()
         assert result.inserted == int(on == "t.id = s.id")
-    bare = Table.create(None, tmp_path / "none", record_key="id").merge(rows(("1", "a", 1, 1)), "t.id = s.id")
+    bare = Table.create(tmp_path / "none", record_key="id").merge(rows(("1", "a", 1, 1)), "t.id = s.id")
     with pytest.raises(InvalidInputError, match="has no columns yet"):
         bare.when_not_matched_insert_all().execute()
 
@@ -340,7 +340,7 @@ def test_other_writers_again_and_again(table: Table, monkeypatch: pytest.MonkeyP
     with pytest.raises(CommitConflictError):
         merge.execute({"hoodie.write.num.retries.on.conflict.failures": "1"})
     assert ("1", "a", 5, 10) in own(table)
-    assert not table._handle.snapshot().timeline.pending()
+    assert not table.snapshot().timeline.pending()
 
 
 @pytest.mark.parametrize("on,conflict", [("t.id = s.id AND t.city = s.city", False), ("t.id = s.id", True)])

@@ -314,7 +314,7 @@ def test_a_table_without_a_schema(tmp_path: Path) -> None:
 def test_what_a_commit_says(tmp_path: Path) -> None:
     table = make(tmp_path, TWO, partition_by="city")
     result = table.upsert(rows(("1", "a", 2, 9), ("3", "a", 2, 3), ("4", "c", 2, 3)))
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     commit = snapshot.timeline.commit_metadata(snapshot.timeline.completed()[-1])
     assert commit.operation == "UPSERT"
     assert [field["name"] for field in json.loads(commit.schema or "")["fields"]] == ROWS.names
@@ -341,7 +341,7 @@ def test_partition_metafiles(tmp_path: Path) -> None:
     path = tmp_path / "city=a" / "n=1" / ".hoodie_partition_metadata"
     content = path.read_text()
     assert "partitionDepth=2" in content
-    assert f"commitTime={table._snapshot().instant}" in content
+    assert f"commitTime={table.snapshot().instant}" in content
     table.upsert(rows(("5", "a", 1, 1)))
     assert path.read_text() == content
 
@@ -366,7 +366,7 @@ def test_results_show_themselves(tmp_path: Path) -> None:
 
 def test_a_new_key_beside_one_that_lies_in_two_files(tmp_path: Path) -> None:
     """The doubled key must not use up the room that was planned for the new one."""
-    table = Table.create(None, tmp_path / "t", record_key="id", options={"hoodie.parquet.small.file.limit": 0})
+    table = Table.create(tmp_path / "t", record_key="id", options={"hoodie.parquet.small.file.limit": 0})
     for _ in range(2):
         table.insert(pa.table({"id": ["a"], "n": [1]}))
     result = table.upsert(pa.table({"id": ["a", "b"], "n": [2, 2]}))

@@ -33,7 +33,7 @@ def table(once: Callable[..., Table], tmp_path: Path) -> Table:
 
 
 def commit(table: Table) -> Any:
-    timeline = table._snapshot().timeline
+    timeline = table.snapshot().timeline
     last = timeline.last_changed
     assert last is not None
     return last, timeline.commit_metadata(last)
@@ -131,7 +131,7 @@ def test_equal_keys_as_insert_has_them(table: Table) -> None:
 
 
 def test_older_instants_stay_readable(table: Table) -> None:
-    before, instant = own(table), table._snapshot().instant
+    before, instant = own(table), table.snapshot().instant
     table.insert_overwrite(rows(("1", "a", 0, 11)), scope="table")
     assert own(table.scan(as_of=instant).to_arrow()) == before
     assert own(table.scan("n >= 50", as_of=instant).to_arrow(), "id") == [("5",)]
@@ -140,7 +140,7 @@ def test_older_instants_stay_readable(table: Table) -> None:
 def test_metadata_follows(table: Table, tmp_path: Path) -> None:
     on_disk = set(base_files(tmp_path / "t"))
     table.insert_overwrite(rows(("1", "a", 0, 7)))
-    snapshot = table._snapshot()
+    snapshot = table.snapshot()
     listed = {f"{partition}/{name}" for partition, files in snapshot.listing().items() for name in files}
     assert on_disk < listed == set(base_files(tmp_path / "t")), "replaced files stay listed until they are cleaned"
     record = snapshot.metadata.get_many("partition_stats", [partition_stats_key("n", "city=a")])
@@ -245,7 +245,7 @@ def test_failed_overwrite_leaves_nothing(table: Table, monkeypatch: pytest.Monke
     monkeypatch.undo()
     assert own(table) == before
     assert base_files(tmp_path / "t") == files
-    timeline = table._snapshot().timeline
+    timeline = table.snapshot().timeline
     assert {instant.state for instant in timeline.instants} == {State.COMPLETED}
     assert [instant.action for instant in timeline.instants][-1] == "rollback"
 
@@ -280,7 +280,7 @@ def test_an_emptied_partition_has_no_stats(table: Table, empty: str) -> None:
     """B27: what the stats said of its rows is taken back, and said anew when rows come again."""
 
     def stats(city: str) -> Any:
-        return table._snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", city)])
+        return table.snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", city)])
 
     assert stats("city=b")
     if empty == "delete_partition":

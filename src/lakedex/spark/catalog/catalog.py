@@ -103,7 +103,7 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     if is_connect(spark):
         raise UnsupportedFeatureError(
             "register_catalog needs a classic session: Spark Connect has no way to ask Python; use "
-            "Table.for_path(spark, path).scan(where=…).to_spark()",
+            "Table.open(path, spark=spark).scan(where=…).to_spark()",
             feature="Spark Connect",
         )
     if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
@@ -127,7 +127,7 @@ def _registered(side: JavaBridge) -> Any:
         field.setAccessible(True)
         return field.get(manager)
     raise UnsupportedFeatureError(
-        f"Spark {side.spark.version} keeps its catalogs in another place; use Table.for_path(spark, path)",
+        f"Spark {side.spark.version} keeps its catalogs in another place; use Table.open(path, spark=spark)",
         feature=f"catalog on Spark {side.spark.version}",
     )
 
@@ -266,7 +266,7 @@ class _Catalog(Answer):
     def _open_path(self, path: str) -> OpenTable:
         table = self._open.get(path)
         if table is None:
-            table = self._open[path] = self._tables.for_path(self._side.spark, path)
+            table = self._open[path] = self._tables.open(path, spark=self._side.spark)
         return table
 
     def _target(self, ident: Any, snapshot: Snapshot) -> Target:
@@ -301,7 +301,7 @@ class _Catalog(Answer):
         found = storage.exists(path)
         self._warehouse.require_free(path)
         try:
-            self._tables.create(self._side.spark, path, wanted.schema, **wanted.arguments)
+            self._tables.create(path, wanted.schema, spark=self._side.spark, **wanted.arguments)
         except TableExistsError:
             raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
         self._open.pop(path, None)

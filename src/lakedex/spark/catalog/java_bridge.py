@@ -221,7 +221,7 @@ class JavaBridge:
         if missing:
             raise UnsupportedFeatureError(
                 f"Spark {self.spark.version} wants {', '.join(sorted(missing))} of {', '.join(kind.interfaces)}, which "
-                "this lakedex does not know; use Table.for_path(spark, path)",
+                "this lakedex does not know; use Table.open(path, spark=spark)",
                 feature=f"catalog on Spark {self.spark.version}",
             )
         found = {name: _arities(getattr(kind, name)) for name in sorted(has)}

@@ -152,7 +152,7 @@ class CatalogTable(_Table):
             call = "t.update(set={…}, where=…)" if command == "UPDATE" else "t.merge(df, 't.id = s.id')"
             raise UnsupportedFeatureError(
                 f"table {self._name}: {command} is not done in SQL; use {call} of "
-                f"Table.for_path(spark, {self._target.snapshot.base_path!r})",
+                f"Table.open({self._target.snapshot.base_path!r}, spark=spark)",
                 feature=command,
             )
         return _Deletion(self._side, self._target).java
@@ -318,7 +318,7 @@ class _NotDone(Answer):
         """Too late."""
         raise InvalidInputError(
             f"table {self._target.name}: this DELETE's condition has a subquery or a function that Spark does not hand "
-            f"over; use Table.for_path(spark, {self._target.snapshot.base_path!r}).delete(where), or delete(df) with "
+            f"over; use Table.open({self._target.snapshot.base_path!r}, spark=spark).delete(where), or delete(df) with "
             "the keys"
         )
 

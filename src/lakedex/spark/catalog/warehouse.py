@@ -207,7 +207,7 @@ class OpenTable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """``Table.create`` and ``Table.for_path``."""
+    """``Table.create`` and ``Table.open``."""
 
     create: Callable[..., Any]
-    for_path: Callable[..., Any]
+    open: Callable[..., Any]
