@@ -26,7 +26,7 @@ from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.evaluator import filter_rows
 from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import parse_predicate
-from lakedex.expr.terms import columns_of
+from lakedex.expr.terms import BoundPredicate, columns_of
 from lakedex.scan.plan import plan_scan, read_columns
 from lakedex.types import META_COLUMNS
 from table_kit import properties, set_properties
@@ -656,7 +656,7 @@ class Judged:
 
     def judge(self, predicate: Predicate, truth: list[int] | None = None) -> str | None:
         """What is wrong with the plan of a predicate: no matching row may lie in a dropped file."""
-        plan = plan_scan(self.snapshot, predicate)
+        plan = plan_scan(self.snapshot, BoundPredicate(predicate))
         self.asked += 1
         dropped = plan.dropped
         kept = set(plan.files_kept)
@@ -690,7 +690,9 @@ class Judged:
         return f"lakedex finds rows {own} instead of {truth}: {rows}"
 
     def _rows_differ(self, sql: str, predicate: Predicate) -> str | None:
-        held, anew = (plan_scan(snapshot, predicate).files_kept for snapshot in (self.snapshot, self.fresh))
+        held, anew = (
+            plan_scan(snapshot, BoundPredicate(predicate)).files_kept for snapshot in (self.snapshot, self.fresh)
+        )
         if held != anew:
             return f"what the table holds keeps {held}, what is read anew keeps {anew}"
         right = self.matching(predicate)

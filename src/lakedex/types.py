@@ -12,6 +12,7 @@ import numpy.typing as npt
 __all__ = [
     "COMMIT_SEQNO",
     "COMMIT_TIME",
+    "DEFAULT_RULES",
     "FILE_NAME",
     "META_COLUMNS",
     "MISFIT",
@@ -22,6 +23,7 @@ __all__ = [
     "IoCount",
     "Operation",
     "Progress",
+    "SessionRules",
     "TableType",
     "size_text",
 ]
@@ -84,6 +86,24 @@ class Operation(StrEnum):
         """The timeline action that the operation is (``CommitUtils.getCommitActionType``)."""
         replaces = self.name.startswith("INSERT_OVERWRITE") or self is Operation.DELETE_PARTITION
         return "replacecommit" if replaces else "commit"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """How a session reads SQL text.
+
+    Attributes:
+        case_sensitive: Column names that differ by letter case are different names (``spark.sql.caseSensitive``).
+        timezone: Zone of timestamps without offset, and of casts between timestamps, dates and text
+            (``spark.sql.session.timeZone``).
+    """
+
+    case_sensitive: bool = False
+    timezone: str = "UTC"
+
+
+DEFAULT_RULES = SessionRules()
+"""Those of a session that sets neither."""
 
 
 @dataclass(slots=True)

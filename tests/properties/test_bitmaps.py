@@ -26,6 +26,7 @@ from bitmap_samples import ByHand, positions_in_files
 from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan
@@ -103,12 +104,12 @@ class BitmapJudged(Judged):
         ways: list[tuple[Any, ...]] = [(Bitmaps(),), indexes_for(select=True), indexes_for(select=True, gated=False)]
         SEEN["asked"] += 1
         for indexes in ((Bitmaps(select=True, gated=False),), ways[SEEN["asked"] % 3]):
-            plan = plan_scan(self.snapshot, predicate, indexes=indexes)
+            plan = plan_scan(self.snapshot, BoundPredicate(predicate), indexes=indexes)
             if right is not None:
                 wrong = self.judge_plan(plan, right)
                 if wrong:
                     return f"{wrong}\nby {indexes}\n{plan}"
-            if rows and plan.files_kept != plan_scan(self.fresh, predicate, indexes=indexes).files_kept:
+            if rows and plan.files_kept != plan_scan(self.fresh, BoundPredicate(predicate), indexes=indexes).files_kept:
                 return f"what the table holds keeps {plan.files_kept}, but what is read anew does not\nby {indexes}"
         return self.rows_differ(sql, right) if rows and right is not None else None
 

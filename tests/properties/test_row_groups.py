@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import BoundPredicate
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows
@@ -84,7 +85,7 @@ def test_rows_are_the_same(table: pa.Table, where: str, size: int, version: str,
         for skipping in (True, False):
             reader = SliceReader(
                 storage=LocalStorage(), base_path=folder, table_columns=SCHEMA, names=("p", "s", "l"),
-                predicate=predicate, skipping=skipping,
+                predicate=BoundPredicate(predicate), skipping=skipping,
             )  # fmt: skip
             count = ReadCount()
             batches = [

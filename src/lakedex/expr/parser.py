@@ -49,10 +49,11 @@ from lakedex.expr.nodes import (
 )
 from lakedex.expr.scalar_parser import TRUE, ScalarTranslator, mask
 from lakedex.expr.signatures import Takes
-from lakedex.expr.terms import columns_of
+from lakedex.expr.terms import BoundPredicate, columns_of
 from lakedex.expr.types import Kind, NotPrunableError, kind_of
+from lakedex.types import DEFAULT_RULES, SessionRules
 
-__all__ = ["parse_filter_or_unknown", "parse_predicate", "parse_scalar", "parse_trees"]
+__all__ = ["bind", "parse_filter_or_unknown", "parse_predicate", "parse_scalar", "parse_trees"]
 
 
 _OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION", "OVERLAY")
@@ -96,38 +97,42 @@ _RANGES = (exp.Between, exp.In, exp.Is, exp.Like, exp.ILike, exp.RegexpLike, exp
 _BARE_CONDITIONS = (*_COMPARISONS, *_RANGES, exp.Not)
 
 
-def parse_predicate(
-    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC", ansi: bool = True
-) -> Predicate:
+def bind(where: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES, *, ansi: bool = True) -> BoundPredicate:
     """Read a condition in Spark SQL.
 
     Args:
-        sql: A boolean expression, as after WHERE.
+        where: A boolean expression, as after WHERE.
         schema: The table's schema; columns of the result carry its spelling and its types.
-        case_sensitive: ``spark.sql.caseSensitive``.
-        timezone: ``spark.sql.session.timeZone``, in which timestamps without offset are read.
-        ansi: Read it as Spark 4 does by default. If False, as for a session that will look at the rows itself, in
-            whichever mode: what the modes answer differently cannot be judged.
+        rules: The session's rules for names and timestamps.
+        ansi: Read it as Spark 4 does by default. If False, as for a session that will evaluate the rows itself, in
+            whichever mode: conditions that the modes answer differently become unknown.
 
     Returns:
-        The predicate; conditions that cannot be judged are :class:`Unknown` nodes in it.
+        The predicate; conditions that only Spark can evaluate are :class:`Unknown` nodes in it.
 
     Raises:
         InvalidInputError: Text that is no condition, or a column that does not exist.
     """
-    session_zone(timezone)
-    parse = _read if _OF_NOW.search(sql) else _parsed
-    return parse(sql, schema, case_sensitive, timezone, ansi)
+    session_zone(rules.timezone)
+    read = _bind if _OF_NOW.search(where) else _cached_bind
+    return read(where, schema, rules, ansi)
 
 
-def _read(sql: str, schema: pa.Schema, case_sensitive: bool, timezone: str, ansi: bool) -> Predicate:
-    binder = AnsiBinder(timezone) if ansi else Binder(timezone)
-    translator = _Translator(binder, mask(sql), schema, case_sensitive)
-    return translator.guarded(sql, translator.predicate)
+def _bind(where: str, schema: pa.Schema, rules: SessionRules, ansi: bool) -> BoundPredicate:
+    binder = AnsiBinder(rules.timezone) if ansi else Binder(rules.timezone)
+    translator = _Translator(binder, mask(where), schema, rules.case_sensitive)
+    return BoundPredicate(translator.guarded(where, translator.predicate))
 
 
-# Kept: a query that comes again and again takes longer to parse than its index to answer.
-_parsed = lru_cache(maxsize=64)(_read)
+_cached_bind = lru_cache(maxsize=64)(_bind)
+"""Parsing a repeated query takes longer than answering it from an index."""
+
+
+def parse_predicate(
+    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC", ansi: bool = True
+) -> Predicate:
+    """:func:`bind`, without what is derived from the predicate."""
+    return bind(sql, schema, SessionRules(case_sensitive, timezone), ansi=ansi).predicate
 
 
 def parse_filter_or_unknown(

@@ -40,7 +40,7 @@ from lakedex.expr.nodes import (
     is_predicate,
 )
 from lakedex.expr.sort_keys import in_keys, literal_array, ordering_keys
-from lakedex.expr.terms import columns_of
+from lakedex.expr.terms import is_constant
 from lakedex.expr.types import Kind, NotPrunableError, is_harmless_cast, kind_of
 from lakedex.expr.zones import MICROS_PER_DAY
 from lakedex.types import BoolArray
@@ -241,7 +241,7 @@ class _BoundsEvaluator:
             return self._column(scalar)
         if isinstance(scalar, Cast) and isinstance(scalar.operand, Column | Cast):
             return self._through_cast(scalar)
-        if not columns_of(scalar):
+        if is_constant(scalar):
             value = literal_array(scalar) if isinstance(scalar, Literal) else evaluate_constant(scalar)
             keys = pa.repeat(ordering_keys(value)[0], self._n)
             null = not value[0].is_valid

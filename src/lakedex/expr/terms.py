@@ -1,11 +1,16 @@
-"""What a predicate speaks of: its columns, its terms as SQL text, the values that it demands of a column."""
+"""Bound predicates: a condition with its columns, terms and SQL text, each derived once.
+
+Memory: a few lists per condition, and its text; a task that gets one derives them again.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -33,18 +38,18 @@ from lakedex.expr.nodes import (
     Scalar,
     Truth,
     Unknown,
+    all_of,
     is_predicate,
 )
 from lakedex.expr.types import Kind, NotPrunableError, is_harmless_cast, kind_of, quote_name
 
 __all__ = [
+    "BoundPredicate",
     "children_of",
     "columns_of",
     "depends_on_zone",
     "equality_values",
-    "is_prunable",
-    "terms_of",
-    "terms_used",
+    "is_constant",
     "to_spark_sql",
     "to_sql",
     "to_text",
@@ -60,7 +65,7 @@ _EXACT_DOUBLE = 2**53
 
 
 _SHOWN = 100
-"""So many values of a list are shown."""
+"""Values of a list that are shown."""
 
 
 _SQL_TYPES = {
@@ -77,6 +82,90 @@ _SQL_TYPES = {
 
 
 _INTEGERS = {8: ("TINYINT", "Y"), 16: ("SMALLINT", "S"), 32: ("INT", ""), 64: ("BIGINT", "L")}
+
+
+@dataclass(frozen=True)
+class BoundPredicate:
+    """A predicate on a table's columns, with all that indexes and readers derive from it. Pickles without that.
+
+    Attributes:
+        predicate: From the parser: its columns carry the types of the schema, its casts the zone of the session.
+    """
+
+    predicate: Predicate
+
+    def __getstate__(self) -> dict[str, Predicate]:
+        """The predicate alone."""
+        return {"predicate": self.predicate}
+
+    @classmethod
+    def of(cls, *predicates: Predicate | None) -> BoundPredicate | None:
+        """All of the given predicates together; None where none is given."""
+        found = all_of([predicate for predicate in predicates if predicate is not None])
+        return None if found is None else cls(found)
+
+    @cached_property
+    def operands(self) -> tuple[BoundPredicate, ...]:
+        """The conditions that AND, OR, NOT or IS NULL is made of; none for others."""
+        node = self.predicate
+        if isinstance(node, And | Or):
+            return tuple(map(BoundPredicate, node.operands))
+        if isinstance(node, Not) or (isinstance(node, IsNull) and is_predicate(node.operand)):
+            return (BoundPredicate(node.operand),)  # type: ignore[arg-type]
+        return ()
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """Its columns, each once, in order."""
+        if self.operands:
+            return tuple(dict.fromkeys(column for operand in self.operands for column in operand.columns))
+        return tuple(columns_of(self.predicate))
+
+    @cached_property
+    def column_names(self) -> frozenset[str]:
+        """Names of the top-level columns that its columns are, or are part of."""
+        return frozenset(column.path[0] for column in self.columns)
+
+    @cached_property
+    def terms(self) -> tuple[BoundPredicate, ...]:
+        """The conditions that AND, OR and NOT put together."""
+        node = self.predicate.operand if isinstance(self.predicate, Not) else self.predicate
+        return tuple(t for operand in self.operands for t in operand.terms) if isinstance(node, And | Or) else (self,)
+
+    @cached_property
+    def is_prunable(self) -> bool:
+        """Whether bounds of its columns can rule it out (:func:`is_prunable`)."""
+        return is_prunable(self.predicate)
+
+    @cached_property
+    def prunable_terms(self) -> tuple[BoundPredicate, ...]:
+        """The terms that bounds of their columns can rule out."""
+        return tuple(term for term in self.terms if term.is_prunable)
+
+    @cached_property
+    def unevaluable(self) -> tuple[str, ...]:
+        """SQL texts of the conditions in it that only Spark can evaluate."""
+        return tuple(unknown_texts(self.predicate))
+
+    @cached_property
+    def depends_on_zone(self) -> bool:
+        """Whether the session's zone decides it (:func:`depends_on_zone`)."""
+        return depends_on_zone(self.predicate)
+
+    @cached_property
+    def sql(self) -> str:
+        """SQL that means the same under all settings of Spark's parser (:func:`to_spark_sql`)."""
+        return to_spark_sql(self.predicate)
+
+    @cached_property
+    def text(self) -> str:
+        """SQL as plans show it (:func:`to_text`)."""
+        return to_text(self.predicate)
+
+    def texts_on(self, names: Collection[str]) -> tuple[str, ...]:
+        """Texts of the prunable terms that speak of one of some columns, by their dotted names."""
+        found = (t.text for t in self.prunable_terms if any(column.name in names for column in t.columns))
+        return tuple(dict.fromkeys(found))
 
 
 def children_of(node: Predicate | Scalar) -> tuple[Predicate | Scalar, ...]:
@@ -108,13 +197,20 @@ def columns_of(node: Predicate | Scalar) -> list[Column]:
     return list(found)
 
 
+def is_constant(node: Predicate | Scalar) -> bool:
+    """Whether a node has no column below it."""
+    if isinstance(node, In):
+        return is_constant(node.operand)
+    return not isinstance(node, Column) and all(map(is_constant, children_of(node)))
+
+
 def unknown_texts(node: Predicate | Scalar) -> list[str]:
-    """The SQL texts of the conditions that cannot be judged."""
+    """The SQL texts of the conditions that only Spark can evaluate."""
     return [unknown.text for unknown in unknown_conditions(node)]
 
 
 def unknown_conditions(node: Predicate | Scalar) -> list[Unknown]:
-    """The conditions that cannot be judged."""
+    """The conditions that only Spark can evaluate."""
     if isinstance(node, Unknown):
         return [node]
     if isinstance(node, In):
@@ -138,31 +234,8 @@ def depends_on_zone(node: Predicate | Scalar) -> bool:
     return any(depends_on_zone(child) for child in children_of(node))
 
 
-def terms_used(predicate: Predicate) -> dict[Column, list[str]]:
-    """For each column the terms that speak of it and that its bounds can judge (:func:`is_judged`), as SQL text."""
-    found: dict[Column, list[str]] = {}
-    for term in terms_of(predicate):
-        if is_prunable(term):
-            for column in columns_of(term):
-                texts = found.setdefault(column, [])
-                if (text := to_text(term)) not in texts:
-                    texts.append(text)
-    return found
-
-
-def terms_of(node: Predicate) -> Iterator[Predicate]:
-    """The conditions that AND, OR and NOT put together."""
-    if isinstance(node, And | Or):
-        for operand in node.operands:
-            yield from terms_of(operand)
-    elif isinstance(node, Not) and isinstance(node.operand, And | Or):
-        yield from terms_of(node.operand)
-    else:
-        yield node
-
-
 def is_prunable(term: Predicate) -> bool:
-    """Whether bounds of its columns can say anything about a term: no function of a column, no cast that may fail."""
+    """Whether bounds of a term's columns can rule it out: no function of a column, no cast that may fail."""
     if isinstance(term, Unknown):
         return False
     if isinstance(term, Not):
@@ -179,7 +252,7 @@ def is_prunable(term: Predicate) -> bool:
 def _is_plain(scalar: Scalar) -> bool:
     if isinstance(scalar, Cast) and isinstance(scalar.operand, Cast | Column):
         return _is_plain(scalar.operand) and _keeps_bounds(scalar.operand.type, scalar.type)
-    return isinstance(scalar, Column) or not columns_of(scalar)
+    return isinstance(scalar, Column) or is_constant(scalar)
 
 
 _MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)

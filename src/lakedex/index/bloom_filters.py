@@ -24,8 +24,7 @@ from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_blo
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import payload_columns
 from lakedex.errors import CorruptFileError
-from lakedex.expr.nodes import Predicate
-from lakedex.expr.terms import equality_values
+from lakedex.expr.terms import BoundPredicate, equality_values
 from lakedex.index.protocol import PruneResult, index_missing
 from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
@@ -230,7 +229,7 @@ class BloomFilters:
         """``bloom_filters``."""
         return BLOOM_FILTERS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Probe the filters of the slices."""
         tied = _key_values(snapshot, predicate)
         if tied is None:
@@ -257,7 +256,7 @@ class BloomFilters:
         return PruneResult(keep=keep, terms=(term,), note=f"no filter for {missing} files, kept" if missing else "")
 
 
-def _key_values(snapshot: Snapshot, predicate: Predicate) -> tuple[str, pa.Array] | None:
+def _key_values(snapshot: Snapshot, predicate: BoundPredicate) -> tuple[str, pa.Array] | None:
     """The record-key texts that a matching row can have, and the column that says so."""
     config, schema = snapshot.config, snapshot.schema
     candidates = [RECORD_KEY]
@@ -265,7 +264,7 @@ def _key_values(snapshot: Snapshot, predicate: Predicate) -> tuple[str, pa.Array
     if plain and config.record_key_fields[0] in schema.names:
         candidates.append(config.record_key_fields[0])
     for name in candidates:
-        values = equality_values(predicate, name)
+        values = equality_values(predicate.predicate, name)
         if values is None:
             continue
         kind = pa.string() if name == RECORD_KEY else schema.field(name).type

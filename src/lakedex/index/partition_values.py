@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.expr.nodes import Predicate
 from lakedex.expr.pruner import ColumnBounds, prune
-from lakedex.index.protocol import PruneResult, UnusedIndex, terms_on
+from lakedex.expr.terms import BoundPredicate
+from lakedex.index.protocol import PruneResult, UnusedIndex
 from lakedex.layout.file_slice import SliceTable
 from lakedex.layout.keys import partition_values
 from lakedex.snapshot.file_system_view import FileSystemView
@@ -30,11 +30,11 @@ class PartitionValues:
         """``partition``."""
         return "partition"
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
-        """Judge each partition once, and its slices with it."""
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
+        """Evaluate each partition once, for all of its slices."""
         config = snapshot.config
         fields = {*config.partition_fields, *([PARTITION_PATH] if config.populate_meta_fields else [])}
-        used = terms_on(predicate, lambda column: column.name in fields)
+        used = predicate.texts_on(fields)
         if not used or not config.partition_fields:
             return PruneResult()
         if not config.folders_are_values:
@@ -42,7 +42,7 @@ class PartitionValues:
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="key generator", detail=detail),))
         view = snapshot.view()
         columns = _columns(snapshot, view)
-        keep = prune(predicate, lambda column: columns.get(column.name), len(view.table.partitions))
+        keep = prune(predicate.predicate, lambda column: columns.get(column.name), len(view.table.partitions))
         return PruneResult(keep=keep[view.table.partition_of[rows]], terms=used)
 
 

@@ -10,7 +10,7 @@ nothing is said about a file that was not looked at; and what could not be used 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol
@@ -20,8 +20,7 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 from lakedex.codec.roaring import deserialize_bitmap, serialize_bitmap
-from lakedex.expr.nodes import Column, Predicate
-from lakedex.expr.terms import is_prunable, terms_used
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
@@ -36,7 +35,6 @@ __all__ = [
     "UnusedIndex",
     "damaged",
     "index_missing",
-    "terms_on",
     "unprunable_terms",
 ]
 
@@ -128,8 +126,8 @@ class PruningIndex(Protocol):
     def name(self) -> str:
         """The name that plans show."""
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
-        """Judge the slices in ``rows`` of the snapshot's view."""
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
+        """Rule out slices, of those in ``rows`` of the snapshot's view."""
 
 
 def index_missing(index: str, store: MetadataStore) -> UnusedIndex:
@@ -149,15 +147,9 @@ def damaged(index: str, wrong: str) -> UnusedIndex:
     return UnusedIndex(index=index, reason=DAMAGED, detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
 
 
-def terms_on(predicate: Predicate, wanted: Callable[[Column], bool]) -> tuple[str, ...]:
-    """Conditions that bounds can judge and that speak of a wanted column."""
-    found = (text for column, texts in terms_used(predicate).items() if wanted(column) for text in texts)
-    return tuple(dict.fromkeys(found))
-
-
-def unprunable_terms(terms: Iterable[Predicate], text_of: Callable[[Predicate], str]) -> tuple[UnusedIndex, ...]:
-    """The conditions that no index judges, because of a function or a cast in them."""
-    texts = dict.fromkeys(text_of(term) for term in terms if not is_prunable(term))
+def unprunable_terms(predicate: BoundPredicate) -> tuple[UnusedIndex, ...]:
+    """The terms that no index evaluates, because of a function or a cast in them."""
+    texts = dict.fromkeys(term.text for term in predicate.terms if not term.is_prunable)
     return tuple(
         UnusedIndex(index="all indexes", reason="function", detail=f"{text} cannot be judged from bounds")
         for text in texts

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.expr.evaluator import column_values
-from lakedex.expr.nodes import Column, Predicate
+from lakedex.expr.nodes import Column
 from lakedex.expr.pruner import judge
-from lakedex.expr.terms import columns_of
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.aggregates import COUNT, BitmapAggregates
 from lakedex.index.bitmap.coverage import LoadedBitmapIndex, load_bitmap_index
 from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
@@ -138,7 +138,7 @@ class AggregateQuery:
     """
 
     snapshot: Snapshot
-    predicate: Predicate | None
+    predicate: BoundPredicate | None
     reader: SliceReader | None = None
     columns: tuple[Column, ...] = ()
     ends_only: bool = False
@@ -210,9 +210,9 @@ _KEPT_PLANS = 16
 class _Plans:
     """Plans of the last questions about a view."""
 
-    found: dict[tuple[Predicate | None, bool], ScanPlan] = field(default_factory=dict)
+    found: dict[tuple[BoundPredicate | None, bool], ScanPlan] = field(default_factory=dict)
 
-    def keep(self, key: tuple[Predicate | None, bool], plan: ScanPlan) -> None:
+    def keep(self, key: tuple[BoundPredicate | None, bool], plan: ScanPlan) -> None:
         while len(self.found) >= _KEPT_PLANS:
             del self.found[next(iter(self.found))]
         stages = (replace(stage, requests=0, bytes_read=0, seconds=0.0) for stage in plan.stages)
@@ -229,14 +229,14 @@ class _Bounds:
 
     snapshot: Snapshot
     rows: IntArray
-    _found: dict[Predicate, tuple[BoolArray, BoolArray, BoolArray] | None] = field(default_factory=dict)
+    _found: dict[BoundPredicate, tuple[BoolArray, BoolArray, BoolArray] | None] = field(default_factory=dict)
 
-    def __call__(self, predicate: Predicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
+    def __call__(self, predicate: BoundPredicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
         if predicate not in self._found:
-            columns = {column.name: column.type for column in columns_of(predicate)}
+            columns = {column.name: column.type for column in predicate.columns}
             found = (slice_bounds(self.snapshot, columns, self.rows) or {}) if columns else {}
             found |= partition_bounds(self.snapshot, columns, self.rows)
-            said = judge(predicate, lambda column: found.get(column.name), len(self.rows)) if found else None
+            said = judge(predicate.predicate, lambda column: found.get(column.name), len(self.rows)) if found else None
             self._found[predicate] = said
         return self._found[predicate]
 
@@ -321,7 +321,7 @@ class _Work:
         """About the bytes that reading each slice takes, all columns taken for equally large, and judging its rows."""
         q = self.question
         names = {column.path[0] for column in q.columns}
-        names |= {column.path[0] for column in columns_of(q.predicate)} if q.predicate is not None else set()
+        names |= q.predicate.column_names if q.predicate is not None else set()
         share = len(names) / max(len(read_columns(q.snapshot.schema)), 1)
         size = q.snapshot.view().table.sizes[rows].astype(np.float64) * share
         return np.asarray(OPEN_COST + size + float(BYTES_PER_VALUE * len(names)) * counts, np.float64)
@@ -422,7 +422,7 @@ Aggregate = tuple[str, Column | None]
 
 def answer_aggregates(
     snapshot: Snapshot,
-    predicate: Predicate | None,
+    predicate: BoundPredicate | None,
     group_by: Sequence[Column],
     aggregates: Sequence[Aggregate],
     *,

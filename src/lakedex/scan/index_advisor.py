@@ -31,11 +31,11 @@ import pyarrow.compute as pc
 from lakedex.codec.roaring import deserialize_bitmap
 from lakedex.errors import InvalidInputError
 from lakedex.expr.evaluator import column_values
-from lakedex.expr.nodes import Column, Predicate
-from lakedex.expr.parser import parse_predicate
+from lakedex.expr.nodes import Column
+from lakedex.expr.parser import bind
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.sort_keys import ordering_keys
-from lakedex.expr.terms import columns_of
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import BATCH_ROWS, INDEXED, TOO_MANY, BitmapsOfFile, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.condition import CountEvaluator, row_sets, to_bitmap_expr
 from lakedex.index.bitmap.coverage import Coverage
@@ -53,7 +53,7 @@ from lakedex.scan.aggregation import find_column
 from lakedex.scan.plan import read_columns
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import size_text
+from lakedex.types import SessionRules, size_text
 
 __all__ = ["Advice", "ColumnAdvice", "ColumnSample", "EqualityShares", "Sample", "advise", "sampled"]
 
@@ -120,7 +120,7 @@ class Sample:
         """Bytes of the row groups of each file."""
         return [[group.size for group in item.row_groups] for item in self._files]
 
-    def groups_left(self, predicate: Predicate, indexed: frozenset[str]) -> list[npt.NDArray[np.bool_] | None]:
+    def groups_left(self, predicate: BoundPredicate, indexed: frozenset[str]) -> list[npt.NDArray[np.bool_] | None]:
         """Per file the row groups that bitmaps of some columns leave; None where they say nothing."""
         condition = to_bitmap_expr(predicate, indexed)
         judge = CountEvaluator(self._coverage, self._numbers, np.ones(len(self._numbers), np.int64))
@@ -383,13 +383,13 @@ def advise(
         InvalidInputError: a column that is not there, a query that is no condition.
     """
     schema = read_columns(snapshot.schema)
-    asked = [parse_predicate(text, schema, case_sensitive=case_sensitive, timezone=timezone) for text in queries or ()]
+    asked = [bind(text, schema, SessionRules(case_sensitive, timezone)) for text in queries or ()]
     if isinstance(columns, str):
         raise InvalidInputError(f"columns is a list of names, not {columns!r}")
     if columns is not None:
         chosen = [find_column(name, schema, case_sensitive=case_sensitive) for name in columns]
     elif queries is not None:
-        found = [column for predicate in asked for column in columns_of(predicate)]
+        found = [column for predicate in asked for column in predicate.columns]
         chosen = [column for column in dict.fromkeys(found) if is_indexable(column.type)]
     else:
         chosen = [Column((one.name,), one.type) for one in snapshot.schema if is_indexable(one.type)]
@@ -445,7 +445,7 @@ class _Table:
     snapshot: Snapshot
     sample: Sample
     files: list[BaseFile]
-    queries: list[Predicate]
+    queries: list[BoundPredicate]
     _together: dict[frozenset[str], list[npt.NDArray[np.float64]]] = field(default_factory=dict)
     _bounded: list[list[npt.NDArray[np.bool_]]] = field(default_factory=list)
 
@@ -509,7 +509,7 @@ class _Table:
         alone, nothing = self._left(frozenset([name])), self._left(frozenset())
         together, without = self._left(every), self._left(every - {name})
         saved = np.maximum(np.array(nothing) - np.array(alone), np.array(without) - np.array(together))
-        asks = [any(column.name == name for column in columns_of(query)) for query in self.queries]
+        asks = [any(column.name == name for column in query.columns) for query in self.queries]
         files, groups, size = saved.mean(axis=0).tolist()
         bounds = 1 - float(np.array(nothing)[asks, 2].mean()) if any(asks) else 0.0
         return _Saved(files=files, groups=groups, bytes=size, queries=sum(asks), bounds=bounds)
@@ -539,11 +539,11 @@ class _Table:
             with open_for_scan(self.snapshot.storage, f"{self.snapshot.base_path}/{base.relative_path}") as source:
                 rows = np.array(source.rows_per_group, np.int64)
                 known = {}
-                for column in dict.fromkeys(column for query in self.queries for column in columns_of(query)):
+                for column in dict.fromkeys(column for query in self.queries for column in query.columns):
                     stats = source.stats(column.path)
                     if stats is not None:
                         nulls = np.array(stats.null_count, np.int64)
                         known[column.name] = ColumnBounds(stats.minimum, stats.maximum, nulls, rows)
                 for own, query in zip(found, self.queries, strict=True):
-                    own.append(prune(query, lambda column, known=known: known.get(column.name), len(rows)))  # type: ignore[misc]
+                    own.append(prune(query.predicate, lambda column, known=known: known.get(column.name), len(rows)))  # type: ignore[misc]
         return found

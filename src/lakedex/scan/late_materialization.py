@@ -26,7 +26,7 @@ import pyarrow as pa
 from lakedex.errors import LakedexError
 from lakedex.expr.evaluator import filter_rows
 from lakedex.expr.nodes import And, Predicate, all_of
-from lakedex.expr.terms import columns_of, unknown_texts
+from lakedex.expr.terms import BoundPredicate
 from lakedex.parquet.base_file_reader import BaseFileReader
 from lakedex.parquet.conform import conform_stored, plain, with_dictionaries
 from lakedex.types import BoolArray
@@ -34,36 +34,36 @@ from lakedex.types import BoolArray
 __all__ = ["LateMaterializer", "SelectivityTracker", "evaluate_mask"]
 
 
-def evaluate_mask(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
+def evaluate_mask(predicate: BoundPredicate, batch: pa.RecordBatch) -> BoolArray:
     """For which rows of a batch a condition is true.
 
     Raises:
         UnsupportedFeatureError: it has a part that only Spark can evaluate.
     """
     coded = {name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _is_coded(column)}
-    if not coded or unknown_texts(predicate):
-        return _plain_truth(predicate, batch)
+    if not coded or predicate.unevaluable:
+        return _plain_truth(predicate.predicate, batch)
     passed: BoolArray | None = None
-    rest: list[Predicate] = []
-    for part in predicate.operands if isinstance(predicate, And) else (predicate,):
+    rest: list[BoundPredicate] = []
+    for part in predicate.operands if isinstance(predicate.predicate, And) else (predicate,):
         name = _only_column(part)
-        found = _by_values(part, name, batch) if name in coded else None
+        found = _by_values(part.predicate, name, batch) if name in coded else None
         if found is None:
             rest.append(part)
         else:
             passed = found if passed is None else passed & found
     if passed is None:
-        return _plain_truth(predicate, batch)
+        return _plain_truth(predicate.predicate, batch)
     return _narrowed(passed, rest, batch)
 
 
-def _narrowed(passed: BoolArray, rest: Sequence[Predicate], batch: pa.RecordBatch) -> BoolArray:
+def _narrowed(passed: BoolArray, rest: Sequence[BoundPredicate], batch: pa.RecordBatch) -> BoolArray:
     """The rows of some for which the rest of a condition is true as well."""
-    left = all_of(list(rest))
+    left = all_of([part.predicate for part in rest])
     if left is None or not passed.any():
         return passed
     # What the parts before it rule out, the rest may fail for: ``n <> 0 AND 1 / n > 2``.
-    own = {column.path[0] for column in columns_of(left)}
+    own = frozenset().union(*(part.column_names for part in rest))
     names = [name for name in batch.schema.names if name in own]
     if not names:
         return passed & _plain_truth(left, batch)
@@ -75,9 +75,9 @@ def _is_coded(column: pa.Array) -> bool:
     return bool(pa.types.is_dictionary(column.type))
 
 
-def _only_column(predicate: Predicate) -> str | None:
+def _only_column(predicate: BoundPredicate) -> str | None:
     """The column that a condition speaks of, if it is a single one."""
-    columns = columns_of(predicate)
+    columns = predicate.columns
     return columns[0].path[0] if len(columns) == 1 and len(columns[0].path) == 1 else None
 
 
@@ -146,7 +146,7 @@ class LateMaterializer:
     """
 
     source: BaseFileReader
-    predicate: Predicate | None
+    predicate: BoundPredicate | None
     judged: pa.Schema
     judged_leaves: Sequence[str]
     others: pa.Schema

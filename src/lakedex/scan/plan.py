@@ -28,9 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import CorruptFileError
-from lakedex.expr.nodes import Predicate
 from lakedex.expr.sort_keys import ordering_keys
-from lakedex.expr.terms import terms_of, to_text
+from lakedex.expr.terms import BoundPredicate
 from lakedex.expr.types import NotPrunableError
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.index.bloom_filters import BloomFilters
@@ -239,7 +238,7 @@ def read_columns(schema: pa.Schema) -> pa.Schema:
 
 def plan_scan(
     snapshot: Snapshot,
-    predicate: Predicate | None,
+    predicate: BoundPredicate | None,
     *,
     skipping: bool = True,
     indexes: Sequence[PruningIndex] = INDEXES,
@@ -248,7 +247,7 @@ def plan_scan(
 
     Args:
         snapshot: the table, pinned to an instant.
-        predicate: from :func:`lakedex.expr.parse_predicate`; None for all rows.
+        predicate: from :func:`lakedex.expr.bind`; None for all rows.
         skipping: False keeps all files.
         indexes: who may remove files, in order.
     """
@@ -266,7 +265,7 @@ def plan_scan(
     if predicate is not None and not skipping:
         unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="skipping is off"))
     elif predicate is not None:
-        unused += unprunable_terms(terms_of(predicate), to_text)
+        unused += unprunable_terms(predicate)
         for index in indexes:
             if not len(rows):
                 break
@@ -278,7 +277,7 @@ def plan_scan(
     return ScanPlan(
         table=snapshot.config.name,
         instant=snapshot.instant,
-        where=None if predicate is None else to_text(predicate),
+        where=None if predicate is None else predicate.text,
         files_total=len(table),
         bytes_total=int(table.sizes.sum()),
         slices=tuple(table.slices if len(rows) == len(table) else table.take(rows)),
@@ -305,7 +304,7 @@ def _by_name(table: SliceTable, kept: IntArray, selections: Mapping[int, RowSele
 
 def _ask(
     snapshot: Snapshot,
-    predicate: Predicate,
+    predicate: BoundPredicate,
     index: PruningIndex,
     rows: IntArray,
     unused: list[UnusedIndex],

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
-from lakedex.expr.nodes import And, Column, Predicate, all_of
-from lakedex.expr.parser import parse_predicate
-from lakedex.expr.terms import to_spark_sql
+from lakedex.expr.nodes import Column, Predicate, all_of
+from lakedex.expr.parser import bind
+from lakedex.expr.terms import BoundPredicate, to_spark_sql
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import stream_ordered
 from lakedex.scan.aggregate_pushdown import AggregatePlan, AggregateQuery, Answer
@@ -25,6 +25,7 @@ from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
 from lakedex.scan.semi_join import KeyReader, key_condition
 from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, reader_for
 from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import SessionRules
 
 __all__ = ["Scan", "join_scan", "semi_joined"]
 
@@ -153,15 +154,13 @@ class Scan:
 
     # ----------------------------------------------------------------------------------------------------- planning
 
-    def _predicate(self, *, by_spark: bool = False) -> Predicate | None:
+    def _predicate(self, *, by_spark: bool = False) -> BoundPredicate | None:
         if self.where is None:
-            return self.condition
+            return BoundPredicate.of(self.condition)
         schema = read_columns(self.snapshot.schema)
         # A Spark session may have ANSI mode off: then only what both modes answer alike may remove files.
-        parsed = parse_predicate(
-            self.where, schema, case_sensitive=self.case_sensitive, timezone=self.timezone, ansi=not by_spark
-        )
-        return parsed if self.condition is None else And((parsed, self.condition))
+        bound = bind(self.where, schema, SessionRules(self.case_sensitive, self.timezone), ansi=not by_spark)
+        return bound if self.condition is None else BoundPredicate.of(bound.predicate, self.condition)
 
     @property
     def _sql(self) -> str | None:
@@ -175,25 +174,27 @@ class Scan:
         """Which files are needed, and why."""
         return self._planned(self._predicate())
 
-    def _planned(self, predicate: Predicate | None, *, by_spark: bool = False) -> ScanPlan:
+    def _planned(self, predicate: BoundPredicate | None, *, by_spark: bool = False) -> ScanPlan:
         # Spark looks at the condition again, so it reads the columns of it in any case.
         result = None if by_spark else frozenset(self.schema.names)
         indexes = indexes_for(select=True, gated=self.cost_gate, result=result)
         return plan_scan(self.snapshot, predicate, skipping=self.skipping, indexes=indexes)
 
-    def _verified(self, predicate: Predicate | None, *, by_spark: bool = False) -> ScanPlan:
+    def _verified(self, predicate: BoundPredicate | None, *, by_spark: bool = False) -> ScanPlan:
         """The plan, checked if that was asked for."""
         plan = self._planned(predicate, by_spark=by_spark)
         if self.verify is not None and predicate is not None:
             self._measurer(predicate).verify(plan)
         return plan
 
-    def _measurer(self, predicate: Predicate | None) -> PlanAnalyzer:
+    def _measurer(self, predicate: BoundPredicate | None) -> PlanAnalyzer:
         return PlanAnalyzer(
             snapshot=self.snapshot, reader=self._reader(predicate, ()), engine=self.engine, threads=self.threads
         )
 
-    def _reader(self, predicate: Predicate | None, names: Sequence[str], plan: ScanPlan | None = None) -> SliceReader:
+    def _reader(
+        self, predicate: BoundPredicate | None, names: Sequence[str], plan: ScanPlan | None = None
+    ) -> SliceReader:
         selections = {} if plan is None else plan.selections
         return reader_for(self.snapshot, predicate, names, skipping=self.skipping, selections=selections)
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from lakedex.errors import InvalidInputError
 from lakedex.expr.evaluator import filter_rows
-from lakedex.expr.nodes import Column, Predicate
+from lakedex.expr.nodes import Column
 from lakedex.expr.pruner import ColumnBounds, prune
-from lakedex.expr.terms import columns_of, equality_values
+from lakedex.expr.terms import BoundPredicate, equality_values
 from lakedex.index.protocol import RowSelection
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import FileSlice
@@ -86,7 +86,7 @@ class SliceReader:
     base_path: str
     table_columns: pa.Schema
     names: tuple[str, ...]
-    predicate: Predicate | None = None
+    predicate: BoundPredicate | None = None
     skipping: bool = True
     merge: MergeSettings | None = None
     selections: Mapping[str, RowSelection] = field(default_factory=dict)
@@ -103,10 +103,10 @@ class SliceReader:
         """Columns that are read: those of the result whole, of others the leaves that the condition speaks of."""
         return self._columns(self.predicate)
 
-    def _columns(self, predicate: Predicate | None) -> pa.Schema:
+    def _columns(self, predicate: BoundPredicate | None) -> pa.Schema:
         wanted = set(self.names)
         paths: dict[str, list[tuple[str, ...]]] = {}
-        for named in [] if predicate is None else columns_of(predicate):
+        for named in () if predicate is None else predicate.columns:
             paths.setdefault(named.path[0], []).append(named.path[1:])
         fields = []
         for column in self.table_columns:
@@ -118,7 +118,7 @@ class SliceReader:
 
     def for_file(
         self, base_file: str, rows_per_group: Sequence[int]
-    ) -> tuple[Predicate | None, pa.Schema, RowSelection | None]:
+    ) -> tuple[BoundPredicate | None, pa.Schema, RowSelection | None]:
         """What is left to judge in a file, the columns that are read for it, and its rows where they are known.
 
         Positions in a file of other row groups than the index knows mean nothing.
@@ -132,7 +132,7 @@ class SliceReader:
 
 def reader_for(
     snapshot: Snapshot,
-    predicate: Predicate | None,
+    predicate: BoundPredicate | None,
     names: Sequence[str],
     *,
     skipping: bool = True,
@@ -208,7 +208,7 @@ def iter_slice_rows(
 
 def _sifted(
     reader: SliceReader,
-    predicate: Predicate | None,
+    predicate: BoundPredicate | None,
     needed: pa.Schema,
     selection: RowSelection | None,
     source: BaseFileReader,
@@ -216,9 +216,9 @@ def _sifted(
     seen: ReadCount,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the result that match, the columns of the condition read first."""
-    asked = {column.path[0] for column in (() if predicate is None else columns_of(predicate))}
+    asked = frozenset() if predicate is None else predicate.column_names
     if asked and not reader.sparseness.pays:
-        asked = set(needed.names)
+        asked = frozenset(needed.names)
     # All rows of an exact selection match: what the condition demands of a column is what they have there.
     tied = _tied(reader.predicate, needed) if predicate is None and reader.predicate is not None else {}
     judged = pa.schema([column for column in needed if column.name in asked])
@@ -246,13 +246,13 @@ def _sifted(
         seen.bytes_read += sifter.bytes_read
 
 
-def _tied(predicate: Predicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
+def _tied(predicate: BoundPredicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
     """Columns of text for which a condition leaves one value. Equal text is the same text, unlike equal numbers."""
     found = {}
     for column in columns:
         # A dotted name may be that of a field too.
         if column.type == pa.string() and "." not in column.name:
-            values = equality_values(predicate, column.name)
+            values = equality_values(predicate.predicate, column.name)
             if values is not None and len(values) == 1 and isinstance(values[0], str):
                 found[column.name] = pa.scalar(values[0], column.type)
     return found
@@ -304,13 +304,13 @@ def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCou
             yield batch.select(list(reader.names))
 
 
-def _matching(predicate: Predicate | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch if predicate is None else batch.filter(filter_rows(predicate, batch))
+def _matching(predicate: BoundPredicate | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch if predicate is None else batch.filter(filter_rows(predicate.predicate, batch))
 
 
 def _kept_groups(
     reader: SliceReader,
-    predicate: Predicate | None,
+    predicate: BoundPredicate | None,
     selection: RowSelection | None,
     source: BaseFileReader,
     part: Part,
@@ -331,7 +331,7 @@ def _kept_groups(
     return kept
 
 
-def _row_group_mask(predicate: Predicate, source: BaseFileReader) -> np.ndarray:
+def _row_group_mask(predicate: BoundPredicate, source: BaseFileReader) -> np.ndarray:
     """Row groups that may hold a matching row, by their own statistics."""
     rows = np.array(source.rows_per_group, np.int64)
 
@@ -341,7 +341,7 @@ def _row_group_mask(predicate: Predicate, source: BaseFileReader) -> np.ndarray:
             return None
         return ColumnBounds(found.minimum, found.maximum, np.array(found.null_count, np.int64), rows)
 
-    return prune(predicate, bounds, len(rows))
+    return prune(predicate.predicate, bounds, len(rows))
 
 
 def _with_paths(kind: pa.DataType, paths: list[tuple[str, ...]]) -> pa.DataType:

@@ -34,7 +34,7 @@ from lakedex.errors import InvalidInputError, LakedexError, OptionError, SchemaM
 from lakedex.expr.literals import session_zone
 from lakedex.expr.nodes import Predicate, all_of
 from lakedex.expr.parser import parse_predicate
-from lakedex.expr.terms import depends_on_zone, to_sql, unknown_texts
+from lakedex.expr.terms import BoundPredicate, depends_on_zone, to_sql, unknown_texts
 from lakedex.expr.types import NotPrunableError
 from lakedex.io.fsspec import open_storage
 from lakedex.layout.file_slice import FileSlice
@@ -310,7 +310,7 @@ class _Reader(DataSourceReader):
             base_path=snapshot.base_path,
             table_columns=read_columns(snapshot.schema),
             names=tuple(self._chosen.names),
-            predicate=self._known,
+            predicate=BoundPredicate.of(self._known),
             skipping=self._skipping,
             merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
         )
@@ -327,7 +327,7 @@ class _Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Kept files, small ones together. Never empty, so that a task without files is known from a lost one."""
         try:
-            plan = plan_scan(self._planned_on(), self._where, skipping=self._skipping)
+            plan = plan_scan(self._planned_on(), BoundPredicate.of(self._where), skipping=self._skipping)
             require_mergeable(self._planned_on(), plan.slices)
             return [InputPartition(slices) for slices in packed(plan.slices)] or [InputPartition(())]
         except LakedexError as error:

@@ -32,9 +32,8 @@ from pyspark.sql.types import StructType
 
 from lakedex.arrow_types import normal_schema
 from lakedex.errors import LakedexError
-from lakedex.expr.nodes import Predicate, all_of
-from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate
-from lakedex.expr.terms import columns_of, unknown_texts
+from lakedex.expr.parser import bind, parse_filter_or_unknown
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.protocol import RowSelection
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.keys import partition_paths, partition_values
@@ -224,14 +223,14 @@ class TableFrames:
                 self._plans[key] = plan_scan(self.snapshot, self._predicate(key))
             return self._plans[key]
 
-    def _predicate(self, filters: Sequence[str]) -> Predicate | None:
+    def _predicate(self, filters: Sequence[str]) -> BoundPredicate | None:
         schema = read_columns(self.snapshot.schema)
         # Spark prints timestamps in UTC here, whatever the session's zone is.
         parsed = tuple(
             parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC")
             for text in filters
         )
-        return all_of(parsed)
+        return BoundPredicate.of(*parsed)
 
 
 @dataclass(slots=True)
@@ -374,10 +373,10 @@ def _needed(whole: pa.Schema, where: str | None, columns: Sequence[str]) -> pa.S
     wanted = set(columns)
     if where is not None:
         try:
-            predicate = parse_predicate(where, whole)
+            predicate = bind(where, whole)
         except LakedexError:
             return whole
-        if unknown_texts(predicate):
+        if predicate.unevaluable:
             return whole
-        wanted |= {column.path[0] for column in columns_of(predicate)}
+        wanted |= predicate.column_names
     return pa.schema([column for column in whole if column.name in wanted])

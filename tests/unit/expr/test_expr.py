@@ -17,7 +17,7 @@ from lakedex.expr.evaluator import evaluate_scalar, filter_rows
 from lakedex.expr.nodes import Column, Comparison, In, Literal, Unknown
 from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate, parse_scalar
 from lakedex.expr.pruner import ColumnBounds, prune
-from lakedex.expr.terms import equality_values, terms_used, to_spark_sql, to_sql
+from lakedex.expr.terms import BoundPredicate, equality_values, to_spark_sql, to_sql
 
 SCHEMA = pa.schema(
     [
@@ -59,7 +59,7 @@ def parse(sql: str, **options: Any) -> Any:
 )
 def test_names(sql: str, path: tuple[str, ...]) -> None:
     predicate = parse(sql)
-    assert list(terms_used(predicate)) == [Column(path)]
+    assert [column for term in BoundPredicate(predicate).prunable_terms for column in term.columns] == [Column(path)]
     assert parse(to_sql(predicate)) == predicate
 
 
@@ -181,11 +181,9 @@ def test_equality_values(sql: str, column: str, values: list[Any] | None) -> Non
 
 def test_terms() -> None:
     predicate = parse("n > 1 AND NOT (id LIKE 'a%' OR fare <= 2) AND foo(n, id) = 3 AND n IS NOT NULL")
-    assert terms_used(predicate) == {
-        Column(("n",)): ["n > 1", "n IS NOT NULL"],
-        Column(("Id",)): ["Id LIKE 'a%'"],
-        Column(("fare",)): ["fare <= 2.0D"],
-    }
+    bound = BoundPredicate(predicate)
+    texts = {column.name: bound.texts_on([column.name]) for column in bound.columns}
+    assert texts == {"n": ("n > 1", "n IS NOT NULL"), "Id": ("Id LIKE 'a%'",), "fare": ("fare <= 2.0D",)}
     text = "n > 1 AND NOT (Id LIKE 'a%' OR fare <= 2.0D) AND foo(n, id) = 3 AND n IS NOT NULL"
     assert to_sql(predicate) == text
 

@@ -16,6 +16,7 @@ from bitmap_samples import file_bitmaps, run
 from lakedex.expr.evaluator import truth_of_rows
 from lakedex.expr.nodes import And, Or
 from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.condition import (
     UNKNOWN_ROWS,
     Combination,
@@ -47,7 +48,7 @@ def parsed(sql: str) -> Any:
 
 
 def divided(sql: str) -> Condition:
-    return to_bitmap_expr(parsed(sql), INDEXED)
+    return to_bitmap_expr(BoundPredicate(parsed(sql)), INDEXED)
 
 
 # ----------------------------------------------------------------------------------------------------------- divide
@@ -62,7 +63,7 @@ def divided(sql: str) -> Condition:
 def test_a_condition_on_one_column_is_one_term(sql: str) -> None:
     """R92.m: not only equality."""
     found = divided(sql)
-    assert isinstance(found, Term) and found.predicate == parsed(sql) and found.column.name in INDEXED
+    assert isinstance(found, Term) and found.predicate.predicate == parsed(sql) and found.column.name in INDEXED
 
 
 def test_operands_of_one_column_become_one_term() -> None:
@@ -74,12 +75,12 @@ def test_operands_of_one_column_become_one_term() -> None:
     ]
     assert (
         isinstance(found.parts[0], Term)
-        and isinstance(found.parts[0].predicate, And)
+        and isinstance(found.parts[0].predicate.predicate, And)
         and isinstance(found.parts[2], UnindexedTerm)
     )
     other = divided("a = 'b' OR b = 1 OR a IS NULL")
     assert isinstance(other, Combination) and not other.every and isinstance(other.parts[0], Term)
-    assert isinstance(other.parts[0].predicate, Or)
+    assert isinstance(other.parts[0].predicate.predicate, Or)
 
 
 def test_other_conditions_stay_open() -> None:
@@ -178,7 +179,7 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
     for _ in range(8):
         sql = condition(rng)
         predicate = parsed(sql)
-        asked = to_bitmap_expr(predicate, INDEXED)
+        asked = to_bitmap_expr(BoundPredicate(predicate), INDEXED)
         judge = CountEvaluator(coverage, files, np.full(4, 2, np.int64))
         counts = judge.judge(asked)
         for place, data in enumerate(tables):

@@ -16,7 +16,7 @@ from bitmaps_by_hand import put_bitmaps
 from golden_tables import MERGE_ON_READ, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.expr.parser import parse_predicate
+from lakedex.expr.parser import bind
 from lakedex.index.bitmap.runs import bitmap_folder
 from lakedex.scan import aggregate_pushdown as answers
 from lakedex.scan.aggregate_pushdown import AggregatePlan, answer_aggregates
@@ -206,7 +206,7 @@ def test_aggregates_for_spark(table: Table) -> None:
     put_bitmaps(table, "g", "n")
     snapshot = table.scan().snapshot
     everything = [("count_star", None), ("count", n), ("count_distinct", n), ("min", n), ("max", n)]
-    where = parse_predicate("g = 'm'", schema)
+    where = bind("g = 'm'", schema)
     found = answer_aggregates(snapshot, where, [], everything)
     rows = [r["n"] for r in table.scan("g = 'm'").to_arrow().to_pylist()]
     known = [v for v in rows if v is not None]
@@ -217,12 +217,12 @@ def test_aggregates_for_spark(table: Table) -> None:
     ]
     grouped = answer_aggregates(snapshot, None, [g], [("count_star", None), ("max", n)])
     assert grouped is not None and grouped.column("g").to_pylist() == [None, "f", "m"]
-    nothing = answer_aggregates(snapshot, parse_predicate("g = 'q'", schema), [], everything)
+    nothing = answer_aggregates(snapshot, bind("g = 'q'", schema), [], everything)
     assert nothing is not None and [v for c in nothing.columns for v in c.to_pylist()] == [0, 0, 0, None, None]
-    empty = answer_aggregates(snapshot, parse_predicate("g = 'q'", schema), [g], everything)
+    empty = answer_aggregates(snapshot, bind("g = 'q'", schema), [g], everything)
     assert empty is not None and empty.num_rows == 0 and empty.column("min(n)").type == pa.int32()
     assert answer_aggregates(snapshot, None, [free], [("count_star", None)]) is None
-    assert answer_aggregates(snapshot, parse_predicate("free = 1", schema), [g], [("count_star", None)]) is None
+    assert answer_aggregates(snapshot, bind("free = 1", schema), [g], [("count_star", None)]) is None
     read = answer_aggregates(snapshot, None, [free], [("count_star", None)], index_only=False)
     assert read is not None and read.column("count(*)").to_pylist() == [120, 120]
     with pytest.raises(InvalidInputError, match="aggregates are"):
@@ -284,6 +284,6 @@ def test_aggregates_plan_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> 
     whole = answers.plan_scan
     monkeypatch.setattr(answers, "plan_scan", lambda *a, **k: planned.append("") or whole(*a, **k))
     aggregates = [("count_star", None), *((kind, column) for column in columns for kind in ("min", "count"))]
-    found = answer_aggregates(snapshot, parse_predicate("n = 3", schema), [], aggregates)
+    found = answer_aggregates(snapshot, bind("n = 3", schema), [], aggregates)
     assert found is not None
     assert len(planned) == 1

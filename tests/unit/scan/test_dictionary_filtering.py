@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.expr.evaluator import filter_rows
-from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate
+from lakedex.expr.parser import bind, parse_filter_or_unknown, parse_predicate
+from lakedex.expr.terms import BoundPredicate
 from lakedex.scan.late_materialization import evaluate_mask
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int32())])
@@ -33,19 +34,22 @@ def test_the_same_rows(
     )
     columns = [c.dictionary_encode() if name in coded else c for name, c in zip("abn", plain.columns, strict=True)]
     batch = pa.record_batch(columns, names=list("abn")).slice(start)
-    assert evaluate_mask(predicate, batch).tolist() == filter_rows(predicate, plain.slice(start)).to_pylist()
+    assert (
+        evaluate_mask(BoundPredicate(predicate), batch).tolist()
+        == filter_rows(predicate, plain.slice(start)).to_pylist()
+    )
 
 
 def test_a_value_that_no_row_has_may_fail() -> None:
     predicate = parse_predicate("n > 0 AND CAST(a AS INT) = 1", SCHEMA)
     codes = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array(["1", "no number"]))
     batch = pa.record_batch([codes, pa.array([1, 0], pa.int32())], names=["a", "n"])
-    assert evaluate_mask(predicate, batch).tolist() == [True, False]
+    assert evaluate_mask(BoundPredicate(predicate), batch).tolist() == [True, False]
 
 
 def test_what_only_spark_knows_is_refused_whatever_the_rest_says() -> None:
     predicate = parse_filter_or_unknown("a = 'nowhere' AND soundex(a) = 'X'", SCHEMA)
     batch = pa.record_batch([pa.array(["x"]).dictionary_encode()], names=["a"])
     with pytest.raises(UnsupportedFeatureError):
-        evaluate_mask(predicate, batch)
-    assert isinstance(evaluate_mask(parse_predicate("a = 'x'", SCHEMA), batch), np.ndarray)
+        evaluate_mask(BoundPredicate(predicate), batch)
+    assert isinstance(evaluate_mask(bind("a = 'x'", SCHEMA), batch), np.ndarray)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from lakedex.expr.evaluator import filter_rows
-from lakedex.expr.parser import parse_predicate
+from lakedex.expr.parser import bind, parse_predicate
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.protocol import RowSelection
 from lakedex.io.local import LocalStorage
@@ -85,7 +86,7 @@ def test_the_rows_are_those_of_the_whole_table(
         selections["f.parquet"] = RowSelection.of(BitMap(sorted(rows)), groups, is_exact=exact)
         mask = np.isin(np.arange(ROWS), sorted(rows)) & mask
     reader = SliceReader(
-        storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=tuple(names), predicate=predicate,
+        storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=tuple(names), predicate=BoundPredicate(predicate),
         selections=selections,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -100,7 +101,7 @@ def test_text_that_the_condition_demands_is_not_read_for_exact_rows(folder: Path
                                  (True, "few = 'v1' OR n = 1", False)):  # fmt: skip
         reader = SliceReader(
             storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=("few",),
-            predicate=parse_predicate(where, TABLE),
+            predicate=bind(where, TABLE),
             selections={"f.parquet": RowSelection.of(BitMap([1, 4, 100]), groups, is_exact=exact)},
         )  # fmt: skip
         count = ReadCount()
@@ -112,7 +113,7 @@ def test_other_columns_are_not_read_without_a_match(folder: Path) -> None:
     def read(where: str) -> tuple[int, int]:
         reader = SliceReader(
             storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=("many",),
-            predicate=parse_predicate(where, TABLE),
+            predicate=bind(where, TABLE),
         )  # fmt: skip
         count = ReadCount()
         list(iter_slice_rows(reader, SLICE, count=count))

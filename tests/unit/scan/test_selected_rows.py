@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from lakedex.expr.parser import parse_predicate
+from lakedex.expr.parser import bind
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.protocol import RowSelection
 from lakedex.io.local import LocalStorage
@@ -59,7 +59,7 @@ def read(
     **more: Any,
 ) -> tuple[pa.Table, ReadCount]:
     reader = SliceReader(
-        storage=LocalStorage(), base_path=str(folder), table_columns=SCHEMA, names=names, predicate=parse_predicate(where, SCHEMA),
+        storage=LocalStorage(), base_path=str(folder), table_columns=SCHEMA, names=names, predicate=bind(where, SCHEMA),
         selections={"f.parquet": selection(rows, exact=exact)}, **more,
     )  # fmt: skip
     count = ReadCount()

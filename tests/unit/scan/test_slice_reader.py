@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.expr.parser import parse_predicate
+from lakedex.expr.parser import bind
 from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
 from lakedex.scan.slice_reader import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reader(folder: Path, where: str | None, *names: str, skipping: bool = True) -> SliceReader:
-    predicate = None if where is None else parse_predicate(where, SCHEMA)
+    predicate = None if where is None else bind(where, SCHEMA)
     return SliceReader(
         storage=LocalStorage(),
         base_path=str(folder),

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lakedex.expr.nodes import Column, IsNull, Literal, Predicate
+from lakedex.expr.nodes import Column, IsNull
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.condition import (
     TRUE,
     BoundsEvaluator,
@@ -69,7 +70,7 @@ class BitmapAggregates:
         self,
         coverage: Coverage,
         files: IntArray,
-        predicate: Predicate | None,
+        predicate: BoundPredicate | None,
         columns: Sequence[Column],
         indexed: frozenset[str],
         bounds: BoundsEvaluator,
@@ -93,7 +94,7 @@ class BitmapAggregates:
         self._rows = np.where(covered, self.judge.rows, 0)
         grouped = covered.copy()
         asked = dict.fromkeys(self.judge.terms)
-        for term in (Term(IsNull(column), column) for column in self.columns):
+        for term in (Term(BoundPredicate(IsNull(column)), column) for column in self.columns):
             # Its numbers are known where each row of the file is accounted for.
             self.judge.judge(term)
             grouped &= self.judge.terms[term].known if term.column.name in indexed else False
@@ -144,8 +145,8 @@ class BitmapAggregates:
 
     def _masks(self, condition: UnindexedTerm) -> tuple[BoolArray, BoolArray, BoolArray]:
         yes, no = np.ones(len(self.files), bool), np.zeros(len(self.files), bool)
-        if isinstance(condition.predicate, Literal):
-            value = condition.predicate.value
+        if condition.literal is not None:
+            value = condition.literal.value
             true, false, null = (yes if value is known else no for known in (True, False, None))
             return true, false, null
         return self._bounds(condition.predicate) or (yes, yes, yes)

@@ -30,8 +30,8 @@ from pyroaring import BitMap
 
 from lakedex.errors import LakedexError
 from lakedex.expr.evaluator import truth
-from lakedex.expr.nodes import And, Column, IsNull, Literal, Not, Or, Predicate, is_predicate
-from lakedex.expr.terms import columns_of, depends_on_zone, unknown_texts
+from lakedex.expr.nodes import And, Column, Literal, Not, Or
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.coverage import ColumnCoverage, Coverage
 from lakedex.index.bitmap.runs import IS_INDEXED
 from lakedex.types import BoolArray, IntArray
@@ -69,7 +69,7 @@ FALSE, TRUE, UNDECIDED = 0, 1, 2
 class Term:
     """A condition on one indexed column."""
 
-    predicate: Predicate
+    predicate: BoundPredicate
     column: Column
 
 
@@ -77,7 +77,12 @@ class Term:
 class UnindexedTerm:
     """A condition that bitmaps cannot answer."""
 
-    predicate: Predicate
+    predicate: BoundPredicate
+
+    @property
+    def literal(self) -> Literal | None:
+        """The constant that the condition is, if it is one."""
+        return self.predicate.predicate if isinstance(self.predicate.predicate, Literal) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +110,28 @@ class NullTest:
 Condition = Term | UnindexedTerm | Combination | Negation | NullTest
 
 
-def to_bitmap_expr(predicate: Predicate, indexed: Collection[str]) -> Condition:
+def to_bitmap_expr(predicate: BoundPredicate, indexed: Collection[str]) -> Condition:
     """The condition's terms.
 
     Args:
         predicate: from the parser.
         indexed: names of the columns that have bitmaps.
     """
-    columns = columns_of(predicate)
+    columns = predicate.columns
     # The zone of a cast is not known where Spark gave the condition; bounds are wide enough for any.
-    judged = not unknown_texts(predicate) and not depends_on_zone(predicate)
-    if judged and len(columns) == 1 and columns[0].name in indexed:
+    if len(columns) == 1 and columns[0].name in indexed and not predicate.unevaluable and not predicate.depends_on_zone:
         return Term(predicate, columns[0])
-    if isinstance(predicate, And | Or):
-        return _joined(predicate, indexed)
-    if isinstance(predicate, Not):
-        return Negation(to_bitmap_expr(predicate.operand, indexed))
-    if isinstance(predicate, IsNull) and is_predicate(predicate.operand):
-        return NullTest(to_bitmap_expr(predicate.operand, indexed))  # type: ignore[arg-type]
+    if isinstance(predicate.predicate, And | Or):
+        return _joined(predicate, type(predicate.predicate), indexed)
+    if predicate.operands:
+        inner = to_bitmap_expr(predicate.operands[0], indexed)
+        return Negation(inner) if isinstance(predicate.predicate, Not) else NullTest(inner)
     return UnindexedTerm(predicate)
 
 
-def _joined(predicate: And | Or, indexed: Collection[str]) -> Condition:
+def _joined(predicate: BoundPredicate, kind: type[And | Or], indexed: Collection[str]) -> Condition:
     """Operands of the same column become one term, which knows more than they do apart."""
-    kind = type(predicate)
-    own: dict[Column, list[Predicate]] = {}
+    own: dict[Column, list[BoundPredicate]] = {}
     parts: list[Condition] = []
     for operand in predicate.operands:
         found = to_bitmap_expr(operand, indexed)
@@ -137,7 +139,10 @@ def _joined(predicate: And | Or, indexed: Collection[str]) -> Condition:
             own.setdefault(found.column, []).append(found.predicate)
         else:
             parts.append(found)
-    terms = [Term(same[0] if len(same) == 1 else kind(tuple(same)), column) for column, same in own.items()]
+    terms = [
+        Term(same[0] if len(same) == 1 else BoundPredicate(kind(tuple(one.predicate for one in same))), column)
+        for column, same in own.items()
+    ]
     return Combination((*terms, *parts), kind is And)
 
 
@@ -155,7 +160,7 @@ def needs_data(condition: Condition) -> bool:
     if isinstance(condition, Combination):
         return any(needs_data(part) for part in condition.parts)
     if isinstance(condition, UnindexedTerm):
-        return not isinstance(condition.predicate, Literal)
+        return condition.literal is None
     return not isinstance(condition, Term) and needs_data(condition.part)
 
 
@@ -171,14 +176,14 @@ def evaluate_values(term: Term, values: pa.Array) -> npt.NDArray[np.int8] | None
         column = pa.StructArray.from_arrays([column], names=[part])
     batch = pa.RecordBatch.from_arrays([column], names=[term.column.path[0]])
     try:
-        found = truth(term.predicate, batch)
+        found = truth(term.predicate.predicate, batch)
     except (LakedexError, pa.ArrowException):
         return None  # It fails for a value, which may be one that no row of this scan has.
     known = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
     return np.where(found.is_null().to_numpy(zero_copy_only=False), UNDECIDED, known).astype(np.int8)
 
 
-BoundsEvaluator = Callable[[Predicate], tuple[BoolArray, BoolArray, BoolArray] | None]
+BoundsEvaluator = Callable[[BoundPredicate], tuple[BoolArray, BoolArray, BoolArray] | None]
 """Whether a condition may be true, false, null in each file, from other indexes; None for nothing."""
 
 
@@ -262,8 +267,8 @@ class CountEvaluator:
 
     def _open(self, condition: UnindexedTerm) -> Counts:
         none = np.zeros_like(self.rows)
-        if isinstance(condition.predicate, Literal):
-            value = condition.predicate.value
+        if condition.literal is not None:
+            value = condition.literal.value
             true, false, null = ((self.rows, self.rows) if value is v else (none, none) for v in (True, False, None))
             return Counts(true, false, null, np.full(len(none), float(value is True)), self._all)
         said = self._bounds(condition.predicate)
@@ -319,7 +324,7 @@ class CountEvaluator:
                 one = _swapped(one)
             result = one if result is None else self._both(result, one)
         if result is None:
-            return self._open(UnindexedTerm(Literal(condition.every, pa.bool_())))
+            return self._open(UnindexedTerm(BoundPredicate(Literal(condition.every, pa.bool_()))))
         groups = self._groups(condition, result)
         result = result if condition.every else _swapped(result)
         return Counts(result.true, result.false, result.null, result.share, groups)
@@ -419,8 +424,8 @@ def row_sets(
             inner = walk(node.part)
             return RowSets(inner.null, inner.true | inner.false, nothing)
         if isinstance(node, UnindexedTerm):
-            if isinstance(node.predicate, Literal):
-                return RowSets(*(whole if node.predicate.value is v else nothing for v in (True, False, None)))
+            if node.literal is not None:
+                return RowSets(*(whole if node.literal.value is v else nothing for v in (True, False, None)))
             said = may_be(node)
             return RowSets(whole, whole, whole) if said is None else RowSets(*said)
         return joined(node)

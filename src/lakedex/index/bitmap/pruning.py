@@ -18,9 +18,8 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 from lakedex.errors import CorruptFileError
-from lakedex.expr.nodes import Predicate
 from lakedex.expr.pruner import judge
-from lakedex.expr.terms import columns_of, to_text
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.bitmap.condition import (
     FALSE,
@@ -86,7 +85,7 @@ class Bitmaps:
         """``bitmap``."""
         return "bitmap"
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Judge the slices by the values of their indexed columns."""
         try:
             held = load_bitmap_index(snapshot)
@@ -96,13 +95,13 @@ class Bitmaps:
         return PruneResult() if held is None else self.prune_by(held, snapshot, predicate, rows)
 
     def prune_by(
-        self, held: LoadedBitmapIndex, snapshot: Snapshot, predicate: Predicate, rows: IntArray
+        self, held: LoadedBitmapIndex, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray
     ) -> PruneResult:
         """:meth:`prune` by an index that was looked up already."""
         condition = to_bitmap_expr(predicate, held.columns)
         asked = terms_in(condition)
         if not asked:
-            names = sorted({column.name for column in columns_of(predicate)})
+            names = sorted({column.name for column in predicate.columns})
             detail = f"no condition on {', '.join(sorted(held.columns))}" + (
                 f" alone ({', '.join(names)})" if names else ""
             )
@@ -145,17 +144,19 @@ class _Plan:
         notes += self._note(fetch, left, selections)
         return PruneResult(
             keep=keep,
-            terms=tuple(dict.fromkeys(to_text(term.predicate) for term in terms)),
+            terms=tuple(dict.fromkeys(term.predicate.text for term in terms)),
             note=", ".join(notes),
             unused=self._unused(),
             selections=selections,
         )
 
-    def _bounds(self, predicate: Predicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
+    def _bounds(self, predicate: BoundPredicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
         """What column stats say of a condition that is not on an indexed column."""
-        columns = {column.name: column.type for column in columns_of(predicate)}
+        columns = {column.name: column.type for column in predicate.columns}
         found = slice_bounds(self.snapshot, columns, self.rows) if columns else None
-        return None if found is None else judge(predicate, lambda column: found.get(column.name), len(self.rows))
+        return (
+            None if found is None else judge(predicate.predicate, lambda column: found.get(column.name), len(self.rows))
+        )
 
     # ------------------------------------------------------------------------------------------------ what it costs
 

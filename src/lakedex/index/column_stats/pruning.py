@@ -28,12 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakedex.codec.column_bounds import default_stats_version, stats_supported
-from lakedex.expr.nodes import Predicate
 from lakedex.expr.pruner import ColumnBounds, prune
-from lakedex.expr.terms import columns_of
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.column_stats.reader import MANY, StatArrays, stat_arrays, stats_of_files
 from lakedex.index.column_stats.stats import ColumnStat, merge_stats, partition_stat_of
-from lakedex.index.protocol import PruneResult, UnusedIndex, index_missing, terms_on
+from lakedex.index.protocol import PruneResult, UnusedIndex, index_missing
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.files import MetadataFiles, decode_cell, record_schema
 from lakedex.metadata.records import COLUMN_STATS, PARTITION_STATS, PAYLOADS, column_stats_prefix, partition_stats_key
@@ -252,7 +251,7 @@ class ColumnStats:
         """``column_stats``."""
         return COLUMN_STATS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Judge slices by the bounds of the columns that the predicate speaks of."""
         columns, unused = _askable(self.name, snapshot, predicate)
         if not columns:
@@ -289,7 +288,7 @@ class PartitionStats:
         """``partition_stats``."""
         return PARTITION_STATS.name
 
-    def prune(self, snapshot: Snapshot, predicate: Predicate, rows: IntArray) -> PruneResult:
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Judge the partitions of the slices; nothing to gain within one partition, where files are judged next."""
         if not snapshot.metadata.has(self.name):
             return PruneResult()
@@ -349,11 +348,10 @@ def _partitions_of(timeline: Timeline, instant: Instant) -> set[str]:
 
 
 def _askable(
-    index: str, snapshot: Snapshot, predicate: Predicate
+    index: str, snapshot: Snapshot, predicate: BoundPredicate
 ) -> tuple[dict[str, pa.DataType], tuple[UnusedIndex, ...]]:
     """Columns of the predicate that stats may know, and why not the others."""
-    asked = columns_of(predicate)
-    if not asked:
+    if not predicate.columns:
         return {}, ()
     if not snapshot.metadata.has(index):
         return {}, (index_missing(index, snapshot.metadata),)
@@ -361,7 +359,7 @@ def _askable(
     unused = []
     # The definition may be older, with fewer types: then there is no record to find.
     version = default_stats_version(snapshot.config.version)
-    for column in asked:
+    for column in predicate.columns:
         if stats_supported(column.type, version):
             columns[column.name] = column.type
         else:
@@ -372,7 +370,7 @@ def _askable(
 
 def _verdict(
     index: str,
-    predicate: Predicate,
+    predicate: BoundPredicate,
     rows: IntArray,
     found: Mapping[str, ColumnBounds],
     unused: tuple[UnusedIndex, ...],
@@ -384,8 +382,8 @@ def _verdict(
         for name in found
         if name not in known
     )
-    keep = prune(predicate, lambda column: known.get(column.name), len(rows))
-    used = terms_on(predicate, lambda column: column.name in known)
+    keep = prune(predicate.predicate, lambda column: known.get(column.name), len(rows))
+    used = predicate.texts_on(known)
     missing = np.zeros(len(rows), bool)
     for bounds in known.values():
         missing |= bounds.row_count < 0

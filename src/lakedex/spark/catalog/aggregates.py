@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.expr.nodes import Predicate, all_of
+from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import parse_filter_or_unknown
-from lakedex.expr.terms import depends_on_zone, unknown_texts
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import column_of
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.scan.aggregate_pushdown import answer_aggregates
@@ -52,7 +52,7 @@ class AggregateRequest:
         aggregates: function and column each; ``count_star`` has no column.
     """
 
-    where: Predicate | None
+    where: BoundPredicate | None
     group_by: tuple[str, ...]
     aggregates: tuple[tuple[AggregateKind, str | None], ...]
 
@@ -114,8 +114,8 @@ def _request(side: JavaBridge, target: Target, question: Any, asked: dict[str, A
     texts = filter_texts(side.view, (conditions,))
     if len(texts) != conditions.size():
         return None
-    where = all_of(tuple(_condition(target, text) for text in texts))
-    if where is not None and (unknown_texts(where) or depends_on_zone(where)):
+    where = BoundPredicate.of(*(_condition(target, text) for text in texts))
+    if where is not None and (where.unevaluable or where.depends_on_zone):
         return None
     return AggregateRequest(where=where, group_by=tuple(group_by), aggregates=tuple(aggregates))
 

@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from pyspark.sql.types import StructType
 
-from lakedex.expr.nodes import Predicate, all_of
 from lakedex.expr.parser import parse_filter_or_unknown
+from lakedex.expr.terms import BoundPredicate
 from lakedex.scan.merge_on_read import require_mergeable
 from lakedex.scan.plan import ScanPlan, TopRows, indexes_for, keep_top_rows, plan_scan, read_columns
 from lakedex.snapshot.snapshot import Snapshot
@@ -60,14 +60,14 @@ class Target:
     identity: str
     case_sensitive: bool
 
-    def predicate(self, texts: Sequence[str]) -> Predicate | None:
+    def predicate(self, texts: Sequence[str]) -> BoundPredicate | None:
         """The filters together; one that cannot be read keeps all files."""
         schema = read_columns(self.snapshot.schema)
         # filter_texts writes timestamps in UTC, whatever the session's zone is.
         parsed = tuple(
             parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC") for text in texts
         )
-        return all_of(parsed)
+        return BoundPredicate.of(*parsed)
 
     def plan(self, texts: Sequence[str]) -> ScanPlan:
         """The files, row groups and rows under the filters: all that is read here can leave out row groups."""
