@@ -38,11 +38,13 @@ KILLED = -signal.SIGKILL
 WHENS = ("before", "after", "during")
 THOROUGH = os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") == "deep"
 """Fail or die at every change of every kind of write; else at some of them."""
+BRIEF = os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") == "small"
+"""A first look, as in ``./dev test``; tests that look at it are marked ``seeded``."""
 
 
-def rounds(full: int, few: int) -> int:
-    """How often something is done: in full in the deep profile, less often in each run of CI."""
-    return full if THOROUGH else few
+def rounds(full: int, few: int, brief: int | None = None) -> int:
+    """How often something is done: in full in the deep profile, less often in each run of CI, least in a first look."""
+    return full if THOROUGH else brief if BRIEF and brief is not None else few
 
 
 def fresh_copy(template: Path, path: Path) -> Path:

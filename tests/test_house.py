@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-TOOLS = Path(__file__).resolve().parent.parent / "tools"
+from tool_modules import loaded
 
 CEILINGS = {
     "files in src": 223,
@@ -41,20 +36,6 @@ def figures() -> dict[str, int]:
     house = loaded("house")
     found: dict[str, int] = house.measure().figures
     return found
-
-
-def loaded(name: str) -> ModuleType:
-    """A module of ``tools/``, which is no package: its modules import each other by plain names."""
-    sys.path.insert(0, str(TOOLS))
-    try:
-        spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(str(TOOLS))
 
 
 @pytest.mark.parametrize("measure", CEILINGS)

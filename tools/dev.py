@@ -20,9 +20,10 @@ from environments import (
     prepare_jars,
     prepare_judge,
 )
-from legs import JUDGE, JUDGES, ROUNDS, run_legs
+from legs import JUDGE, JUDGES, TIERS
 from paths import ROOT
 from process import DevError, install_signal_handlers, say, shown
+from runner import run_legs
 
 HELP = """\
 usage: ./dev COMMAND [ARGUMENTS]
@@ -30,8 +31,11 @@ usage: ./dev COMMAND [ARGUMENTS]
   setup    make all environments and fetch the Java judge, or those named (spark43 spark35 spark41 spark40 judge, and
            bench, which only ./dev bench needs); quick when nothing changed
   demo     a tour on the flights of New York: create, upsert, explain (examples/flights.py)
-  test     all tests: without a JVM once, Spark's on PySpark 3.5.9 and 4.3.0, smoke tests on 4.0.5 and 4.1.4,
-           Spark Connect, then the judges; arguments go to pytest: ./dev test tests/unit -k bloom -x
+  test     ten minutes: what needs no JVM with few seeds, the core on PySpark 4.3.0, the core of the judges
+           --quick    two minutes, no JVM
+           --rest     what ./dev test left out: all seeds, PySpark 3.5.9, 4.0.5 and 4.1.4, Spark Connect, all judges
+           --all      everything
+           arguments go to pytest, which then runs all that they name: ./dev test tests/unit -k bloom -x
   check    ruff, mypy, import contracts, architecture rules
   house    size and shape of src: files, code lines, longest modules, words to avoid
   oracle   only the judges: Hudi 1.1.1 in Java, and hudi-rs
@@ -72,8 +76,12 @@ def demo(arguments: Sequence[str]) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """All legs, each even if the one before failed."""
-    return run_legs(ROUNDS, arguments)
+    """The legs of one tier; of all, if pytest's arguments say which tests are meant."""
+    tiers = [name for name in TIERS if f"--{name}" in arguments]
+    if len(tiers) > 1:
+        raise DevError(f"one of them, please: {' '.join(f'--{name}' for name in tiers)}")
+    others = [argument for argument in arguments if argument.removeprefix("--") not in tiers]
+    return run_legs(TIERS[tiers[0] if tiers else "all" if others else "first"], others)
 
 
 def oracle(arguments: Sequence[str]) -> int:

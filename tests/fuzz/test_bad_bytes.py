@@ -28,10 +28,11 @@ from fuzz.hostile_targets import HOSTILE_TARGETS
 from fuzz.mutations import Mutator
 from fuzz.running import run_target
 from fuzz.targets import TARGETS, WHOLE, shares
+from table_checks import BRIEF
 
-MUTATIONS = int(os.environ.get("LAKEDEX_FUZZ") or 6000)
+MUTATIONS = int(os.environ.get("LAKEDEX_FUZZ") or (600 if BRIEF else 6000))
 """Of all targets together."""
-FEW = 5
+FEW = 1 if BRIEF else 5
 """Of each target over whole tables at least; hostile ones, of which each takes a quarter of a second, get no more."""
 
 
@@ -44,6 +45,7 @@ def _count(name: str, count: int) -> int:
 SHARES = {name: _count(name, count) for name, count in shares(list(TARGETS), MUTATIONS).items()}
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_bytes_are_an_error_or_right(name: str) -> None:
     """Allocations are traced but for whole tables, where that takes most of the time."""
