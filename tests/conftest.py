@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,17 @@ if settings().derandomize:
 def pytest_report_header() -> str:
     """Name the profile, so that a report can be repeated."""
     return f"lakedex: hypothesis profile {os.environ.get('LAKEDEX_HYPOTHESIS_PROFILE') or 'deterministic'}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fsync() -> Iterator[None]:
+    """No test pulls the plug: a process that is killed loses nothing that it wrote, only a machine does.
+
+    Tests write thousands of small files and would mostly wait for the disk.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,12 +10,6 @@ import rust_judge
 from rust_judge import RustJudge
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed process loses nothing that it wrote: only a machine does. Without it these tests run for minutes."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 @pytest.fixture
 def rust() -> RustJudge:
     """hudi-rs, as a reader that shares no code with us."""

@@ -53,14 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_fsync() -> Iterator[None]:
-    """No test here pulls the plug, and our writes wait for the disk more than for anything else of theirs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
-
-
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaJudge]:
     """Java Hudi 1.1.1 on Spark 3.5, started once for the session."""

@@ -6,11 +6,9 @@ R93: conditions are combined by bitmap algebra. R143–R147: bitmaps of a file a
 from __future__ import annotations
 
 import math
-import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -65,13 +62,6 @@ TERMS = [
     "n = 40", "c = 'nowhere'",
 ]  # fmt: skip
 GROUPS = ["g", "c", "n", "f", "d", "b", "free", "p", "s.x"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_fsync() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 def table_of(rng: random.Random, folder: Path) -> Table:

@@ -6,7 +6,6 @@ folded or not. ``LAKEDEX_HYPOTHESIS_PROFILE=deep ./dev test tests/properties/tes
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections import Counter
@@ -39,14 +38,13 @@ SEEN: Counter[str] = Counter()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_row_groups_and_no_fsync() -> Iterator[None]:
+def _small_row_groups() -> Iterator[None]:
     write = pq.ParquetWriter.write_table
 
     def in_threes(self: Any, table: pa.Table, row_group_size: int | None = None, **more: Any) -> None:
         write(self, table, row_group_size=3, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
         patch.setattr(pq.ParquetWriter, "write_table", in_threes)
         yield
 

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase, settings
@@ -24,13 +22,6 @@ LIVES, FEW, STEPS = (200, 50, 60) if DEEP else (8, 4, 25)
 AT_ONCE = 10 if DEEP else LIVES
 """Lives between two reports. Without chance each such run would be the same."""
 TIMEOUT = 6 * 3600 if DEEP else 300
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_fsync() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 # Rules that every table can follow; the rest asks for a savepoint, say, which a short life need not have.

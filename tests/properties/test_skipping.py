@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +20,6 @@ from skipping_kit import Asker, Judged, Maker, made_of, smallest
 
 DEEP = settings.default.max_examples >= 5000
 TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (1, 90)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_fsync() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 DROPPED: Counter[str] = Counter()

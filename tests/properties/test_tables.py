@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import os
 import struct
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -66,13 +63,6 @@ POOLS: dict[str, list[Any]] = {
     "k": [None, [], [("a", Decimal("1.5")), ("b", None)]],
     "gone": [None, True, False],
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_fsync() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 # ---------------------------------------------------------------------------------------------------- conditions

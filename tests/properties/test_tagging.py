@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,6 @@ from table_kit import OWN_FILE, make, own, rows
 
 NO_METADATA = {"hoodie.bloom.index.use.metadata": "false"}
 NO_RANGES = {"hoodie.bloom.index.prune.by.ranges": "false"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_fsync() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 # ---------------------------------------------------------------------------------------------------- key ranges

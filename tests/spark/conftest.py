@@ -21,14 +21,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", line)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_fsync() -> Iterator[None]:
-    """No test here pulls the plug, and our writes wait for the disk more than for anything else of theirs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["TZ"] = "UTC"

@@ -1,23 +1,14 @@
-"""Unit tests write thousands of small files; none of them pulls the plug."""
+"""Unit tests begin with copies of a table that is made once."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lakedex import Table
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _no_fsync() -> Iterator[None]:
-    """What is durable cannot be seen from here, and waiting for the disk takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 @pytest.fixture(scope="module")

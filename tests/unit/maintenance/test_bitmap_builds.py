@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -48,12 +47,6 @@ from lakedex.snapshot.snapshot import TableContext
 from table_kit import OWN_FILE, set_properties
 
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2")
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about what a machine loses."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def _made(path: Path) -> Table:

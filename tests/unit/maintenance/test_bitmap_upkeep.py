@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -40,12 +39,6 @@ from table_kit import OWN_FILE
 
 COLUMNS = ("g", "n", "s.k")
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2", "not (g = 'y')", "n = 99")
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about what a machine loses."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def _made(path: Path) -> Table:

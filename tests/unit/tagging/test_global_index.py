@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,6 @@ from table_kit import OWN_FILE, make, own, rows
 
 GLOBAL = {"hoodie.index.type": "GLOBAL_BLOOM"}
 KEPT = {**GLOBAL, "hoodie.bloom.index.update.partition.path": "false"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_fsync() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 def table_of(path: Path, data: pa.Table | None = None, options: dict[str, str] | None = None, **more: Any) -> Table:
