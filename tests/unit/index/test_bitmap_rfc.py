@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from lakedex.index.bitmap.keys import bitmap_key
-from lakedex.index.bitmap.rfc import (
+from bitmap_rfc import (
     SliceRows,
     add_positions,
     change,
@@ -23,6 +22,7 @@ from lakedex.index.bitmap.rfc import (
     remove_positions,
     replay,
 )
+from lakedex.index.bitmap.keys import bitmap_key
 
 COLUMNS = ("color", "s.size")
 SCHEMA = pa.schema([("color", pa.string()), ("s", pa.struct([("size", pa.int32())]))])
