@@ -1,14 +1,14 @@
-"""RFC-92's own way to keep bitmaps: positions are added to and removed from the bitmaps that are there.
+"""RFC-92's own upkeep of bitmaps, as a reference model: add and remove positions in the existing bitmaps.
 
-No table is kept this way. A position is a row's ordinal in its base file, and copy-on-write replaces the base file as a
-whole: one deleted row moves all rows behind it, so that the comparison of values which the RFC asks for is not enough.
-Where moved rows count as changed, as they do here unless ``moved`` is off, most bitmaps are read, changed and written
-after all, on top of reading the previous base file. A writer has all rows of the new file in its hands anyway, so
-:class:`~lakedex.index.bitmap.builder.BitmapsBuilder` makes their bitmaps anew: one pass, nothing to read, no state that
-an earlier error could have spoiled. ``benchmarks/bench_bitmap_upkeep.py`` has the figures of both.
+No table is kept this way. A position is a row's ordinal in its base file, and copy-on-write replaces the whole base
+file: one deleted row moves all rows behind it, so comparing values, as the RFC asks, is not enough. If moved rows count
+as changed, as they do unless ``moved`` is False, most bitmaps are read, changed and written, on top of reading the
+previous base file. A writer has all rows of the new file in memory anyway, so
+:class:`~lakedex.index.bitmap.builder.BitmapsBuilder` builds their bitmaps in one pass, reads nothing and depends on no
+earlier state. ``benchmarks/bench_bitmap_upkeep.py`` measures both.
 
-All functions are pure: a mapping of bitmaps by key goes in, the bitmaps to write under their keys come out. Memory: the
-rows' values and some 40 bytes a row.
+All functions are pure: they take a mapping of bitmaps by key and return the bitmaps to write. Memory: the rows' values
+and about 40 bytes a row.
 """
 
 from __future__ import annotations
