@@ -28,7 +28,7 @@ from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate, columns_of
 from lakedex.scan.plan import plan_scan, read_columns
-from lakedex.types import META_COLUMNS
+from lakedex.types import META_COLUMNS, SessionRules
 from table_kit import properties, set_properties
 
 NAN, INF = math.nan, math.inf
@@ -651,7 +651,7 @@ class Judged:
             rows: read the kept files too, and compare what a scan gives.
             truth: places of the rows that match.
         """
-        predicate = parse_predicate(sql, self.schema, timezone=self.made.zone)
+        predicate = parse_predicate(sql, self.schema, SessionRules(timezone=self.made.zone))
         return self.judge(predicate, truth) or (self._rows_differ(sql, predicate) if rows else None)
 
     def judge(self, predicate: Predicate, truth: list[int] | None = None) -> str | None:
@@ -682,7 +682,7 @@ class Judged:
 
     def differs(self, sql: str, truth: list[int]) -> str | None:
         """How the local filter's answer differs from ``truth``."""
-        predicate = parse_predicate(sql, self.schema, timezone=self.made.zone)
+        predicate = parse_predicate(sql, self.schema, SessionRules(timezone=self.made.zone))
         own = self.matching(predicate)
         if own is None or own == truth:
             return None
@@ -700,7 +700,8 @@ class Judged:
             return None
         wanted = Counter(self.keys[row] for row in right)
         for skipping in (True, False):
-            scan = replace(self.made.table.scan(sql, list(KEYS), skipping=skipping), timezone=self.made.zone, threads=1)
+            scan = self.made.table.scan(sql, list(KEYS), skipping=skipping)
+            scan = replace(scan, rules=SessionRules(timezone=self.made.zone), threads=1)
             found = Counter(keys_of(scan.to_arrow()))
             count = scan.count()
             if found != wanted or count != len(right):

@@ -29,6 +29,7 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan
+from lakedex.types import SessionRules
 from skipping_kit import KEYS, POOLS, Asker, Judged, Maker, keys_of, made_of, smallest
 
 DEEP = settings.default.max_examples >= 5000
@@ -97,7 +98,7 @@ class BitmapJudged(Judged):
         self.positions = positions_in_files(self.files)
 
     def check(self, sql: str, *, rows: bool, truth: list[int] | None = None) -> str | None:
-        predicate = parse_predicate(sql, self.schema, timezone=self.made.zone)
+        predicate = parse_predicate(sql, self.schema, SessionRules(timezone=self.made.zone))
         right = self.matching(predicate)
         ways: list[tuple[Any, ...]] = [(Bitmaps(),), indexes_for(select=True), indexes_for(select=True, gated=False)]
         SEEN["asked"] += 1
@@ -132,7 +133,12 @@ class BitmapJudged(Judged):
     def rows_differ(self, sql: str, right: list[int]) -> str | None:
         wanted = Counter(self.keys[row] for row in right)
         for gated in (True, False):
-            scan = replace(self.made.table.scan(sql, list(KEYS)), timezone=self.made.zone, threads=1, cost_gate=gated)
+            scan = replace(
+                self.made.table.scan(sql, list(KEYS)),
+                rules=SessionRules(timezone=self.made.zone),
+                threads=1,
+                cost_gate=gated,
+            )
             found = Counter(keys_of(scan.to_arrow()))
             count = scan.count()
             if found != wanted or count != len(right):

@@ -22,6 +22,7 @@ from lakedex.expr.parser import parse_predicate
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.terms import BoundPredicate, equality_values, to_sql
+from lakedex.types import SessionRules
 
 TEXTS = ["", "a", "ab", "abc", "abcd", "b", "é", "Ａ", "😀", "😀x", "a_c", "a%c", "a\\c", "x" * 40, "x" * 39 + "y"]
 FLOATS = [0.0, -0.0, 1.5, -2.25, 1.1, math.nan, math.inf, -math.inf, 1e30, 16777217.0]
@@ -152,9 +153,9 @@ HIDING = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 3, 4, 9]), min_size=1, max_
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=tables(), sql=conditions(), how=HIDING, zone=st.sampled_from(ZONES))
 def test_a_dropped_file_has_no_matching_row(files: list[pa.Table], sql: str, how: list[int], zone: str) -> None:
-    predicate = parse_predicate(sql, SCHEMA, timezone=zone)
+    predicate = parse_predicate(sql, SCHEMA, SessionRules(timezone=zone))
     keep = prune(predicate, lambda column: bounds_of(files, column.name, how), len(files))
-    negated = parse_predicate(f"NOT ({sql})", SCHEMA, timezone=zone)
+    negated = parse_predicate(f"NOT ({sql})", SCHEMA, SessionRules(timezone=zone))
     drop_by_not = prune(negated, lambda column: bounds_of(files, column.name, how), len(files))
     assert BoundPredicate(predicate).texts_on([]) == ()
     for file, kept, kept_by_not in zip(files, keep, drop_by_not, strict=True):
@@ -164,7 +165,7 @@ def test_a_dropped_file_has_no_matching_row(files: list[pa.Table], sql: str, how
             continue
         assert kept or not pc.any(pc.fill_null(truth, False)).as_py()
         assert kept_by_not or pc.all(pc.fill_null(truth, True)).as_py()
-        again = truth_of_rows(parse_predicate(to_sql(predicate), SCHEMA, timezone=zone), file)
+        again = truth_of_rows(parse_predicate(to_sql(predicate), SCHEMA, SessionRules(timezone=zone)), file)
         assert again.to_pylist() == truth.to_pylist()
 
 

@@ -129,38 +129,36 @@ _cached_bind = lru_cache(maxsize=64)(_bind)
 
 
 def parse_predicate(
-    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC", ansi: bool = True
+    sql: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES, *, ansi: bool = True
 ) -> Predicate:
     """:func:`bind`, without what is derived from the predicate."""
-    return bind(sql, schema, SessionRules(case_sensitive, timezone), ansi=ansi).predicate
+    return bind(sql, schema, rules, ansi=ansi).predicate
 
 
-def parse_filter_or_unknown(
-    sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC"
-) -> Predicate:
+def parse_filter_or_unknown(sql: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES) -> Predicate:
     """Read a filter that Spark printed; what cannot be read is :class:`Unknown`, never an error.
 
     A timestamp whose local text is twofold (the hour that a clock change repeats) is not judged: Catalyst prints both
     instants alike.
     """
     try:
-        session_zone(timezone)
-        binder = Binder(timezone, refuse_ambiguous=True)
-        translator = _Translator(binder, mask(sql), schema, case_sensitive, lenient=True)
+        session_zone(rules.timezone)
+        binder = Binder(rules.timezone, refuse_ambiguous=True)
+        translator = _Translator(binder, mask(sql), schema, rules.case_sensitive, lenient=True)
         return translator.guarded(sql, translator.predicate)
     except (InvalidInputError, NotPrunableError):
         return Unknown(sql)
 
 
-def parse_scalar(sql: str, schema: pa.Schema, *, case_sensitive: bool = False, timezone: str = "UTC") -> Scalar:
+def parse_scalar(sql: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES) -> Scalar:
     """Read a value expression, as after ``SET column =``.
 
     Raises:
         InvalidInputError: Text that is no expression, or a column that does not exist.
         UnsupportedFeatureError: An expression that lakedex does not evaluate.
     """
-    session_zone(timezone)
-    translator = _Translator(AnsiBinder(timezone), mask(sql), schema, case_sensitive)
+    session_zone(rules.timezone)
+    translator = _Translator(AnsiBinder(rules.timezone), mask(sql), schema, rules.case_sensitive)
 
     def scalar(tree: exp.Expression) -> Scalar:
         translator.check_columns(tree)

@@ -25,7 +25,7 @@ from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.terms import columns_of
 from lakedex.parquet.conform import conform_array
 from lakedex.tagging.keyed_rows import ACTION, KEY, POSITION, RowAction
-from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, IntArray
+from lakedex.types import DEFAULT_RULES, FILE_NAME, PARTITION_PATH, RECORD_KEY, IntArray, SessionRules
 from lakedex.write.merge_clauses import Aliases, BoundClause, Merge, side_columns
 
 __all__ = ["MERGED_COLUMNS", "merge_rows"]
@@ -55,7 +55,7 @@ class _Sides:
     source: pa.Table
     aliases: Aliases
     schema: pa.Schema
-    timezone: str
+    rules: SessionRules
 
     def rows(self, names: Iterable[str], target: IntArray, source: IntArray) -> pa.Table:
         """The named columns of ``schema`` for pairs of row numbers."""
@@ -75,10 +75,10 @@ class _Sides:
         return pa.table(columns).combine_chunks()
 
     def predicate(self, text: str) -> Predicate:
-        return parse_predicate(text, self.schema, timezone=self.timezone)
+        return parse_predicate(text, self.schema, self.rules)
 
     def scalar(self, text: str) -> Scalar:
-        return parse_scalar(text, self.schema, timezone=self.timezone)
+        return parse_scalar(text, self.schema, self.rules)
 
 
 _ROW = "__lakedex_row"
@@ -112,7 +112,7 @@ def merge_rows(
     table_schema: pa.Schema,
     *,
     keyed: bool,
-    timezone: str = "UTC",
+    rules: SessionRules = DEFAULT_RULES,
 ) -> pa.Table:
     """What a merge does, a row for each row that it changes, in ``MERGED_COLUMNS`` and the table's.
 
@@ -123,10 +123,10 @@ def merge_rows(
         clauses: its clauses over the table.
         table_schema: the table's columns.
         keyed: equal keys are what the condition demands at least.
-        timezone: in which timestamps without offset are read.
+        rules: how the session reads SQL.
     """
     schema = side_columns(merge.aliases, target.schema, source.schema)
-    sides = _Sides(target, source, merge.aliases, schema, timezone)
+    sides = _Sides(target, source, merge.aliases, schema, rules)
     t_rows, s_rows = _matches(sides, sides.predicate(str(merge.on)), keyed=keyed)
     parts = [_of_kind(sides, clauses, table_schema, "matched", t_rows, s_rows)]
     if any(clause.when == "not matched" for clause in clauses):
@@ -266,7 +266,7 @@ def _assigned(
             continue
         scalar = sides.scalar(str(text))
         rows = _one(sides.rows(_names(scalar), t_rows, s_rows))
-        found[name] = evaluate_scalar(scalar, rows, kind, timezone=sides.timezone)
+        found[name] = evaluate_scalar(scalar, rows, kind, timezone=sides.rules.timezone)
     return found
 
 

@@ -19,7 +19,7 @@ from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan, semi_joined
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.keyed_rows import KEY
-from lakedex.types import RECORD_KEY
+from lakedex.types import DEFAULT_RULES, RECORD_KEY, SessionRules
 from lakedex.write.merge_into import MergeTask
 
 __all__ = []
@@ -30,8 +30,7 @@ class LocalSession:
     """Rows as Arrow tables."""
 
     engine: Engine = field(default_factory=LocalEngine)
-    case_sensitive: bool = False
-    timezone: str = "UTC"
+    rules: SessionRules = DEFAULT_RULES
 
     @property
     def to_frame(self) -> None:
@@ -55,22 +54,22 @@ class LocalSession:
 
     def frame(self, snapshot: Snapshot) -> Any:
         """See :class:`Session`."""
-        return Scan(snapshot=snapshot).to_arrow()
+        return Scan(snapshot=snapshot, rules=self.rules).to_arrow()
 
     def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> Any:
         """See :class:`Session`."""
-        return Scan(snapshot=snapshot, where=where, columns=None if columns is None else tuple(columns)).to_arrow()
+        chosen = None if columns is None else tuple(columns)
+        return Scan(snapshot=snapshot, where=where, columns=chosen, rules=self.rules).to_arrow()
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
         """See :class:`Session`."""
-        known: dict[str, Any] = {"case_sensitive": self.case_sensitive, "timezone": self.timezone}
-        rows = Scan(snapshot=snapshot, where=where, **known).to_arrow()
+        rows = self.matching(snapshot, where, None)
         schema = read_columns(snapshot.schema)
         columns = {name: rows.column(name) for name in rows.schema.names}
         for name, text in assignments.items():
             kind = schema.field(name).type
-            scalar = parse_scalar(str(text), schema, **known)
-            columns[name] = evaluate_scalar(scalar, rows, kind, timezone=self.timezone)
+            scalar = parse_scalar(str(text), schema, self.rules)
+            columns[name] = evaluate_scalar(scalar, rows, kind, timezone=self.rules.timezone)
         return pa.table(columns, schema=schema)
 
     def merged(self, task: MergeTask) -> Any:
@@ -83,12 +82,12 @@ class LocalSession:
             task.clauses,
             task.snapshot.schema,
             keyed=task.keyed,
-            timezone=self.timezone,
+            rules=self.rules,
         )
 
     def _target(self, task: MergeTask, source: pa.Table) -> pa.Table:
         """The stored rows that a merge may look at, file by file where only rows of the source's keys matter."""
-        scan = Scan(snapshot=task.snapshot, condition=task.where)
+        scan = Scan(snapshot=task.snapshot, condition=task.where, rules=self.rules)
         if not task.equal:
             return scan.to_arrow()
         if not task.keyed:

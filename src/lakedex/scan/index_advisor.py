@@ -53,7 +53,7 @@ from lakedex.scan.aggregation import find_column
 from lakedex.scan.plan import read_columns
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import SessionRules, size_text
+from lakedex.types import DEFAULT_RULES, SessionRules, size_text
 
 __all__ = ["Advice", "ColumnAdvice", "ColumnSample", "EqualityShares", "Sample", "advise", "sampled"]
 
@@ -374,8 +374,7 @@ def advise(
     columns: Sequence[str] | None = None,
     queries: Sequence[str] | None = None,
     *,
-    case_sensitive: bool = False,
-    timezone: str = "UTC",
+    rules: SessionRules = DEFAULT_RULES,
 ) -> Advice:
     """Judge columns; see :meth:`lakedex.Table.advise`.
 
@@ -383,11 +382,11 @@ def advise(
         InvalidInputError: a column that is not there, a query that is no condition.
     """
     schema = read_columns(snapshot.schema)
-    asked = [bind(text, schema, SessionRules(case_sensitive, timezone)) for text in queries or ()]
+    asked = [bind(text, schema, rules) for text in queries or ()]
     if isinstance(columns, str):
         raise InvalidInputError(f"columns is a list of names, not {columns!r}")
     if columns is not None:
-        chosen = [find_column(name, schema, case_sensitive=case_sensitive) for name in columns]
+        chosen = [find_column(name, schema, case_sensitive=rules.case_sensitive) for name in columns]
     elif queries is not None:
         found = [column for predicate in asked for column in predicate.columns]
         chosen = [column for column in dict.fromkeys(found) if is_indexable(column.type)]

@@ -25,7 +25,7 @@ from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
 from lakedex.scan.semi_join import KeyReader, key_condition
 from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, reader_for
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import SessionRules
+from lakedex.types import DEFAULT_RULES, SessionRules
 
 __all__ = ["Scan", "join_scan", "semi_joined"]
 
@@ -62,7 +62,7 @@ class Scan:
         max_rows: rows at most; None for all. Without Spark they are the first ones in the order of files and rows.
         skipping: False reads all files and row groups.
         verify: ``full`` reads the dropped files too, before any answer, and raises if a row of them matches.
-        case_sensitive, timezone: the session's rules for names and timestamp literals.
+        rules: the session's, for names and timestamp literals.
         cost_gate: False reads bitmaps wherever they could tell something, also where the forecast is a loss.
         threads: files read at once.
         engine: runs the tasks of large analyses; None reads in threads.
@@ -77,8 +77,7 @@ class Scan:
     max_rows: int | None = None
     skipping: bool = True
     verify: Literal["full"] | None = None
-    case_sensitive: bool = False
-    timezone: str = "UTC"
+    rules: SessionRules = DEFAULT_RULES
     cost_gate: bool = True
     threads: int = 4
     engine: Engine | None = field(default=None, repr=False)
@@ -120,11 +119,11 @@ class Scan:
     def _joined(self, keys: Any, on: str | Sequence[str] | Mapping[str, str], *, anti: bool) -> Scan:
         if self.max_rows is not None:
             raise InvalidInputError("put the limit after the join: which rows it keeps is not settled")
-        found = key_condition(keys, on, self._column, self.to_keys, anti=anti, timezone=self.timezone)
+        found = key_condition(keys, on, self._column, self.to_keys, anti=anti, timezone=self.rules.timezone)
         return replace(self, condition=all_of([*([] if self.condition is None else [self.condition]), found]))
 
     def _column(self, name: str) -> Column:
-        return find_column(name, read_columns(self.snapshot.schema), case_sensitive=self.case_sensitive)
+        return find_column(name, read_columns(self.snapshot.schema), case_sensitive=self.rules.case_sensitive)
 
     def select(self, *columns: str) -> Scan:
         """The scan with other columns."""
@@ -146,7 +145,7 @@ class Scan:
         if name in schema.names:
             return name
         near = [known for known in schema.names if known.lower() == name.lower()]
-        if near and not self.case_sensitive:
+        if near and not self.rules.case_sensitive:
             return str(near[0])
         raise InvalidInputError(
             f"table {self.snapshot.config.name} has no column {name!r}: {', '.join(schema.names)}", column=name
@@ -159,7 +158,7 @@ class Scan:
             return BoundPredicate.of(self.condition)
         schema = read_columns(self.snapshot.schema)
         # A Spark session may have ANSI mode off: then only what both modes answer alike may remove files.
-        bound = bind(self.where, schema, SessionRules(self.case_sensitive, self.timezone), ansi=not by_spark)
+        bound = bind(self.where, schema, self.rules, ansi=not by_spark)
         return bound if self.condition is None else BoundPredicate.of(bound.predicate, self.condition)
 
     @property

@@ -46,6 +46,7 @@ from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source_filters import PushedFilter, column_at, pushed_predicate
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
+from lakedex.types import SessionRules
 
 __all__ = ["LakedexDataSource", "ReadOptions", "parse_read_options"]
 
@@ -114,7 +115,7 @@ class ReadOptions:
             return None
 
         def parsed(where: str, zone: str) -> Predicate:
-            return parse_predicate(where, schema, case_sensitive=self.case_sensitive, timezone=zone)
+            return parse_predicate(where, schema, SessionRules(self.case_sensitive, zone))
 
         predicate = parsed(self.where, self.timezone or "UTC")
         unknown = unknown_texts(predicate)

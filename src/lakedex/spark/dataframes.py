@@ -49,6 +49,7 @@ from lakedex.spark.reader import read_files
 from lakedex.spark.schema import arrow_to_spark, quoted
 from lakedex.timeline.instant import instant_to_epoch_ms
 from lakedex.timeline.table_config import TableConfig
+from lakedex.types import SessionRules
 
 __all__ = [
     "PathPartitionValues",
@@ -226,11 +227,8 @@ class TableFrames:
     def _predicate(self, filters: Sequence[str]) -> BoundPredicate | None:
         schema = read_columns(self.snapshot.schema)
         # Spark prints timestamps in UTC here, whatever the session's zone is.
-        parsed = tuple(
-            parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC")
-            for text in filters
-        )
-        return BoundPredicate.of(*parsed)
+        rules = SessionRules(self.case_sensitive, "UTC")
+        return BoundPredicate.of(*(parse_filter_or_unknown(text, schema, rules) for text in filters))
 
 
 @dataclass(slots=True)

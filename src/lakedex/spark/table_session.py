@@ -27,7 +27,7 @@ from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted, store_assigned
 from lakedex.spark.session import case_sensitive, check_session, is_connect, other_reading, session_timezone
 from lakedex.tagging.keyed_rows import ACTION, KEY, POSITION, RowAction
-from lakedex.types import FILE_NAME, MISFIT, PARTITION_PATH, RECORD_KEY
+from lakedex.types import FILE_NAME, MISFIT, PARTITION_PATH, RECORD_KEY, SessionRules
 from lakedex.write.merge_clauses import Aliases, BoundClause
 from lakedex.write.merge_into import MergeTask
 
@@ -162,14 +162,9 @@ class SparkTableSession:
         self.engine = SparkEngine(self.spark)
 
     @property
-    def case_sensitive(self) -> bool:
-        """The session's rule for names."""
-        return case_sensitive(self.spark)
-
-    @property
-    def timezone(self) -> str:
-        """The session's zone."""
-        return session_timezone(self.spark)
+    def rules(self) -> SessionRules:
+        """How the Spark session reads SQL, by its settings now."""
+        return SessionRules(case_sensitive(self.spark), session_timezone(self.spark))
 
     @property
     def to_frame(self) -> Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]:
@@ -231,7 +226,7 @@ class SparkTableSession:
         """
         if is_connect(self.spark):
             return self._planned(snapshot, plan_scan(snapshot, None), None, None)
-        return table_frame(self.spark, snapshot, case_sensitive=self.case_sensitive)
+        return table_frame(self.spark, snapshot, case_sensitive=self.rules.case_sensitive)
 
     def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> DataFrame:
         """Rows under a condition."""
@@ -240,8 +235,7 @@ class SparkTableSession:
                 snapshot=snapshot,
                 where=where,
                 columns=None if columns is None else tuple(columns),
-                case_sensitive=self.case_sensitive,
-                timezone=self.timezone,
+                rules=self.rules,
                 engine=self.engine,
                 to_frame=self.to_frame,
             )
@@ -282,8 +276,7 @@ class SparkTableSession:
         scan = Scan(
             snapshot=task.snapshot,
             condition=task.where,
-            case_sensitive=self.case_sensitive,
-            timezone=self.timezone,
+            rules=self.rules,
             engine=self.engine,
             to_frame=self.to_frame,
         )

@@ -134,8 +134,7 @@ class Merging:
         return MergeBuilder(table=self, data=data, merge=Merge(on=on, aliases=Aliases(target, source)))
 
     def _merge_session(self) -> MergeSession:
-        session = self._session
-        return MergeSession(rows=session.merged, case_sensitive=session.case_sensitive, timezone=session.timezone)
+        return MergeSession(rows=self._session.merged, rules=self._session.rules)
 
     def _merged(
         self, data: Any, merge: Merge, options: Mapping[str, Any] | None, txn: tuple[str, int] | None

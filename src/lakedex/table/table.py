@@ -371,7 +371,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             InvalidInputError: a key or partition column, or one that the table does not have.
         """
         snapshot, parsed = self.snapshot(), self._parsed(options, "update")
-        checked = operations.check_assignments(snapshot, set, case_sensitive=self._session.case_sensitive)
+        checked = operations.check_assignments(snapshot, set, case_sensitive=self._session.rules.case_sensitive)
         rows = self._session.changed(snapshot, where, checked)
         return self._written(operations.update_stored(self._handle, rows, parsed, snapshot.last_completion_time))
 
@@ -486,8 +486,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Raises:
             InvalidInputError: a column that is not there, a query that is no condition.
         """
-        zone, case = self._session.timezone, self._session.case_sensitive
-        return advise(self.snapshot(), columns, queries, case_sensitive=case, timezone=zone)
+        return advise(self.snapshot(), columns, queries, rules=self._session.rules)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -528,8 +527,7 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             snapshot=snapshot,
             where=where,
             columns=None if columns is None else tuple(columns),
-            case_sensitive=self._session.case_sensitive,
-            timezone=self._session.timezone,
+            rules=self._session.rules,
             engine=self._handle.engine,
             to_frame=self._session.to_frame,
             to_keys=self._session.keys,

@@ -348,8 +348,7 @@ def _scan(handle: TableContext, session: Session, snapshot: Snapshot, where: str
         snapshot=snapshot,
         where=where,
         skipping=skipping,
-        case_sensitive=session.case_sensitive,
-        timezone=session.timezone,
+        rules=session.rules,
         engine=handle.engine,
         to_frame=session.to_frame,
     )

@@ -18,6 +18,7 @@ from lakedex.printing import printed
 from lakedex.snapshot.schema import nearest
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.keyed_rows import KEY, PARTITION, POSITION, RowAction
+from lakedex.types import SessionRules
 from lakedex.write.operations import check_assignments
 from lakedex.write.schema_evolution import Growth, unknown_column
 
@@ -287,14 +288,12 @@ class Equalities:
     where: Predicate | None = None
 
 
-def key_equalities(
-    merge: Merge, target: pa.Schema, source: pa.Schema, *, case_sensitive: bool, timezone: str
-) -> Equalities:
+def key_equalities(merge: Merge, target: pa.Schema, source: pa.Schema, rules: SessionRules) -> Equalities:
     """The equalities between plain columns of both sides that a condition demands."""
     if not isinstance(merge.on, str):
         return Equalities()
     schema = side_columns(merge.aliases, target, source)
-    predicate = parse_predicate(merge.on, schema, case_sensitive=case_sensitive, timezone=timezone)
+    predicate = parse_predicate(merge.on, schema, rules)
     pairs: dict[str, str] = {}
     own: list[Predicate] = []
     rest = False

@@ -45,7 +45,7 @@ from lakedex.tagging.keyed_rows import (
     require_values,
 )
 from lakedex.tagging.tagging import tag
-from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Operation
+from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Operation, SessionRules
 from lakedex.write.file_group_writer import file_schema
 from lakedex.write.merge_clauses import (
     ASSIGNED,
@@ -88,11 +88,10 @@ class MergeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSession:
-    """How an engine works out a merge's rows, and the session's rules for names and timestamps."""
+    """How an engine works out a merge's rows, and how the session reads SQL."""
 
     rows: Callable[[MergeTask], Any]
-    case_sensitive: bool
-    timezone: str
+    rules: SessionRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def _source_schema(handle: TableContext, data: Any, snapshot: Snapshot) -> pa.Sc
 def _bound(
     merge: Merge, snapshot: Snapshot, source: pa.Schema, session: MergeSession, *, null_for_missing: bool
 ) -> list[BoundClause]:
-    case = session.case_sensitive
+    case = session.rules.case_sensitive
     return bind_clauses(merge, snapshot, source, null_for_missing=null_for_missing, case_sensitive=case)
 
 
@@ -183,7 +182,7 @@ def _lookup(snapshot: Snapshot, merge: Merge, source: pa.Schema, session: MergeS
 
 def _equalities(snapshot: Snapshot, merge: Merge, source: pa.Schema, session: MergeSession) -> Equalities:
     target = file_schema(snapshot.schema)
-    return key_equalities(merge, target, source, case_sensitive=session.case_sensitive, timezone=session.timezone)
+    return key_equalities(merge, target, source, session.rules)
 
 
 def _same_text(table: pa.Schema, source: pa.Schema, name: str, pairs: Mapping[str, str]) -> bool:

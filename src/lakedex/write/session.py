@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakedex.engine import Engine
 from lakedex.scan.plan import ScanPlan
 from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import SessionRules
 from lakedex.write.merge_into import MergeTask
 
 __all__ = ["Session"]
@@ -19,8 +20,10 @@ class Session(Protocol):
     """What differs between the engines: how rows come back to the user."""
 
     engine: Engine
-    case_sensitive: bool
-    timezone: str
+
+    @property
+    def rules(self) -> SessionRules:
+        """How the session reads SQL, now: Spark's settings may change between two calls."""
 
     @property
     def to_frame(self) -> Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any] | None:

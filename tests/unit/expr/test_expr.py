@@ -18,6 +18,7 @@ from lakedex.expr.nodes import Column, Comparison, In, Literal, Unknown
 from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate, parse_scalar
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.terms import BoundPredicate, equality_values, to_spark_sql, to_sql
+from lakedex.types import DEFAULT_RULES, SessionRules
 
 SCHEMA = pa.schema(
     [
@@ -37,8 +38,8 @@ SCHEMA = pa.schema(
 )
 
 
-def parse(sql: str, **options: Any) -> Any:
-    return parse_predicate(sql, SCHEMA, **options)
+def parse(sql: str, rules: SessionRules = DEFAULT_RULES, **options: Any) -> Any:
+    return parse_predicate(sql, SCHEMA, rules, **options)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +82,11 @@ def test_unknown_columns_name_the_nearest(sql: str, hint: str) -> None:
 
 def test_case_sensitive_names() -> None:
     with pytest.raises(InvalidInputError, match="did you mean 'Id'"):
-        parse("id = 'x'", case_sensitive=True)
+        parse("id = 'x'", SessionRules(case_sensitive=True))
     twice = pa.schema([("a", pa.int32()), ("A", pa.int32())])
     with pytest.raises(InvalidInputError, match="ambiguous"):
         parse_predicate("a = 1", twice)
-    assert equality_values(parse_predicate("A = 1", twice, case_sensitive=True), "A") == [1]
+    assert equality_values(parse_predicate("A = 1", twice, SessionRules(case_sensitive=True)), "A") == [1]
 
 
 @pytest.mark.parametrize(
@@ -339,11 +340,11 @@ def test_bounds_of_milliseconds() -> None:
 def test_twofold_local_times() -> None:
     schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
     sql = "ts = TIMESTAMP '2024-11-03 01:30:00'"
-    assert isinstance(parse_predicate(sql, schema, timezone="America/New_York"), Comparison)
-    assert isinstance(parse_filter_or_unknown(sql, schema, timezone="America/New_York"), Unknown)
-    assert isinstance(parse_filter_or_unknown(sql, schema, timezone="Asia/Seoul"), Comparison)
+    assert isinstance(parse_predicate(sql, schema, SessionRules(timezone="America/New_York")), Comparison)
+    assert isinstance(parse_filter_or_unknown(sql, schema, SessionRules(timezone="America/New_York")), Unknown)
+    assert isinstance(parse_filter_or_unknown(sql, schema, SessionRules(timezone="Asia/Seoul")), Comparison)
     with pytest.raises(InvalidInputError, match="time zone"):
-        parse_predicate(sql, schema, timezone="Mars/Olympus")
+        parse_predicate(sql, schema, SessionRules(timezone="Mars/Olympus"))
 
 
 def test_the_package_is_pure() -> None:

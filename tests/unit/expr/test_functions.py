@@ -20,6 +20,7 @@ from lakedex.expr.nodes import Column
 from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate, parse_scalar
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.terms import to_sql, unknown_texts
+from lakedex.types import SessionRules
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "expr" / "functions_4.3.json.zst"
 TYPES = {
@@ -67,7 +68,7 @@ def judge(group: dict[str, Any], batch: pa.RecordBatch, case: list[Any]) -> str 
     sql, kind, expected = case[0], case[1], case[-1]
     zone = group["zone"]
     try:
-        scalar = parse_scalar(sql, batch.schema, timezone=zone)
+        scalar = parse_scalar(sql, batch.schema, SessionRules(timezone=zone))
         found = evaluate(scalar, batch)
     except UnsupportedFeatureError:
         return "refused"
@@ -84,14 +85,14 @@ def judge(group: dict[str, Any], batch: pa.RecordBatch, case: list[Any]) -> str 
         part = evaluate(scalar, rows)
         if part.type != found.type or shown(part) != shown(found)[len(found) - rows.num_rows :][: rows.num_rows]:
             return f"of {rows.num_rows} rows {shown(part)}"
-    again = evaluate(parse_scalar(to_sql(scalar), batch.schema, timezone=zone), batch)
+    again = evaluate(parse_scalar(to_sql(scalar), batch.schema, SessionRules(timezone=zone)), batch)
     if shown(again) != shown(found):
         return f"to_sql {to_sql(scalar)} gives {shown(again)}"
     return judge_condition(sql, batch, found, zone) if kind == "boolean" else None
 
 
 def judge_condition(sql: str, batch: pa.RecordBatch, found: pa.Array, zone: str) -> str | None:
-    predicate = parse_predicate(sql, batch.schema, timezone=zone)
+    predicate = parse_predicate(sql, batch.schema, SessionRules(timezone=zone))
     truth = truth_of_rows(predicate, batch)
     if truth.to_pylist() != found.to_pylist():
         return f"as a condition {truth.to_pylist()}"

@@ -17,6 +17,7 @@ from lakedex.expr.evaluator import filter_rows, truth_of_rows
 from lakedex.expr.parser import parse_filter_or_unknown, parse_predicate
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.terms import to_sql, unknown_texts
+from lakedex.types import SessionRules
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "expr"
 TYPES = {
@@ -75,7 +76,7 @@ def test_answers_are_sparks(name: str, ansi_mode: bool) -> None:
     wrong, answered, declined = [], 0, []
     for sql, plain, ansi in group["cases"]:
         try:
-            predicate = parse_predicate(sql, schema, timezone=group["timezone"], ansi=ansi_mode)
+            predicate = parse_predicate(sql, schema, SessionRules(timezone=group["timezone"]), ansi=ansi_mode)
             got = judge(predicate, values)
         except (InvalidInputError, UnsupportedFeatureError):
             declined.append(sql)
@@ -85,7 +86,7 @@ def test_answers_are_sparks(name: str, ansi_mode: bool) -> None:
         known = {ansi or plain} if ansi_mode else {plain, ansi} - {None}
         if known != {got}:
             wrong.append((sql, plain, ansi, got))
-        again = parse_predicate(to_sql(predicate), schema, timezone=group["timezone"], ansi=ansi_mode)
+        again = parse_predicate(to_sql(predicate), schema, SessionRules(timezone=group["timezone"]), ansi=ansi_mode)
         if letters(truth_of_rows(again, pa.table({"c": values}))) != got:
             wrong.append((sql, to_sql(predicate), "to_sql", got))
         keep = prune(predicate, lambda _: one_row_files(values), len(values))
@@ -110,7 +111,7 @@ def test_catalyst_texts_parse_and_mean_the_same(name: str) -> None:
     table = pa.table([values, struct], schema=schema)
     wrong, unjudged = [], []
     for text, expected in group["cases"]:
-        predicate = parse_filter_or_unknown(text, schema, timezone=group["timezone"])
+        predicate = parse_filter_or_unknown(text, schema, SessionRules(timezone=group["timezone"]))
         keep = prune(predicate, lambda _: one_row_files(values), len(values))
         if expected is not None and any(e == "T" and not k for e, k in zip(expected, keep, strict=True)):
             wrong.append((text, expected, "pruned rows", keep))

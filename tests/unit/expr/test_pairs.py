@@ -14,6 +14,7 @@ from lakedex.expr.nodes import Column, Literal
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.sort_keys import literal_array
+from lakedex.types import SessionRules
 from pairs import FOLDER, Case, load
 from tests.unit.expr.test_oracle import TYPES
 
@@ -54,7 +55,7 @@ CASES = [case for path in sorted(FOLDER.glob("*.pairs")) for case in load(path) 
 def test_kept_files(case: Case) -> None:
     columns = dict(c.split(" ") for c in re.split(r", ", case.heads["columns"]))
     schema = pa.schema([field(name.split("."), kind) for name, kind in columns.items()])
-    predicate = parse_predicate(case.sql, schema, timezone=case.heads.get("timezone", "UTC"))
+    predicate = parse_predicate(case.sql, schema, SessionRules(timezone=case.heads.get("timezone", "UTC")))
     keep = prune(predicate, lambda column: bounds_of(case.files, column), len(case.files))
     names = [line.split(" ")[0] for line in case.files]
     kept = [n for n, k in zip(names, keep, strict=True) if k]

@@ -20,6 +20,7 @@ from lakedex.expr.parser import parse_predicate
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.terms import to_sql, unknown_texts
 from lakedex.spark.data_source_filters import pushed_predicate
+from lakedex.types import SessionRules
 from tests.unit.expr.test_oracle import TYPES
 
 NESTED = pa.struct([("b", pa.int32()), ("c.d", pa.string())])
@@ -167,7 +168,7 @@ def test_conditions_whose_meaning_spark_has_told_come_out_the_same() -> None:
         schema = pa.schema({"c": TYPES[group["type"]]})
         for sql, *_ in group["cases"]:
             try:
-                wanted = parse_predicate(sql, schema, timezone=group["timezone"], ansi=False)
+                wanted = parse_predicate(sql, schema, SessionRules(timezone=group["timezone"]), ansi=False)
             except (InvalidInputError, UnsupportedFeatureError):
                 continue
             pushed = as_filter(wanted)

@@ -17,6 +17,7 @@ from lakedex import Table
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate
 from lakedex.scan.plan import INDEXES, plan_scan, read_columns
+from lakedex.types import SessionRules
 from pairs import FOLDER, Case, load
 from table_kit import OWN_FILE, properties, set_properties
 from tests.unit.expr.test_oracle import TYPES
@@ -77,11 +78,11 @@ def typed(values: list[object], kind: pa.DataType) -> pa.Array:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.where)
 def test_files_dropped_by_each_index(case: Case, folder: Path) -> None:
     table, names = build(folder, case.heads["table"], case.heads["columns"], case.files)
-    scan = replace(table.scan(case.sql), timezone=case.heads.get("timezone", "UTC"))
+    scan = replace(table.scan(case.sql), rules=SessionRules(timezone=case.heads.get("timezone", "UTC")))
     index = case.heads["index"]
     plan = scan.plan()
     if index != "all":
-        predicate = parse_predicate(case.sql, read_columns(table.schema), timezone=scan.timezone)
+        predicate = parse_predicate(case.sql, read_columns(table.schema), scan.rules)
         plan = plan_scan(
             scan.snapshot, BoundPredicate(predicate), indexes=[one for one in INDEXES if one.name == index]
         )

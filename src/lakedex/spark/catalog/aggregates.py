@@ -34,6 +34,7 @@ from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.scan import Target
 from lakedex.spark.filters import filter_texts
 from lakedex.spark.schema import arrow_to_spark
+from lakedex.types import SessionRules
 
 __all__ = ["MOST_ROWS", "AggregateRequest", "answer", "answer_question", "may_answer"]
 
@@ -129,7 +130,7 @@ def _dotted(path: Sequence[str]) -> str:
 def _condition(target: Target, text: str) -> Predicate:
     # The names come from the scan, in the table's own spelling.
     schema = read_columns(target.snapshot.schema)
-    return parse_filter_or_unknown(text, schema, case_sensitive=True, timezone="UTC")
+    return parse_filter_or_unknown(text, schema, SessionRules(case_sensitive=True, timezone="UTC"))
 
 
 # ------------------------------------------------------------------------------------------------------- the rows

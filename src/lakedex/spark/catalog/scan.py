@@ -36,7 +36,7 @@ from lakedex.spark.dataframes import is_read_in_python, physical_schemas, planne
 from lakedex.spark.filters import UntranslatablePredicateError, bound_condition, filter_texts
 from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted
-from lakedex.types import size_text
+from lakedex.types import SessionRules, size_text
 
 __all__ = ["DataFrameScan", "TableScanBuilder", "Target"]
 
@@ -64,10 +64,8 @@ class Target:
         """The filters together; one that cannot be read keeps all files."""
         schema = read_columns(self.snapshot.schema)
         # filter_texts writes timestamps in UTC, whatever the session's zone is.
-        parsed = tuple(
-            parse_filter_or_unknown(text, schema, case_sensitive=self.case_sensitive, timezone="UTC") for text in texts
-        )
-        return BoundPredicate.of(*parsed)
+        rules = SessionRules(self.case_sensitive, "UTC")
+        return BoundPredicate.of(*(parse_filter_or_unknown(text, schema, rules) for text in texts))
 
     def plan(self, texts: Sequence[str]) -> ScanPlan:
         """The files, row groups and rows under the filters: all that is read here can leave out row groups."""
