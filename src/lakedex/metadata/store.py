@@ -169,6 +169,12 @@ class MetadataStore:
             return str(error)
         return missing_file(partition, present, self.timeline, partial(self._begun, partition), self._threads)
 
+    def recheck(self) -> None:
+        """List folders again when they are next needed: files that were there may have been deleted."""
+        self._entries.clear()
+        self._groups.clear()
+        self.cache.whole.clear()
+
     def give_up(self, partition: str, reason: str) -> None:
         """Use the partition no more in this state: reading it failed."""
         self.cache.whole[partition] = (self.timeline.instants, reason)

@@ -82,15 +82,36 @@ class Snapshot:
             TableNotFoundError: no Hudi table at the path.
             CorruptFileError: a folder of the table's own is a link.
         """
+        return cls._now(storage, base_path, cache or TableCache(), as_of, read_optimized)
+
+    @classmethod
+    def _now(
+        cls, storage: Storage, base_path: str, cache: TableCache, as_of: str | None, read_optimized: bool
+    ) -> Snapshot:
         if not storage.exists(f"{base_path}/.hoodie"):
             raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
         require_folders(storage, base_path, [".hoodie"])
         config = read_table_config(storage, base_path)
         require_own_folders(storage, base_path, config.timeline_path, config.archive_folder)
-        cache = cache or TableCache()
         data, own = _timelines(storage, base_path, config, cache)
         store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
         return cls(storage, base_path, config, data, store, as_of, read_optimized=read_optimized)
+
+    def refreshed(self) -> Snapshot:
+        """Read settings and both timelines again: the same object if nothing moved, else the table as it is now.
+
+        Folders of the metadata table are listed again in either case, once they are needed: files may have been
+        deleted from them.
+
+        Raises:
+            TableNotFoundError: the table is gone.
+            CorruptFileError: a folder of the table's own is a link.
+        """
+        now = Snapshot._now(self.storage, self.base_path, self.cache, self.as_of, self.read_optimized)
+        if now._token() == self._token():
+            now = self
+        now.metadata.recheck()
+        return now
 
     @property
     def cache(self) -> TableCache:
