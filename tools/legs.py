@@ -93,7 +93,7 @@ JUDGED = {"LAKEDEX_JUDGES_REQUIRED": "1"}
 FEW_SEEDS = {"LAKEDEX_HYPOTHESIS_PROFILE": "small"}
 # A file's tests share what they set up.
 TWO_JVMS = ("-n", "2", "--dist", "loadfile")
-SOON = (*(f"tests/test_{name}.py" for name in ("architecture", "house", "legs", "requirements")), "tests/unit")
+SOON = (*sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")), "tests/unit")
 PLAIN = Leg(
     "without a JVM",
     SPARK43,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from avro_parts import avro_long, container, schema_and_datum
 from fuzz import seeds
 from fuzz.hfile_parts import bomb, damaged_inside
 from fuzz.mutations import Mutator, packed, varint
@@ -242,20 +243,9 @@ def _container_raw(mutator: Mutator) -> Case:
     return Case(len(damaged), partial(_read_body, damaged))
 
 
-@cache
-def _container_parts(content: bytes) -> tuple[str, bytes]:
-    """Schema and datum of a container with one record."""
-    cursor = avro._Cursor(content, "")
-    cursor.expect(avro.MAGIC, "")
-    text = cursor.meta_map()["avro.schema"].decode()
-    cursor.take(16, "")
-    cursor.long()
-    return text, cursor.take(cursor.long(), "")
-
-
 def _container_inside(mutator: Mutator) -> Case:
     """Sound frames around a damaged schema, a damaged datum, or counts and sizes that are not theirs."""
-    text, datum = _container_parts(mutator.choice(seeds.containers()))
+    text, datum = schema_and_datum(mutator.choice(seeds.containers()))
     count, size = 1, -1
     change = mutator.choice(("datum", "datum", "schema", "schema", "schema and datum", "count", "size"))
     if "schema" in change:
@@ -268,16 +258,8 @@ def _container_inside(mutator: Mutator) -> Case:
         size = mutator.choice((-1, 0, len(datum) - 1, len(datum) + 1, 1 << 40))
     size = len(datum) if size < 0 and change != "size" else size
     encoded = text.encode("utf-8", "surrogatepass")
-    parts = (
-        avro.MAGIC,
-        avro._long(1),
-        avro._long(11),
-        b"avro.schema",
-        avro._long(len(encoded)),
-        encoded,
-        avro._long(0),
-    )
-    damaged = b"".join((*parts, bytes(16), avro._long(count), avro._long(size), datum, bytes(16)))
+    block = b"".join((avro_long(count), avro_long(size), datum))
+    damaged = container({b"avro.schema": encoded}, block)
     return Case(len(damaged), partial(_read_body, damaged))
 
 

@@ -59,7 +59,7 @@ def taken_apart(content: bytes) -> HFileParts | None:
     reader = HFileReader.from_bytes(content)
     if reader.trailer.data_index_levels != 1:
         return None
-    root = reader._opened.root
+    root = reader.entries
     codec = reader.trailer.codec
     data = tuple((e.key, decode_block(content[e.offset :], DATA, codec, offset=0)[0]) for e in root)
     meta = tuple((name.encode(), reader.meta(name) or b"") for name in reader.meta_names)

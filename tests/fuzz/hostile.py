@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from avro_parts import avro_bytes, avro_long, container
 from fuzz.mutations import Mutator
 from lakedex.codec import avro
 from lakedex.codec.properties import decode_properties, encode_properties
@@ -182,8 +183,7 @@ def recoded(data: bytes, change: Callable[[Any], Any]) -> bytes:
     except Exception:
         return data
     text = json.dumps(written, separators=(",", ":")).encode()
-    parts = (avro.MAGIC, avro._long(1), avro._long(11), b"avro.schema", avro._long(len(text)), text, avro._long(0))
-    return b"".join((*parts, bytes(16), avro._long(1), avro._long(len(datum)), datum, bytes(16)))
+    return container({b"avro.schema": text}, avro_long(1) + avro_bytes(datum))
 
 
 def hostile_body(mutator: Mutator, data: bytes, facts: Facts) -> bytes:

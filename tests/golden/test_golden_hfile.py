@@ -116,7 +116,7 @@ def test_all_but_the_index_is_the_same_where_java_writes_varints(name: str) -> N
     again = HFileReader.from_bytes(ours)
     start = reader.trailer.load_on_open_offset
     assert ours[:start] == data[:start]
-    assert (again.trailer, again.info, again._index) == (reader.trailer, reader.info, reader._index)
+    assert (again.trailer, again.info, again.entries) == (reader.trailer, reader.info, reader.entries)
     assert ours != data
 
 
@@ -173,7 +173,7 @@ def test_hbase_deep_index_has_three_levels() -> None:
 def test_hbase_index_key_may_lie_between_two_blocks() -> None:
     data = load("hudi_1_0_hbase_2_4_13_16KB_GZ_20000_fake_first_key.hfile")
     reader = HFileReader.from_bytes(data)
-    entry = reader._index.entries[1]
+    entry = reader.entries[1]
     payload, _ = decode_block(data[entry.offset :], DATA, CODEC_GZIP, offset=entry.offset)
     assert entry.key == b"hudi-key-000000235"
     assert payload[10 : 10 + 29] == b"hudi-key-000000235-abcdefghij"

@@ -47,7 +47,7 @@ def town(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def in_groups(writer: BaseFileWriter, batch: pa.RecordBatch, hashed: object = None) -> None:
         for first in range(0, batch.num_rows, GROUP):
             whole(writer, batch.slice(first, GROUP))
-            writer._flush()
+            writer.end_row_group()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseFileWriter, "write", in_groups)

@@ -132,7 +132,7 @@ class BaseFileWriter:
         """
         if self._stored is None:
             raise ValueError(f"{self._path}: begun without stored chunks")
-        self._flush()
+        self.end_row_group()
         bounds = [self._take_note(batch) for batch in batches]
         taken = self._groups.takeable(self._stored, group, unchanged)
         fresh = [name for name in self._schema.names if name not in taken]
@@ -161,7 +161,7 @@ class BaseFileWriter:
             self._buffer.append(part)
             self._buffered += part.num_rows * row
             if self._buffered + row > target:
-                self._flush()
+                self.end_row_group()
 
     @property
     def takes_over(self) -> bool:
@@ -179,14 +179,15 @@ class BaseFileWriter:
         for keys in written:
             self._bloom.add(keys)
 
-    def _flush(self) -> None:
+    def end_row_group(self) -> None:
+        """Write the rows so far as a row group; those that follow begin another one."""
         if self._buffer:
             self._groups.write(pa.Table.from_batches(self._buffer, self._schema))
             self._buffer, self._buffered = [], 0.0
 
     def close(self) -> BaseFileSummary:
         """Finish the file: durable once this returns."""
-        self._flush()
+        self.end_row_group()
         text = self._bloom.finish().encode() if self._kept_bloom is None else self._kept_bloom
         bloom_type = self._settings.bloom.type_code
         keys = {

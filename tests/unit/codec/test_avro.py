@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from avro_parts import container
 from lakedex.codec import avro
 from lakedex.errors import CorruptFileError, InvalidInputError
 
@@ -91,19 +92,15 @@ def test_unknown_names_and_bad_records_are_refused():
         avro.parse({"type": "nothing"})
 
 
-def container(schema='"record"', *, codec=None, block=b"\2\2\0"):
+def container_of(schema='"record"', *, codec=None, block=b"\2\2\0"):
     text = f'{{"type":{schema},"name":"r","fields":[{{"name":"a","type":"int"}}]}}'.encode()
-    entries = [(b"avro.schema", text)] + ([(b"avro.codec", codec)] if codec else [])
-    parts = [b"Obj\1", avro._long(len(entries))]
-    for key, value in entries:
-        parts += [avro._long(len(key)), key, avro._long(len(value)), value]
-    return b"".join([*parts, b"\0", SYNC, block, SYNC])
+    return container({b"avro.schema": text} | ({b"avro.codec": codec} if codec else {}), block, SYNC)
 
 
 def test_hand_made_container():
-    assert avro.read_container(container())[1] == [{"a": 0}]
-    assert avro.read_container(container(codec=b"null"))[1] == [{"a": 0}]
-    assert avro.read_container(container(block=b"\4\4\2\3"))[1] == [{"a": 1}, {"a": -2}]
+    assert avro.read_container(container_of())[1] == [{"a": 0}]
+    assert avro.read_container(container_of(codec=b"null"))[1] == [{"a": 0}]
+    assert avro.read_container(container_of(block=b"\4\4\2\3"))[1] == [{"a": 1}, {"a": -2}]
 
 
 @pytest.mark.parametrize(
@@ -112,16 +109,16 @@ def test_hand_made_container():
         b"",
         b"Obj\2",
         b"Obj\1\0" + SYNC,
-        container(codec=b"deflate"),
-        container('"enum"'),
-        container('"unknown"'),
-        container()[:-1],
-        container()[:-16] + bytes(16),
-        container(block=b"\4\2\0"),
-        container(block=b"\2\4\0\0"),
-        container(block=b"\1\2\0"),
-        container(block=b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\0"),
-        container(block=b"\2\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0"),
+        container_of(codec=b"deflate"),
+        container_of('"enum"'),
+        container_of('"unknown"'),
+        container_of()[:-1],
+        container_of()[:-16] + bytes(16),
+        container_of(block=b"\4\2\0"),
+        container_of(block=b"\2\4\0\0"),
+        container_of(block=b"\1\2\0"),
+        container_of(block=b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\0"),
+        container_of(block=b"\2\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0"),
         b"Obj\1\2\x16avro.schema\4\xff\xff\0" + SYNC,
         b"Obj\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1",
     ],

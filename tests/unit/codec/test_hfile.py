@@ -85,7 +85,7 @@ def test_blocks_stay_within_the_limit_that_java_reads() -> None:
     data = write_hfile(items, compression="none", info={})
     reader = HFileReader.from_bytes(data)
     first = [reader.first_keys.index(items[5000][0])]
-    sizes = [entry.size - HEADER_SIZE for entry in reader._index.entries]
+    sizes = [entry.size - HEADER_SIZE for entry in reader.entries]
     for at, size in enumerate(sizes):
         checksums = 4 * -(-(HEADER_SIZE + size) // 16384)
         assert at in first or size - checksums <= MAX_BLOCK_SIZE
@@ -257,7 +257,7 @@ def splice(items: list[tuple[bytes, bytes]], order: list[int]) -> bytes:
     """A file with one cell a block, whose cells stand in another order."""
     data = bytearray(write_hfile(items, compression="none", block_size=1, info={}))
     reader = HFileReader.from_bytes(bytes(data))
-    entries = reader._index.entries
+    entries = reader.entries
     pieces = [bytes(data[entries[at].offset : entries[at].offset + entries[at].size]) for at in order]
     data[: reader.trailer.load_on_open_offset] = b"".join(pieces)
     at = reader.trailer.load_on_open_offset + HEADER_SIZE

@@ -51,13 +51,10 @@ def settings(rows: pa.Table, **more: Any) -> BaseFileSettings:
 
 def write(path: Path, rows: pa.Table, **more: Any) -> None:
     """A base file of row groups of ten rows."""
-    writer = BaseFileWriter(
-        STORE, str(path), rows.schema, settings(rows, row_group_bytes=1, **more), expected_rows=ROWS
-    )
+    writer = BaseFileWriter(STORE, str(path), rows.schema, settings(rows, **more), expected_rows=ROWS)
     for batch in rows.to_batches(max_chunksize=GROUP):
-        writer._buffer.append(batch)
-        writer._take_note(batch)
-        writer._flush()
+        writer.write(batch)
+        writer.end_row_group()
     writer.close()
 
 

@@ -119,6 +119,11 @@ class HFileReader:
         return self._index.first_keys
 
     @property
+    def entries(self) -> Sequence[IndexEntry]:
+        """Index entries of the data blocks, in the order of the file."""
+        return self._index.entries
+
+    @property
     def meta_names(self) -> list[str]:
         """Names of the meta blocks."""
         return [name.decode("utf-8", "replace") for name in self._opened.meta]
