@@ -99,7 +99,7 @@ def test_other_partitions_do_not_conflict(path: Path) -> None:
 @pytest.mark.parametrize("city", ["a", "new", None])
 @pytest.mark.parametrize("options", [None, NEW_FILES], ids=["small files", "new files"])
 def test_same_new_key_of_two_upserts_comes_once(path: Path, city: str | None, options: dict[str, str] | None) -> None:
-    """No file overlaps, so Hudi's check sees no conflict and commits the key twice (B23)."""
+    """No file overlaps, so Hudi's check sees no conflict and commits the key twice."""
     new_table(path, START, partitioned=city is not None)
     city = city or "a"
     ours, theirs = at_same_time(

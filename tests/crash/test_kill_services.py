@@ -1,7 +1,7 @@
 """``kill -9`` at every change that cleaning, rolling back, restoring and savepoints make.
 
 Whatever the moment: readers see the table before or after, the next writer finishes what was begun, and the indexes are
-right afterwards. Of a restore nobody sees half (B27).
+right afterwards. Of a restore nobody sees half.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_kill_at_every_change(name: str, templates: Callable[[str], Path], path: Path) -> None:
-    """R31, R32, R49, B27, B30."""
+    """R31, R32, R49: the next writer finishes the service, and every index agrees with the files."""
     service = SERVICES[name]
     outcomes = set()
     for found in deaths(

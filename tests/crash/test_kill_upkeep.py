@@ -1,6 +1,6 @@
 """``kill -9`` at every change of a compaction, a cleaning and an archival: any reader is right, the next writer mends.
 
-Lessons B26 (what was never committed is never seen) and B27 (files that are listed are there).
+Rows that were never committed are never seen, and every listed file exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damaged bytes are a clear error or a right result, in bounded memory and time (issue 6.10, lessons B28).
+"""Damaged bytes are a clear error or a right result, in bounded memory and time.
 
 For each mutation of a real file: what is read is right where that can be decided (each target says what it looks at), or
 a ``LakedexError`` says no; a ``CorruptFileError`` names the file. Nothing else may be raised. Limits are those of

@@ -1,7 +1,7 @@
 """Java 1.1.1 and lakedex write one table at the same time, under the lock file of FileSystemBasedLockProvider.
 
 Each side commits twenty times (in CI eight), to a partition of its own and to one that both write. Whoever loses writes
-again. At the end the table holds what the committed writes say, each key once (B23, B29, B30; R40).
+again. At the end the table holds what the committed writes say, each key once (R40).
 """
 
 from __future__ import annotations

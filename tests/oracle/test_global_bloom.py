@@ -65,7 +65,7 @@ def expected(model: dict[str, Row], batch: list[Row], *, keeps: bool) -> None:
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["partitions updated", "partitions kept"])
 def test_java_and_lakedex_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, keeps: bool) -> None:
-    """R4, B20: both read the same rows, each key once."""
+    """R4: both read the same rows, each key once."""
     index = {
         INDEX_TYPE: "GLOBAL_BLOOM",
         "hoodie.bloom.index.update.partition.path": "false" if keeps else "true",

@@ -57,7 +57,7 @@ def assert_valid(path: Path) -> None:
 
 
 def test_a_lost_metadata_table(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
-    """R37.b, B25: lakedex rebuilds, Java reads, tags by it, compacts it; Java takes it away, lakedex makes it again."""
+    """R37.b: lakedex rebuilds, Java reads, tags by it, compacts it; Java takes it away, lakedex makes it again."""
     table = create(tmp_path, rows("a", range(1)).schema, partition_by="part")
     for part in "ab":
         table.insert(rows(part, range(4)))

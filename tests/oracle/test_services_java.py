@@ -1,4 +1,4 @@
-"""Cleaning, rolling back, savepoints and restoring, by lakedex and by Java in turn (R31, R32, R33, R49, B27).
+"""Cleaning, rolling back, savepoints and restoring, by lakedex and by Java in turn (R31, R32, R33, R49).
 
 After each step Java 1.1.1 with and without the metadata table, hudi-rs and lakedex read the same rows, Java's data
 skipping finds what a reader of everything finds, and the other one goes on.
@@ -112,7 +112,7 @@ def test_cleans_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> Non
 
 
 def test_a_pending_clean_of_the_other(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
-    """Who comes next finishes it (B30)."""
+    """Who comes next finishes it."""
     table = new(tmp_path)
     for ts in range(2, 5):
         table.upsert(keyed(["k1"], ts, ts))
@@ -147,7 +147,7 @@ def grow_old(*files: Path) -> None:
 
 # ----------------------------------------------------------------------------------------------------- rolling back
 def test_rollbacks_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
-    """Each undoes its own commits and the other's, those that added a column and replaced files too (R49, B27)."""
+    """Each undoes its own commits and the other's, those that added a column and replaced files too (R49)."""
     table = new(tmp_path)
     rows = both(keyed(["k1", "k2"], 1, 1), keyed(["k3"], 1, 2, "b"), keyed(["k4"], 1, 3, "c"))
     undone = table.upsert(both(keyed(["k1"], 2, 9), keyed(["n1"], 2, 9, "d"))).instant
@@ -173,7 +173,7 @@ def test_rollbacks_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> 
 
 
 def test_rollback_of_what_the_metadata_table_compacted(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
-    """Java refuses; lakedex writes what puts the compacted records right (B27)."""
+    """Java refuses; lakedex writes what puts the compacted records right."""
     table = new(tmp_path)
     rows = both(keyed(["k1", "k2"], 1, 1), keyed(["k3"], 1, 2, "b"), keyed(["k4"], 1, 3, "c"))
     undone = str(table.upsert(both(keyed(["k1", "k2"], 2, 99), keyed(["n1"], 2, 99, "d"))).instant)
@@ -232,7 +232,7 @@ def test_java_undoes_a_write_of_ours_that_died(java: JavaJudge, rust: RustJudge,
 # --------------------------------------------------------------------------------------------- savepoints, restoring
 @pytest.mark.parametrize("compacted", [False, True], ids=["plain", "metadata compacted"])
 def test_restores_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, compacted: bool) -> None:
-    """Each goes back to its own savepoint and to the other's, past cleans and overwrites (R49, B27)."""
+    """Each goes back to its own savepoint and to the other's, past cleans and overwrites (R49)."""
     options = metadata_compaction(1) if compacted else {}
     table = new(tmp_path)
     java_writes(java, tmp_path, keyed(["k2"], 2, 2), options=options)

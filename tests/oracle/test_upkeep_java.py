@@ -1,7 +1,7 @@
 """lakedex and Java take turns at compacting and cleaning the metadata table, and at archiving both timelines.
 
 Whoever did it last, the other reads all rows, finds by indexes what a full scan finds, tags by the same bloom filters,
-and goes on with its own upkeep (R37, R50 to R53; lessons B24 to B28).
+and goes on with its own upkeep (R37, R50 to R53).
 """
 
 from __future__ import annotations

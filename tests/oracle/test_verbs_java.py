@@ -25,7 +25,7 @@ ARCHIVING = {
 
 
 def test_partitions_emptied_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
-    """B27: Java takes our DELETE_PARTITION for its own and goes on, and the reverse; no stats of what was there."""
+    """Java takes our DELETE_PARTITION for its own and goes on, and the reverse; no stats of what was there."""
     table = create(tmp_path, SCHEMA, partition_by="part")
     in_a, in_b, in_c = keyed(["k1", "k2"], 1, 9), keyed(["k3"], 1, 3, "b"), keyed(["k5"], 1, 5, "c")
     table.insert(pa.concat_tables([in_a, in_b, in_c]))

@@ -223,7 +223,7 @@ def test_several_ordering_fields(java: JavaJudge, rust: RustJudge, tmp_path: Pat
 
 
 def test_a_complex_key_of_one_field(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
-    """Is always ``field:value`` there, and Java does not ask for leave any more (B21)."""
+    """Is always ``field:value`` there, and Java does not ask for leave any more."""
     rows = keyed(["k1", "k2"]).append_column("town", pa.array(["x", "y"]))
     table = create(tmp_path, rows.schema, partition_by=["part", "town"], options={**OWN_FILE, **NINE})
     table.upsert(rows)

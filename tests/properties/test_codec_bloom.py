@@ -86,7 +86,7 @@ def test_java_hash_is_the_sum_over_utf16(keys, n):
 @settings(deadline=None)
 @given(st.data())
 def test_a_probe_of_many_filters_finds_what_each_finds(data: st.DataObject) -> None:
-    """B24: of any size, one after the other, in any part of the keys."""
+    """Of any size, one after the other, in any part of the keys."""
     keys = pa.array(sorted(data.draw(st.sets(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=60))))
     asked = KeyProbe(keys)
     for _ in range(data.draw(st.integers(1, 6))):

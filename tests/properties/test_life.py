@@ -53,7 +53,7 @@ def live(name: str, kind: type[Life], version: int, lives: int) -> Counter[str]:
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("version", [8, 9, 6])
 def test_a_life(version: int) -> None:
-    """R31-R33, R49, B25-B28: whatever happens to a table, its rows are right and its metadata is clean."""
+    """R31-R33, R49: whatever happens to a table, its rows are right and its metadata is clean."""
     done = live(f"LifeOfVersion{version}", Life, version, LIVES if version == 8 else FEW)
     assert done.keys() & UNDOING
     if version == 8 or DEEP:
@@ -71,5 +71,5 @@ def test_a_life_whose_bitmaps_are_folded_at_every_step(monkeypatch: pytest.Monke
 
 @pytest.mark.timeout(TIMEOUT)
 def test_a_life_with_a_global_index() -> None:
-    """R4, B20: a key is one row in the whole table, whatever happens."""
+    """R4: a key is one row in the whole table, whatever happens."""
     assert live("LifeOfGlobalIndex", MovingLife, 8, FEW).keys() & UNDOING

@@ -189,7 +189,7 @@ def folder() -> Iterator[Path]:
 @settings(max_examples=max(30, settings().max_examples // 2))
 @given(stored=stored, source=incoming, on=st.sampled_from(list(ON)), found=clauses)
 def test_a_merge_does_what_the_model_does(folder: Path, stored: Any, source: Any, on: str, found: Any) -> None:
-    """R31: no key twice, whatever the clauses; B20: rows that move; B22: null keys. B27: counts after deletes."""
+    """R31: no key twice, whatever the clauses, with rows that move and null keys; counts after deletes."""
     path = folder / "t"
     shutil.rmtree(path, ignore_errors=True)
     table = Table.create(

@@ -46,7 +46,7 @@ BOUND = st.one_of(st.none(), TEXTS)
 def test_slices_are_what_a_loop_finds(
     keys: list[tuple[str, str | None]], files: list[tuple[str, str | None, str | None]], everywhere: bool
 ) -> None:
-    """R13, R60, R61, B19: for each file the keys in its range, in byte order; all of its partition if one is unknown."""
+    """R13, R60, R61: for each file the keys in its range, in byte order; all of its partition if one is unknown."""
     paths = pa.array([path for path, _ in keys], pa.string())
     found = SortedKeys.of(pa.array([key for _, key in keys], pa.string()), None if everywhere else paths, PATHS)
     codes = [0 if everywhere else PATHS.index(path) for path, _, _ in files]
@@ -93,7 +93,7 @@ def spread(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_files_whatever_the_cap(
     spread: Path, monkeypatch: pytest.MonkeyPatch, cap: int, many: bool, options: dict[str, str]
 ) -> None:
-    """R37.g, B24: past the cap keys go to buckets of files; what is found is the same, and each filter is read once."""
+    """R37.g: past the cap keys go to buckets of files; what is found is the same, and each filter is read once."""
     table = Table.open(spread, options=options)
     monkeypatch.setattr(tagging, "DRIVER_FILTER_BYTES", cap)
     monkeypatch.setattr(tagging, "GATHER_ROWS", 0 if many else 200_000)
@@ -127,7 +127,7 @@ def _stop(attempt: Any, files: Any, tagged: Any) -> None:
 
 
 def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R63, B24: keys are asked for in the order in which they lie, so many at a time as the bound allows."""
+    """R63: keys are asked for in the order in which they lie, so many at a time as the bound allows."""
     store = Table.open(spread).snapshot().metadata
     bases = Table.open(spread).snapshot().base_files()
     files = [(base.partition, base.name) for base in bases]
@@ -209,7 +209,7 @@ def test_filters_of_rewritten_files(
     fpp: float,
     steps: list[tuple[str, list[int]]],
 ) -> None:
-    """R12, B18: no key of a file is denied by its filter; one that is not kept is what the keys give when built anew."""
+    """R12: no key of a file is denied by its filter; one that is not kept is what the keys give when built anew."""
     options = {"hoodie.bloom.index.filter.type": kind, "hoodie.index.bloom.fpp": str(fpp)}
     if entries is not None:
         options |= {

@@ -33,7 +33,7 @@ def found(table: Table) -> list[tuple[Any, ...]]:
 
 
 def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4, R37.g, B20: moves, late rows, repeats and deletes, with nothing on the driver and a cap of nothing."""
+    """R4, R37.g: moves, late rows, repeats and deletes, with nothing on the driver and a cap of nothing."""
     options = {**OWN_FILE, "hoodie.index.type": "GLOBAL_BLOOM"}
     first = frame(spark, [(f"k{n}", "abc"[n % 3], "5.00", n, False) for n in range(9)])
     table = Table.create(

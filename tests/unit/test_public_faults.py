@@ -1,6 +1,6 @@
 """Kinds of faults that users of table formats reported in public, each on rows of our own making.
 
-Numbers are those of the list of faults; those of merge-on-read, several writers and cleaning lie in the tests of these.
+Those of merge-on-read, several writers and cleaning lie in the tests of these.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def files_read(table: Table, where: str) -> int:
 
 # ------------------------------------------------------------------------------------------------------- stats, reads
 def test_nan_among_bounds(tmp_path: Path) -> None:
-    """B01: a NaN invents no bounds, not for its column, not for another, not for the partition."""
+    """A NaN invents no bounds, not for its column, not for another, not for the partition."""
     fields = [pa.field("p", pa.string()), pa.field("s", pa.string()), pa.field("d", pa.float64())]
     nan = float("nan")
     first = [{"p": "x", "s": "u", "d": nan}, {"p": "x", "s": "v", "d": 7.0}]
@@ -61,7 +61,7 @@ def test_nan_among_bounds(tmp_path: Path) -> None:
 
 
 def test_text_too_long_for_a_footer(tmp_path: Path) -> None:
-    """B02: a file whose footer has no bounds is neither empty nor all null."""
+    """A file whose footer has no bounds is neither empty nor all null."""
     fields = [pa.field("c", pa.string())]
     table = lake(tmp_path, [{"c": "brief"}, {"c": "z" * 9000}], [{"c": None}], fields=fields)
     assert found(table, "c = 'brief'") == {"0-0"}
@@ -80,7 +80,7 @@ def test_text_too_long_for_a_footer(tmp_path: Path) -> None:
     ],
 )
 def test_prefixes(tmp_path: Path, where: str, keys: set[str], files: int) -> None:
-    """B03: a prefix keeps files that may hold it, its negation prunes only where every value has it."""
+    """A prefix keeps files that may hold it, its negation prunes only where every value has it."""
     fields = [pa.field("c", pa.string())]
     table = lake(tmp_path, [{"c": "def1"}, {"c": "def9"}], [{"c": "xaa"}, {"c": "xyz"}], fields=fields)
     assert found(table, where) == keys
@@ -88,7 +88,7 @@ def test_prefixes(tmp_path: Path, where: str, keys: set[str], files: int) -> Non
 
 
 def test_nulls_of_files_older_than_a_column(tmp_path: Path) -> None:
-    """B04: without a record a file is unknown, and unknown stays."""
+    """Without a record a file is unknown, and unknown stays."""
     table = lake(tmp_path, [{"a": 1}], fields=[pa.field("a", pa.int32())])
     table.insert(pa.table({"id": ["new"], "a": pa.array([2], pa.int32()), "c": ["x"]}))
     for where in ("c is null", "c <=> null", "not c is not null", "coalesce(c, 'none') = 'none'"):
@@ -97,7 +97,7 @@ def test_nulls_of_files_older_than_a_column(tmp_path: Path) -> None:
 
 
 def test_columns_without_an_index_in_the_condition(tmp_path: Path) -> None:
-    """B05: of an AND the part that can be judged prunes, an OR keeps all, and no record is no null."""
+    """Of an AND the part that can be judged prunes, an OR keeps all, and no record is no null."""
     fields = [pa.field("n", pa.int32()), pa.field("attrs", pa.map_(pa.string(), pa.string()))]
     table = lake(tmp_path, [{"n": 1, "attrs": [("c", "red")]}], [{"n": 2, "attrs": [("c", "blue")]}], fields=fields)
     # What is in a map only Spark evaluates; files are planned all the same.
@@ -111,7 +111,7 @@ def test_columns_without_an_index_in_the_condition(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["ms", "us"])
 def test_units_of_time(tmp_path: Path, unit: str) -> None:
-    """B06, B07: values come back to the microsecond in one unit, through a schema change, and bounds hold."""
+    """Values come back to the microsecond in one unit, through a schema change, and bounds hold."""
     moment = datetime.datetime(1850, 3, 1, 12, 0, 53, 80_758 if unit == "us" else 80_000, datetime.UTC)
     fields = [pa.field("t", pa.timestamp(unit, "UTC")), pa.field("local", pa.timestamp(unit))]
     one = {"t": moment, "local": moment.replace(tzinfo=None)}
@@ -130,7 +130,7 @@ def test_units_of_time(tmp_path: Path, unit: str) -> None:
 
 @pytest.mark.parametrize("digits", [8, 15, 30])
 def test_decimals(tmp_path: Path, digits: int) -> None:
-    """B08: bounds of decimals are numbers at the column's scale, whatever their physical type."""
+    """Bounds of decimals are numbers at the column's scale, whatever their physical type."""
     fields = [pa.field("d", pa.decimal128(digits, 2))]
     first = [{"d": Decimal("-2.50")}, {"d": Decimal("8.99")}, {"d": Decimal("11.00")}]
     table = lake(tmp_path, first, [{"d": Decimal("-7.25")}], fields=fields)
@@ -141,7 +141,7 @@ def test_decimals(tmp_path: Path, digits: int) -> None:
 
 
 def test_the_two_zeros(tmp_path: Path) -> None:
-    """B09: zero equals minus zero for ranges and bitmaps."""
+    """Zero equals minus zero for ranges and bitmaps."""
     fields = [pa.field("d", pa.float64()), pa.field("f", pa.float32())]
     table = lake(tmp_path, [{"d": -0.0, "f": -0.0}], [{"d": 0.0, "f": 0.0}], [{"d": 4.0, "f": 4.0}], fields=fields)
     table.create_index("zeros", using="bitmap", columns=["d", "f"])
@@ -155,7 +155,7 @@ def test_the_two_zeros(tmp_path: Path) -> None:
     ids=["before the surrogates", "no successor", "past the basic plane", "last of the basic plane"],
 )
 def test_long_bounds(tmp_path: Path, value: str) -> None:
-    """B10: a bound that is cut short still holds, or there is none."""
+    """A bound that is cut short still holds, or there is none."""
     table = lake(tmp_path, [{"c": value}], [{"c": "a"}], fields=[pa.field("c", pa.string())])
     assert found(table, f"c = '{value}'") == {"0-0"}
     assert found(table, f"c >= '{value[:60]}'") == {"0-0"}
@@ -163,7 +163,7 @@ def test_long_bounds(tmp_path: Path, value: str) -> None:
 
 
 def test_partition_values_are_typed(tmp_path: Path) -> None:
-    """B12: a folder of days since 1970, or of text, is compared as the date that it stands for."""
+    """A folder of days since 1970, or of text, is compared as the date that it stands for."""
     day = datetime.date(2031, 5, 17)
     fields = [pa.field("dt", pa.date32()), pa.field("n", pa.int32())]
     table = lake(tmp_path, [{"dt": day, "n": 1}], [{"dt": None, "n": 2}], fields=fields, partition_by="dt")
@@ -173,7 +173,7 @@ def test_partition_values_are_typed(tmp_path: Path) -> None:
 
 
 def test_a_probe_in_the_type_of_the_column(tmp_path: Path) -> None:
-    """B13: after int to long every value is found, by ranges and by bitmaps."""
+    """After int to long every value is found, by ranges and by bitmaps."""
     table = lake(tmp_path, [{"c": 5}], fields=[pa.field("c", pa.int32())])
     table.create_index("by_c", using="bitmap", columns=["c"])
     wide = pa.schema([ID, ("c", pa.int64())])
@@ -184,7 +184,7 @@ def test_a_probe_in_the_type_of_the_column(tmp_path: Path) -> None:
 
 
 def test_names_in_any_case_and_nested(tmp_path: Path) -> None:
-    """B14: letter case does not switch skipping off, and a plan says why an index was not used."""
+    """Letter case does not switch skipping off, and a plan says why an index was not used."""
     fields = [pa.field("Value", pa.int32()), pa.field("a", pa.struct([("b", pa.int32())]))]
     table = lake(tmp_path, [{"Value": 1, "a": {"b": 3}}], [{"Value": 2, "a": {"b": 4}}], fields=fields)
     assert (found(table, "value = 1"), files_read(table, "VALUE = 1")) == ({"0-0"}, 1)
@@ -195,7 +195,7 @@ def test_names_in_any_case_and_nested(tmp_path: Path) -> None:
 
 
 def test_every_value_is_found(tmp_path: Path) -> None:
-    """B15: after several commits each value and key of the table is found with skipping on."""
+    """After several commits each value and key of the table is found with skipping on."""
     table = lake(
         tmp_path, *([{"c": f"v{n}"}, {"c": f"v{n + 3}"}] for n in range(4)), fields=[pa.field("c", pa.string())]
     )
@@ -209,7 +209,7 @@ def test_every_value_is_found(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------- bloom, tags
 def test_ranges_come_from_the_record_key(tmp_path: Path) -> None:
-    """B16: a key column of numbers has ranges of numbers; keys have ranges of text, and are always indexed."""
+    """A key column of numbers has ranges of numbers; keys have ranges of text, and are always indexed."""
     schema = pa.schema([("a", pa.int32()), ("other", pa.int32())])
     options = {**OWN_FILE, "hoodie.metadata.index.column.stats.column.list": "other"}
     table = Table.create(tmp_path, schema, record_key="a", options=options)
@@ -223,7 +223,7 @@ def test_ranges_come_from_the_record_key(tmp_path: Path) -> None:
 
 
 def test_a_table_without_partitions_finds_its_filters(tmp_path: Path) -> None:
-    """B17: one function makes the key of a filter, so the second upsert finds what the first one wrote."""
+    """One function makes the key of a filter, so the second upsert finds what the first one wrote."""
     table = lake(tmp_path, [{"n": 1}], fields=[pa.field("n", pa.int32())])
     assert table.upsert(pa.table({"id": ["0-0", "z"], "n": pa.array([2, 3], pa.int32())})).updated == 1
     assert {row["file_name"] for row in table.inspect.bloom_filters().to_pylist()} == {
@@ -232,7 +232,7 @@ def test_a_table_without_partitions_finds_its_filters(tmp_path: Path) -> None:
 
 
 def test_footers_hold_all_keys(tmp_path: Path) -> None:
-    """B18: the smallest and largest key of a footer are those of the rows, in whatever order these came."""
+    """The smallest and largest key of a footer are those of the rows, in whatever order these came."""
     schema = pa.schema([ID])
     table = Table.create(tmp_path, schema, record_key="id")
     for keys in (["m", "b", "x"], ["c", "zz", "a"]):
@@ -244,7 +244,7 @@ def test_footers_hold_all_keys(tmp_path: Path) -> None:
 
 
 def test_order_of_keys_past_the_basic_plane(tmp_path: Path) -> None:
-    """B19: keys whose order differs between UTF-8 and UTF-16 are updated where they lie, and found."""
+    """Keys whose order differs between UTF-8 and UTF-16 are updated where they lie, and found."""
     keys = ["n\uff22", "n\U0001f601", "nz", "n\ue000"]
     table = lake(tmp_path, fields=[pa.field("n", pa.int32())])
     for _ in range(3):
@@ -256,7 +256,7 @@ def test_order_of_keys_past_the_basic_plane(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [[("p,q", "3:4"), (None, "4"), ("", "4"), ("p", "q,3:4")]])
 def test_parts_of_keys(tmp_path: Path, values: list[tuple[Any, str]]) -> None:
-    """B21, B22: commas, colons, nulls and empty parts make one key each, the same in every operation."""
+    """Commas, colons, nulls and empty parts make one key each, the same in every operation."""
     schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int32())])
     table = Table.create(tmp_path, schema, record_key=["a", "b"])
 
@@ -273,7 +273,7 @@ def test_parts_of_keys(tmp_path: Path, values: list[tuple[Any, str]]) -> None:
 
 
 def test_bad_keys_are_told_from_missing_columns(tmp_path: Path) -> None:
-    """B22: a null key names the column and the rows; a missing column is another error."""
+    """A null key names the column and the rows; a missing column is another error."""
     table = lake(tmp_path, fields=[pa.field("n", pa.int32())])
     with pytest.raises(InvalidInputError, match="2 of 3 rows have a null or empty record key .column id"):
         table.upsert(pa.table({"id": ["a", None, ""], "n": pa.array([1, 2, 3], pa.int32())}))
@@ -282,7 +282,7 @@ def test_bad_keys_are_told_from_missing_columns(tmp_path: Path) -> None:
 
 
 def test_filters_are_sized_by_their_rows(tmp_path: Path) -> None:
-    """B24: a small file has a small filter; metadata is read once a batch, not once a file."""
+    """A small file has a small filter; metadata is read once a batch, not once a file."""
     table = lake(tmp_path, *([{"n": n}] for n in range(12)), fields=[pa.field("n", pa.int32())])
     sizes = table.inspect.bloom_filters().column("bytes").to_pylist()
     assert len(sizes) == 12 and max(sizes) < 2048
@@ -293,7 +293,7 @@ def test_filters_are_sized_by_their_rows(tmp_path: Path) -> None:
 
 
 def test_an_overwrite_by_no_rows_empties(tmp_path: Path) -> None:
-    """B27: an empty overwrite empties the table, and no index speaks of what was there."""
+    """An empty overwrite empties the table, and no index speaks of what was there."""
     table = lake(tmp_path, [{"n": 1}], [{"n": 2}], fields=[pa.field("n", pa.int32())])
     table.insert_overwrite(pa.Table.from_pylist([], table.schema), scope="table")
     assert found(table, "n > 0") == set()
@@ -302,7 +302,7 @@ def test_an_overwrite_by_no_rows_empties(tmp_path: Path) -> None:
 
 
 def test_instants_are_in_the_zone_of_the_table(tmp_path: Path) -> None:
-    """B29: a host in another time zone makes instants that sort after those before."""
+    """A host in another time zone makes instants that sort after those before."""
     table = lake(tmp_path, [{"n": 1}], fields=[pa.field("n", pa.int32())])
     code = (
         "import pyarrow as pa; from lakedex import Table; "
@@ -319,7 +319,7 @@ def test_instants_are_in_the_zone_of_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("style", [{}, {"hoodie.datasource.write.hive_style_partitioning": "false"}])
 def test_values_that_make_odd_folders(tmp_path: Path, style: dict[str, str]) -> None:
-    """B31: one folder a value, escaped once; the value is read from the data, null and empty share a folder."""
+    """One folder a value, escaped once; the value is read from the data, null and empty share a folder."""
     values = ["x/y", "50%", "a=b", "t:1", "<z>", "two words", "café", "", None]
     fields = [pa.field("p", pa.string()), pa.field("n", pa.int32())]
     batches = [[{"p": value, "n": number}] for number, value in enumerate(values)]
@@ -333,7 +333,7 @@ def test_values_that_make_odd_folders(tmp_path: Path, style: dict[str, str]) -> 
 
 @pytest.mark.parametrize("name", ["$price", "360p", "a b", "x-y"])
 def test_names_that_avro_lacks(tmp_path: Path, name: str) -> None:
-    """B32: a name that Hudi cannot keep is refused, with the rule, before anything is written."""
+    """A name that Hudi cannot keep is refused, with the rule, before anything is written."""
     with pytest.raises(LakedexError, match="Avro names begin with a letter") as caught:
         Table.create(tmp_path / "t", pa.schema([ID, (name, pa.int32())]), record_key="id")
     assert name in str(caught.value)
@@ -341,7 +341,7 @@ def test_names_that_avro_lacks(tmp_path: Path, name: str) -> None:
 
 
 def test_three_lines_and_the_nearest_name(tmp_path: Path) -> None:
-    """B39: a first write takes three lines; an unknown option names the nearest one."""
+    """A first write takes three lines; an unknown option names the nearest one."""
     table = Table.create(tmp_path / "t", record_key="id")
     table.upsert(pa.table({"id": [1, 2], "v": ["a", "b"]}))
     assert table.scan().count() == 2
@@ -350,7 +350,7 @@ def test_three_lines_and_the_nearest_name(tmp_path: Path) -> None:
 
 
 def test_null_becomes_a_value(tmp_path: Path) -> None:
-    """B40: an update from null to a value is an update; a hundred thousand rows are arrays, not objects."""
+    """An update from null to a value is an update; a hundred thousand rows are arrays, not objects."""
     table = lake(tmp_path, fields=[pa.field("n", pa.int32())])
     keys = pa.array([f"{n:06d}" for n in range(100_000)])
     table.bulk_insert(pa.table({"id": keys, "n": pa.nulls(len(keys), pa.int32())}))

@@ -1,4 +1,4 @@
-"""Schemas that would cost more than the bytes that are read by them (lessons B28)."""
+"""Schemas that would cost more than the bytes that are read by them."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_flipped_bits_raise_or_give_another_record() -> None:
     "change", [("cardinality", "cardinalitx"), ('["null","bytes"]', '["null","string"]'), ("baseFile", "baseFilf")]
 )
 def test_a_schema_whose_fields_are_others_is_damage(change: tuple[str, str]) -> None:
-    """lessons B28."""
+    """A damaged record is an error that names the file."""
     schema = bitmap_schema_json()
     at = schema.rindex("HoodieBitmapIndexInfo")
     other = schema[:at] + schema[at:].replace(*change)

@@ -531,7 +531,7 @@ def test_every_truncation_is_damage() -> None:
 
 
 def test_very_many_gzip_members_take_no_more_time_than_their_bytes() -> None:
-    """zlib copies what a member leaves over, so 60,000 members of 20 bytes cost 36 GB of copies (lessons B28)."""
+    """zlib copies what a member leaves over, so 60,000 members of 20 bytes cost 36 GB of copies."""
     payload = b"x" * 100
     stream = zlib.compress(b"", 6, 31) * 60_000 + zlib.compress(payload, 6, 31)
     header = struct.pack(">8siiqBii", DATA, len(stream), len(payload), -1, 0, 16384, HEADER_SIZE + len(stream))

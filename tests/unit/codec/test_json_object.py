@@ -1,4 +1,4 @@
-"""JSON of other shapes than Hudi writes (lessons B28)."""
+"""JSON of other shapes than Hudi writes."""
 
 from __future__ import annotations
 

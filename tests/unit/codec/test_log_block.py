@@ -246,7 +246,7 @@ def test_other_damage_stays_an_error() -> None:
 
 
 def test_so_many_unfinished_blocks_are_damage() -> None:
-    """Each was looked for in 64 KiB of its own, and over a network in a request of its own (lessons B28)."""
+    """Each was looked for in 64 KiB of its own, and over a network in a request of its own."""
     data = b"#HUDI#" * 200_000
     fetched: list[int] = []
 

@@ -120,7 +120,7 @@ def _texts_for_sizes(entry) -> None:
     ],
 )
 def test_a_schema_whose_fields_are_of_other_types_is_no_metadata_schema(field, change) -> None:
-    """Readers would meet values that they cannot take (lessons B28)."""
+    """Readers would meet values that they cannot take."""
     with pytest.raises(CorruptFileError, match="the schema of a metadata record") as caught:
         decode_metadata_record(b"", _changed(field, change), path="f")
     assert caught.value.path == "f"

@@ -1,4 +1,4 @@
-"""Bitmaps as bytes: R90, R100, R101, lessons B38. What Java writes is in ``tests/golden/bitmap``."""
+"""Bitmaps as bytes: R90, R100, R101. What Java writes is in ``tests/golden/bitmap``."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_an_undone_commit_under_a_later_one(table: Table) -> None:
 def test_of_two_replays_at_once_one_wins(
     table: Table, monkeypatch: pytest.MonkeyPatch, write: str, retries: str
 ) -> None:
-    """B23: the batch is looked for again under the lock, before the conflict is."""
+    """The batch is looked for again under the lock, before the conflict is."""
     table.upsert(rows(("1", "a", 0, 0)))
     commit = Transaction.commit
     other: list[Any] = []

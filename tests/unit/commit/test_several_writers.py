@@ -39,7 +39,7 @@ def memory() -> Iterator[str]:
 
 
 def test_hudis_storage_based_lock(memory: str) -> None:
-    """Every action takes and gives it back, and waits for it; the lock file is not touched (B30)."""
+    """Every action takes and gives it back, and waits for it; the lock file is not touched."""
     store, path = open_storage(memory)
     table = Table.create(
         memory, rows().schema, record_key="id", partition_by="city", ordering_by="ts", options=STORAGE_LOCK

@@ -1,4 +1,4 @@
-"""Bitmaps of one base file as they are built: R92, R102, lessons B37."""
+"""Bitmaps of one base file as they are built: R92, R102."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_cap_and_long_values(values: list[str | None], state: str, batch: in
 
 
 def test_a_column_past_the_cap_gives_its_memory_up_at_once() -> None:
-    """R92.a, lessons B37: an id column of many rows is no more than its first batch."""
+    """R92.a: an id column of many rows is no more than its first batch."""
     builder = BitmapsBuilder({"id": 10}, pa.schema([("id", pa.int64())]))
     builder.add(pa.record_batch({"id": pa.array(range(8))}))
     values = builder._values["id"]

@@ -1,4 +1,4 @@
-"""Conditions on bitmaps: terms, numbers of rows, and rows. R93, R143 to R145, R92.b, R92.m, lessons B34, B35."""
+"""Conditions on bitmaps: terms, numbers of rows, and rows. R93, R143 to R145, R92.b, R92.m."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def states(predicate: Any, data: pa.Table) -> list[set[int]]:
 @settings(max_examples=settings.default.max_examples // 4)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Lessons B34, B35, R92.b: within the known rows of a file NOT is a complement, and null is neither."""
+    """R92.b: within the known rows of a file NOT is a complement, and null is neither."""
     rng = random.Random(seed)
     tables = [table(rng, rng.randint(0, 12)) for _ in range(3)]
     coverage = covered(tmp_path_factory.mktemp("runs"), tables, rng)
@@ -226,7 +226,7 @@ def test_all_terms_known_makes_exact_rows(tmp_path: Path) -> None:
 
 
 def test_ranges_beyond_all_values(tmp_path: Path) -> None:
-    """Lessons B35: a range below the smallest value, and above the largest."""
+    """A range below the smallest value, and above the largest."""
     data = pa.table({"b": pa.array([1000, 10_000_000], pa.int32())})
     storage = LocalStorage()
     write_run(storage, str(tmp_path), run(1), encode_run([file_bitmaps("f_1", {"b": 9}, data)]))

@@ -1,4 +1,4 @@
-"""What is held of the runs: which entry counts, what missing and damaged runs mean. Lessons B36."""
+"""What is held of the runs: which entry counts, what missing and damaged runs mean."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_an_older_run_that_comes_late_does_not_win(folder: Folder) -> None:
 
 
 def test_another_base_file_of_the_group_is_another_file(folder: Folder) -> None:
-    """Lessons B36: positions belong to one base file, whatever came after it."""
+    """Positions belong to one base file, whatever came after it."""
     folder.put(run(1), made("f1_1", "a", "b"))
     folder.put(run(2), made("f1_2", "b", "a", "a"))
     assert said(folder.refresh()) == {"f1_1": {"a": 1, "b": 1}, "f1_2": {"a": 2, "b": 1}}

@@ -1,4 +1,4 @@
-"""Keys of bitmap records: R102 to R108, R92.f, lessons B33."""
+"""Keys of bitmap records: R102 to R108, R92.f."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_key_comes_back(column: str, value: str | None, partition: str, fi
 def test_a_prefix_search_meets_its_own_value_only(
     column: str, value: str | None, other_column: str, other: str | None, tail: str
 ) -> None:
-    """R108, lessons B33: ``x`` does not meet ``xy`` or ``x$p1``."""
+    """R108: ``x`` does not meet ``xy`` or ``x$p1``."""
     key = bitmap_key(other_column, other, tail, tail)
     assert key.startswith(value_prefix(column, value)) == ((column, value) == (other_column, other))
     assert key.startswith(column_prefix(column)) == (column == other_column)

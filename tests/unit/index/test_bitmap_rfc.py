@@ -175,7 +175,7 @@ def test_a_commit_of_new_and_changed_files() -> None:
 
 # ----------------------------------------------------------------------------------- why tables are not kept so
 def test_values_alone_are_not_enough_where_rows_move() -> None:
-    """R92.j, lessons B36: the RFC compares values, and a delete moves the rows behind it."""
+    """R92.j: the RFC compares values, and a delete moves the rows behind it."""
     after = rows(("b", "blue", 1), ("c", "red", None))
     as_written = STORE | change(STORE, BEFORE, after, COLUMNS, moved=False)
     assert as_written[color("red")] == BitMap([2]), "a position that the new file does not have"

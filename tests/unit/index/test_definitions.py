@@ -159,7 +159,7 @@ def test_a_column_that_grows_out_of_the_encoding_leaves_the_list(tmp_path: Path)
     ],
 )
 def test_definitions_of_other_shapes_are_damage(tmp_path: Path, content: str) -> None:
-    """lessons B28."""
+    """Damaged definitions are an error that names the file."""
     (tmp_path / ".hoodie/.index_defs").mkdir(parents=True)
     for name in ("index.json", "bitmap_index.json"):
         (tmp_path / ".hoodie/.index_defs" / name).write_text(content)

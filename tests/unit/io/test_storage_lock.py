@@ -71,7 +71,7 @@ def test_a_held_lock_is_waited_for(base: str) -> None:
 
 
 def test_a_lease_of_a_dead_writer_runs_out(base: str) -> None:
-    """For others only after the drift that clocks may have; B29."""
+    """For others only after the drift that clocks may have."""
     dead, clock = lock_of(base, Clock()), Clock()
     dead.acquire()
     dead._stop.set()

@@ -150,7 +150,7 @@ def test_beyond_a_savepoint_holes_are_committed(compacted: Path) -> None:
 
 
 def test_a_restore_that_stays_makes_no_hole(compacted: Path) -> None:
-    """Commits after it are archived while it stays: their files count all the same (B27)."""
+    """Commits after it are archived while it stays: their files count all the same."""
     commits = instants(compacted)
     content = own(Table.open(compacted))
     when = str(int(commits[1]) + 1)
@@ -178,7 +178,7 @@ def clean(path: Path, earliest: str, saved: Sequence[str] = ()) -> str:
 
 
 def test_replaced_files_have_to_be_cleaned_first(tmp_path: Path) -> None:
-    """Without its replace commit a replaced file would be back (B27)."""
+    """Without its replace commit a replaced file would be back."""
     table = filled(tmp_path, 2)
     table.insert_overwrite(rows(("r1", "a", 5, 5)))
     replacing = state(tmp_path).timeline.completed({"replacecommit"})[0].requested
@@ -244,7 +244,7 @@ COMMITS = 300 if THOROUGH else 70
 def test_a_table_that_lives_on(tmp_path: Path) -> None:
     """Many small commits: the timelines stay short, a write costs the same, and every state that is there reads right.
 
-    R37: the metadata table keeps its size; B24: what a write reads does not grow with the table's age.
+    R37: the metadata table keeps its size, and what a write reads does not grow with the table's age.
     """
     options = {
         "hoodie.metadata.compact.max.delta.commits": "5",

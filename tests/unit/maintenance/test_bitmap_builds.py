@@ -196,7 +196,7 @@ def test_some_partitions(table: Table) -> None:
 
 
 def test_too_many_values(table: Table) -> None:
-    """B37: given up in a file, said so, and built where the cap is raised."""
+    """Given up in a file, said so, and built where the cap is raised."""
     result = bitmaps(table, "id", "g", options={"max_distinct_values": 15})
     assert result.notes == ("column 'id' is not indexed in 3 files: too many distinct values",)
     coverage, files = coverage_of(table), table.snapshot().base_files()
@@ -277,7 +277,7 @@ def test_a_writer_that_began_before_the_index(table: Table, monkeypatch: pytest.
 
 @pytest.mark.parametrize("wrong", ["folder gone", "run gone", "run of zeros", "manifest damaged", "stray file"])
 def test_refresh_heals(table: Table, wrong: str) -> None:
-    """R92, B28: right rows at once, a full index after a refresh, and folding goes on."""
+    """R92: right rows at once, a full index after a refresh, and folding goes on."""
     bitmaps(table, "g", "n")
     for number in range(4):
         table.upsert(batch(0, 60, number + 2))

@@ -82,7 +82,7 @@ def test_hours_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_replaced_groups_and_emptied_partitions(tmp_path: Path) -> None:
-    """An emptied partition leaves the listing and the disk, and comes back with new rows (B27)."""
+    """An emptied partition leaves the listing and the disk, and comes back with new rows."""
     table = versioned(tmp_path, 1)
     table.insert_overwrite(frame({"x": ("a", 20, 1)}), scope="table")
     assert table.clean(commits=1).instant is None or (tmp_path / "city=b").exists()
@@ -142,7 +142,7 @@ def test_time_travel_while_a_clean_is_under_way(tmp_path: Path) -> None:
 
 
 def test_a_pending_write_holds_files_back(tmp_path: Path) -> None:
-    """Java's rule for commits; here for file versions too (B30)."""
+    """Java's rule for commits; here for file versions too."""
     table = versioned(tmp_path, 3)
     timeline = tmp_path / ".hoodie/timeline"
     commits = commits_of(table)
@@ -175,7 +175,7 @@ def test_cleaning_after_a_write(tmp_path: Path) -> None:
 
 
 def test_a_clean_of_another_process(tmp_path: Path) -> None:
-    """A living one is left alone; a dead one is finished (B30)."""
+    """A living one is left alone; a dead one is finished."""
     table = versioned(tmp_path)
     table.clean(commits=1)
     timeline = tmp_path / ".hoodie/timeline"

@@ -81,7 +81,7 @@ def assert_whole(path: Path, *, files: int) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_readers_list_storage(path: Path, damage: str) -> None:
-    """B25, B28: never an empty table, never the rows of an older state."""
+    """Never an empty table, never the rows of an older state."""
     DAMAGE[damage](path)
     table = Table.open(path)
     assert own(table) == sorted(START)
@@ -95,7 +95,7 @@ def test_readers_list_storage(path: Path, damage: str) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_write_mends_first(path: Path, damage: str) -> None:
-    """B25: the listing is of all completed commits, not of the last batch."""
+    """The listing is of all completed commits, not of the last batch."""
     DAMAGE[damage](path)
     result = Table.open(path).upsert(rows(("1", "a", 2, 11), ("4", "c", 2, 40)))
     assert (result.updated, result.inserted) == (1, 1)
@@ -158,7 +158,7 @@ def test_a_file_of_no_bytes_beside_others_of_its_group_stays_listed(path: Path) 
 
 
 def test_damaged_bytes(path: Path) -> None:
-    """B28: of its length, but not readable. The error of a write names the file and the call that helps."""
+    """Of its length, but not readable. The error of a write names the file and the call that helps."""
     for file in logs(path, "bloom_filters"):
         file.write_bytes(b"\0" * file.stat().st_size)
     with pytest.raises(CorruptFileError, match=r"/\.hoodie/metadata/.*rebuild_metadata"):
@@ -232,7 +232,7 @@ def test_columns_and_partitions_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_only_files_of_completed_instants(path: Path) -> None:
-    """B26: not those of a write that is under way, was undone, or lost against another attempt of its task."""
+    """Not those of a write that is under way, was undone, or lost against another attempt of its task."""
     (first, *_) = base_files(path)
     partition, _, name = first.partition("/")
     parsed = parse_base_file_name(name)
@@ -264,7 +264,7 @@ def test_cleaned_replaced_and_empty(tmp_path: Path) -> None:
 
 
 def test_without_partitions(tmp_path: Path) -> None:
-    """B17: the key of the listing of a table without partitions."""
+    """The key of the listing of a table without partitions."""
     table = make(tmp_path / "t", rows(*START))
     shutil.rmtree(metadata(tmp_path / "t"))
     assert Table.open(table.path).upsert(rows(("1", "a", 2, 11))).updated == 1

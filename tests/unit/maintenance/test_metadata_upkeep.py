@@ -130,7 +130,7 @@ def test_the_plan_is_hudis(tmp_path: Path) -> None:
 
 
 def test_no_uncommitted_instant_is_compacted(tmp_path: Path) -> None:
-    """A data commit that died after its metadata was complete is in no plan, and can be rolled back (B26)."""
+    """A data commit that died after its metadata was complete is in no plan, and can be rolled back."""
     table = filled(tmp_path, 3)
     snapshot = state(tmp_path)
     last = snapshot.timeline.last_completed
@@ -189,7 +189,7 @@ def test_a_pending_log_compaction_is_left_to_hudi(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_a_note_of_the_write(tmp_path: Path) -> None:
-    """A damaged source stops the compaction, not the write (B28)."""
+    """A damaged source stops the compaction, not the write."""
     table = filled(tmp_path, 2)
     store = state(tmp_path).metadata
     victim = Path(store.file_groups("partition_stats")[0].logs[-1][0])

@@ -46,7 +46,7 @@ def pend(path: Path, action: str = "commit", old: bool = False, at: str = "20000
 
 
 def test_rollback(tmp_path: Path) -> None:
-    """Rows, files, statistics and bitmaps of the commit are gone (R49, B27)."""
+    """Rows, files, statistics and bitmaps of the commit are gone (R49)."""
     table = started(tmp_path)
     files = files_on_disk(tmp_path)
     undone = str(table.upsert(frame(ONE)).instant)
@@ -96,7 +96,7 @@ def test_schema_and_definitions_fall_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["column_stats", "bloom_filters"])
 def test_files_that_an_index_build_did_not_see(tmp_path: Path, kind: str) -> None:
-    """A file that becomes the newest again has entries of an index that was built meanwhile (B27)."""
+    """A file that becomes the newest again has entries of an index that was built meanwhile."""
     table = started(tmp_path)
     undone = str(table.upsert(frame(ONE)).instant)
     for name in ("partition_stats", kind) if kind == "column_stats" else (kind,):
@@ -208,7 +208,7 @@ def test_a_rollback_leaves_archived_commits_a_timeline(tmp_path: Path) -> None:
 
 
 def test_pending_writes(tmp_path: Path) -> None:
-    """A living one stands in the way; a dead one can be rolled back by its name (B30)."""
+    """A living one stands in the way; a dead one can be rolled back by its name."""
     table = started(tmp_path)
     alive = pend(tmp_path)
     for refused in (lambda: table.rollback(commits_of(table)[-1]), lambda: table.rollback(alive)):
@@ -294,7 +294,7 @@ def test_no_savepoint_of_what_was_cleaned(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ restore
 def test_restore(tmp_path: Path) -> None:
-    """Past overwrites, schema changes and cleans; every index is right (R49, B27)."""
+    """Past overwrites, schema changes and cleans; every index is right (R49)."""
     table = started(tmp_path)
     table.upsert(frame(ONE))
     kept = read(tmp_path)
@@ -335,7 +335,7 @@ def test_what_cannot_be_restored(tmp_path: Path) -> None:
 
 
 def test_a_restore_to_the_first_commit_that_is_not_archived(tmp_path: Path) -> None:
-    """Found by a model test: only a savepointed commit was left, with which no timeline began (B27)."""
+    """Found by a model test: only a savepointed commit was left, with which no timeline began."""
     table, instants, held = one_by_one(tmp_path, 9)
     table.archive()
     first = 9 - len(commits_of(table))
@@ -367,7 +367,7 @@ def test_no_restore_past_archived_commits(tmp_path: Path) -> None:
 
 
 def test_a_restore_hides_what_it_undoes(tmp_path: Path) -> None:
-    """From its inflight file on, whoever made it; writers wait for it, or finish it when it died (B27)."""
+    """From its inflight file on, whoever made it; writers wait for it, or finish it when it died."""
     table = started(tmp_path)
     saved = table.savepoint()
     undone = [str(table.upsert(frame({"k0": ("a", 7 + n, n)})).instant) for n in range(2)]

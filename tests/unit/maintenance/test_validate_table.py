@@ -220,7 +220,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], set[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found(path: Path, name: str) -> None:
-    """B25 to B28: and the call that the report names puts it right, where the data is still there."""
+    """The call that the report names puts it right, where the data is still there."""
     damage, wanted = CASES[name]
     damage(path)
     kinds = found(path)

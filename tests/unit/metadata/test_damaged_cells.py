@@ -1,4 +1,4 @@
-"""Metadata files whose frames are sound and whose contents are not (lessons B28)."""
+"""Metadata files whose frames are sound and whose contents are not."""
 
 from __future__ import annotations
 

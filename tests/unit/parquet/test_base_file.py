@@ -174,7 +174,7 @@ def test_given_up_leaves_nothing(tmp_path: Path, sample: pa.Table) -> None:
 
 
 def test_what_arrow_does_not_do_and_damaged_keys_name_the_file(tmp_path: Path) -> None:
-    """lessons B28."""
+    """Damaged pages are an error that names the file."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"hoodie_min_record_key": b"\xff"}), path)
     with pytest.raises(CorruptFileError, match="record keys in UTF-8") as caught:

@@ -1,4 +1,4 @@
-"""Values of Parquet pages that their columns cannot hold (lessons B28): refused where rows leave the file."""
+"""Values of Parquet pages that their columns cannot hold: refused where rows leave the file."""
 
 from __future__ import annotations
 

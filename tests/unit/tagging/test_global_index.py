@@ -31,7 +31,7 @@ def folders(table: Table) -> list[tuple[Any, ...]]:
 
 
 def test_a_moved_record_leaves_its_old_partition(tmp_path: Path) -> None:
-    """R4, B20: one row a key in the table, in its new partition, by one commit."""
+    """R4: one row a key in the table, in its new partition, by one commit."""
     table = table_of(tmp_path, rows(("1", "USA/2023", 1, 1), ("2", "USA/2023", 1, 2)))
     result = table.upsert(rows(("1", "Canada/2024", 2, 10)))
     assert (result.inserted, result.updated, result.deleted) == (1, 0, 1)
@@ -42,7 +42,7 @@ def test_a_moved_record_leaves_its_old_partition(tmp_path: Path) -> None:
 
 
 def test_it_stays_where_it_is_by_option(tmp_path: Path) -> None:
-    """B20: updated in place, and what it says of its partition is what its folder says, as Java's reader shows it."""
+    """Updated in place, and what it says of its partition is what its folder says, as Java's reader shows it."""
     table = table_of(tmp_path, rows(("1", "a", 1, 1), ("2", "b", 1, 2)), KEPT)
     result = table.upsert(rows(("1", "b", 2, 10), ("3", "c", 1, 3)))
     assert (result.inserted, result.updated, result.deleted) == (1, 1, 0)
@@ -59,7 +59,7 @@ def test_in_its_own_partition_the_incoming_columns_count(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("options", [GLOBAL, KEPT])
 def test_a_late_record_moves_and_loses_nothing(tmp_path: Path, options: dict[str, str]) -> None:
-    """B20: the ordering value decides before anything moves."""
+    """The ordering value decides before anything moves."""
     table = table_of(tmp_path, rows(("1", "a", 5, 1)), options)
     result = table.upsert(rows(("1", "b", 4, 10)))
     assert result.instant is None
@@ -82,7 +82,7 @@ def test_commit_time_order_takes_the_later_commit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [GLOBAL, KEPT])
 def test_same_batch_repeats_over_partitions(tmp_path: Path, options: dict[str, str]) -> None:
-    """B20: of the rows of one key in a batch the newest counts, wherever they go; also in an empty table."""
+    """Of the rows of one key in a batch the newest counts, wherever they go; also in an empty table."""
     table = table_of(tmp_path, options=options)
     table.upsert(rows(("1", "a", 2, 1), ("1", "b", 3, 2), ("1", "c", 1, 3), ("2", "a", 1, 4), ("2", "b", 1, 5)))
     assert own(table) == [("1", "b", 3, 2), ("2", "b", 1, 5)]
@@ -92,7 +92,7 @@ def test_same_batch_repeats_over_partitions(tmp_path: Path, options: dict[str, s
 
 @pytest.mark.parametrize("options", [GLOBAL, KEPT])
 def test_deletes_hit_the_copy_that_is_there(tmp_path: Path, options: dict[str, str]) -> None:
-    """B20: a delete goes to the file group that holds the key, whatever partition it names."""
+    """A delete goes to the file group that holds the key, whatever partition it names."""
     schema = rows().schema.append(pa.field("_hoodie_is_deleted", pa.bool_()))
     gone = [("1", "z", 9, 0, True), ("2", "z", 0, 0, True), ("9", "z", 1, 0, True), ("4", "z", 1, 4, False)]
     first = rows(*((*row, False) for row in [("1", "a", 5, 1), ("2", "b", 5, 2), ("3", "b", 5, 3)]), schema=schema)
@@ -163,7 +163,7 @@ def test_a_widened_ordering_column_is_compared_with_older_files(tmp_path: Path) 
 
 
 def test_another_writer_anywhere_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole table was looked up: the same new key may have come to any partition (B23)."""
+    """The whole table was looked up: the same new key may have come to any partition."""
     table = table_of(tmp_path, rows(("1", "a", 1, 1)), {**GLOBAL, **OWN_FILE})
     whole, other, names = pipeline.tag, Table.open(tmp_path, options=GLOBAL), ["another", "new"]
 
@@ -218,7 +218,7 @@ def test_random_batches(
     keeps: bool,
     metadata: bool,
 ) -> None:
-    """R4, B20: the table is what a dictionary by key is, whatever moves, repeats or comes late."""
+    """R4: the table is what a dictionary by key is, whatever moves, repeats or comes late."""
     options = {**(KEPT if keeps else GLOBAL), "hoodie.bloom.index.use.metadata": str(metadata)}
     table = table_of(tmp_path_factory.mktemp("t"), options=options, ordering_by="ts" if ordered else None)
     model: Model = {}

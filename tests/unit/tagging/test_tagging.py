@@ -29,7 +29,7 @@ def test_a_record_that_names_another_file_says_nothing(table: Table, monkeypatch
 
 
 def test_a_file_without_stats_stays(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R59, B16: an absent entry must not prune."""
+    """R59: an absent entry must not prune."""
     monkeypatch.setattr(key_ranges, "column_stats_key", lambda *_: "absent")
     report = table.upsert(rows(("k", "x", 2, 8))).tagging
     assert (report.files_after_ranges, report.files_opened, report.matches) == (2, 1, 1)

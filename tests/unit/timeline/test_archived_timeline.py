@@ -88,7 +88,7 @@ def test_a_range_is_read_from_the_files_that_may_hold_it(tmp_path: Path) -> None
 
 
 def test_what_no_manifest_names_is_garbage(tmp_path: Path) -> None:
-    """A writer died before its manifest (B26): its file is not read, is replaced, or goes."""
+    """A writer died before its manifest: its file is not read, is replaced, or goes."""
     path = str(tmp_path)
     append_history(STORE, path, [instant(0)])
     half = tmp_path / f"{instant(1).requested}_{instant(2).requested}_0.parquet"
@@ -128,7 +128,7 @@ def test_many_bodies_make_several_files(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", b'{"files": [{}]}', b'{"files": 3}', b"\xff"])
 def test_a_damaged_manifest_is_named(tmp_path: Path, damage: bytes) -> None:
-    """B28."""
+    """A damaged archive is an error that names the file."""
     append_history(STORE, str(tmp_path), [instant(0)])
     (tmp_path / "manifest_1").write_bytes(damage)
     with pytest.raises(CorruptFileError, match="manifest_1"):

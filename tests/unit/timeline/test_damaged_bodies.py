@@ -1,4 +1,4 @@
-"""Bodies and settings whose fields are of other kinds than their names have (lessons B28)."""
+"""Bodies and settings whose fields are of other kinds than their names have."""
 
 from __future__ import annotations
 

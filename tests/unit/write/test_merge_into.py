@@ -104,7 +104,7 @@ def test_conditions_that_no_key_look_up_answers(table: Table, on: str) -> None:
 
 
 def test_equal_numbers_whose_keys_differ(tmp_path: Path) -> None:
-    """B21: what SQL calls equal need not be one key text: -0.0 and 0.0, NaN."""
+    """What SQL calls equal need not be one key text: -0.0 and 0.0, NaN."""
     schema = pa.schema([("k", pa.float64()), ("v", pa.int64())])
     table = Table.create(tmp_path / "t", schema, record_key="k")
     table.insert(pa.table({"k": [0.0, float("nan"), 1.5], "v": [1, 2, 3]}, schema))
@@ -114,7 +114,7 @@ def test_equal_numbers_whose_keys_differ(tmp_path: Path) -> None:
 
 
 def test_keys_of_two_columns_with_nulls_and_separators(tmp_path: Path) -> None:
-    """B22: a null part of a key equals nothing; values may hold what keys are joined with."""
+    """A null part of a key equals nothing; values may hold what keys are joined with."""
     schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("v", pa.int64())])
     table = Table.create(tmp_path / "t", schema, record_key=["a", "b"])
     table.insert(pa.table({"a": ["x,b:1", None, "y"], "b": [2, 3, None], "v": [1, 2, 3]}, schema))
@@ -128,7 +128,7 @@ def test_keys_of_two_columns_with_nulls_and_separators(tmp_path: Path) -> None:
 
 
 def test_a_row_moves_to_another_partition(table: Table) -> None:
-    """B20: one row a key, in the new partition."""
+    """One row a key, in the new partition."""
     result = table.merge(rows(("1", "c", 1, 1)), "t.id = s.id").when_matched_update_all().execute()
     assert (result.inserted, result.updated, result.deleted) == (0, 1, 0)
     assert "1 rows moved to another partition" in result.notes
@@ -178,7 +178,7 @@ def test_new_rows_whose_key_is_stored(table: Table) -> None:
 
 
 def test_null_keys(table: Table) -> None:
-    """B22: a source row without a key matches nothing; to insert it is an error that names the column."""
+    """A source row without a key matches nothing; to insert it is an error that names the column."""
     source = rows((None, "a", 1, 1), ("", "a", 1, 1), ("1", "a", 1, 2))
     assert table.merge(source, "t.id = s.id").when_matched_update_all().execute().updated == 1
     with pytest.raises(InvalidInputError, match="2 of 2 rows have a null or empty record key"):
@@ -325,7 +325,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, write: Any, times: int = 1) -> No
 
 @pytest.mark.parametrize("on", ["t.id = s.id AND t.city = s.city", "t.id = s.id", "t.id = s.id OR t.n = -1"])
 def test_another_writer_inserts_the_key(table: Table, monkeypatch: pytest.MonkeyPatch, on: str) -> None:
-    """B23: the key is matched again and updated, not inserted twice."""
+    """The key is matched again and updated, not inserted twice."""
     interrupt(monkeypatch, lambda: Table.open(table.path).insert(rows(("9", "a", 1, 1)), options=OWN_FILE))
     merge = table.merge(rows(("9", "a", 1, 2)), on).when_matched_update({"n": "t.n * 10"}).when_not_matched_insert_all()
     result = merge.execute()

@@ -277,7 +277,7 @@ def test_delete_partition(table: Table, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("empty", ["delete_partition", "insert_overwrite"])
 def test_an_emptied_partition_has_no_stats(table: Table, empty: str) -> None:
-    """B27: what the stats said of its rows is taken back, and said anew when rows come again."""
+    """What the stats said of its rows is taken back, and said anew when rows come again."""
 
     def stats(city: str) -> Any:
         return table.snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", city)])

@@ -75,7 +75,7 @@ def test_stats_of_all_types(tmp_path: Path) -> None:
 
 
 def test_java_does_not_prune_by_bytes(tmp_path: Path) -> None:
-    """Java 1.1.1 fails on a filter on bytes by stats of V2, so it is not told of them, whoever listed them (B08)."""
+    """Java 1.1.1 fails on a filter on bytes by stats of V2, so it is not told of them, whoever listed them."""
     data = all_types()
     table = make(tmp_path, schema=data.schema, record_key="key", options=NINE)
     path = tmp_path / ".hoodie" / ".index_defs" / "index.json"
@@ -143,7 +143,7 @@ def test_several_ordering_fields(tmp_path: Path, singly: bool) -> None:
 
 
 def test_a_complex_key_of_one_field(tmp_path: Path) -> None:
-    """Is ``field:value``; bare keys, which Hudi would not find again, are not added to (B21)."""
+    """Is ``field:value``; bare keys, which Hudi would not find again, are not added to."""
     table = make(tmp_path, rows(("1", "a", 1, 1)), partition_by=["city", "ts"], options=NINE)
     assert table.scan().to_arrow().column("_hoodie_record_key").to_pylist() == ["id:1"]
     bare = make(tmp_path / "bare", rows(("1", "a", 1, 1)), partition_by="city", options=NINE)
@@ -203,7 +203,7 @@ def test_an_older_encoding_takes_the_form_of_the_newer() -> None:
     ],
 )
 def test_a_timestamp_is_read_in_the_columns_unit(unit: Any, kind: pa.DataType, low: int, high: int) -> None:
-    """A lower bound is rounded down and an upper one up (B06, B07)."""
+    """A lower bound is rounded down and an upper one up."""
     scale = 1000 if unit == "ms" else 1
     end = US // scale + 1
     record = stat(US // scale, end, pa.timestamp(unit, "UTC"), "V2")

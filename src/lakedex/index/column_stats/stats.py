@@ -352,7 +352,7 @@ def _in_unit(payload: Mapping[str, Any], name: str, kind: pa.DataType) -> StatVa
     if said is None or not pa.types.is_timestamp(kind) or not isinstance(value, int):
         return value
     ours, theirs = _PER_SECOND[kind.unit], _PER_SECOND[said]
-    # A coarser unit holds the instant that is not before an upper bound and not after a lower one (B07).
+    # A coarser unit holds the instant that is not before an upper bound and not after a lower one.
     return -(-value * ours // theirs) if name == "maxValue" else value * ours // theirs
 
 
