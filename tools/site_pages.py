@@ -1,0 +1,143 @@
+"""Pages that ``mkdocs.yml`` adds to ``docs/``: one per public name, the options, the errors, and the root's papers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+import lakedex  # noqa: E402
+from lakedex import options  # noqa: E402
+
+PAPERS = {
+    f"{name}.md": f"project/{name.lower()}.md" for name in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+}
+"""File in the root → its page."""
+_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
+_ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?(?:lakedex\.)?")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """List the generated pages under *Reference*."""
+    reference = [f"reference/{name}.md" for name in ("index", *_names(), "options", "errors")]
+    config.nav = [{"Reference": reference} if "Reference" in item else item for item in config.nav or []]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the generated pages."""
+    for path, content in _pages():
+        files.append(File.generated(config, path, content=content))
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Lead links to files of the root to their pages. Links to other files outside of ``docs/`` become their text."""
+    here = Path(page.file.src_uri).parent
+    written_in = ROOT if page.file.src_uri in PAPERS.values() else ROOT / "docs" / here
+
+    def led(match: re.Match[str]) -> str:
+        text, target, anchor = match[1], (written_in / match[2]).resolve(), match[3] or ""
+        if target.parent == ROOT and target.name in PAPERS:
+            return f"[{text}]({'../' * len(here.parts)}{PAPERS[target.name]}{anchor})"
+        if not target.is_relative_to(ROOT / "docs"):
+            return match[0] if str(here) == "reference" else text
+        return f"[{text}]({'../' * len(here.parts)}{target.relative_to(ROOT / 'docs')}{anchor})"
+
+    return _LINK.sub(led, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Take the roles of Sphinx, which docstrings use for other names of the code, out of the reference."""
+    return _ROLE.sub("<code>", html)
+
+
+def _names() -> list[str]:
+    """The names that ``from lakedex import …`` gives, errors apart."""
+    return [
+        name
+        for name in sorted(lakedex.__all__, key=str.lower)
+        if not name.startswith("_") and not name.endswith("Error")
+    ]
+
+
+def _pages() -> Iterator[tuple[str, str]]:
+    for source, page in PAPERS.items():
+        yield page, (ROOT / source).read_text(encoding="utf-8")
+    listed = "\n".join(f"* [`{name}`]({name}.md)" for name in _names())
+    yield (
+        "reference/index.md",
+        (
+            "# Reference\n\nEverything that `from lakedex import …` gives, made from the docstrings.\n\n"
+            f"{listed}\n* [Errors](errors.md)\n* [Options](options.md): every `hoodie.*` option\n"
+        ),
+    )
+    for name in _names():
+        yield f"reference/{name}.md", f"::: lakedex.{name}\n"
+    yield (
+        "reference/errors.md",
+        "::: lakedex.errors\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n",
+    )
+    yield "reference/options.md", _options_page()
+
+
+def _options_page() -> str:
+    defaults = {field.name: getattr(options.WriteOptions(), field.name) for field in fields(options.WriteOptions)}
+    taken = [
+        f"| `{name}` | {_default(name, defaults[target])} | {_values(parse, defaults[target])} | {_acts_on(target)} |"
+        for name, (target, parse) in sorted(options.DONE.items())
+    ]
+    return "\n".join(
+        [
+            "# Options\n",
+            "Options are Hudi's, spelled as Hudi spells them. Give them to `Table.create` and `Table.open` for all"
+            " calls, or to one call as `options=`, which counts first. An option that is not on this page is refused,"
+            " with the nearest known name.\n",
+            "## Taken\n\n| option | default | values | acts on |\n| --- | --- | --- | --- |",
+            *taken,
+            "\n## One value only\n\nAny other value is refused.\n\n| option | value |\n| --- | --- |",
+            *(f"| `{name}` | `{value}` |" for name, value in sorted(options._FIXED.items())),
+            "\n## Refused\n\n| option | instead |\n| --- | --- |",
+            *(f"| `{name}` | {instead} |" for name, instead in sorted(options.REFUSED.items())),
+            "\n## Accepted without effect\n\nThey tune how Hudi's Java code works and do not change the table. The"
+            " result of a write lists them in `notes`. A name that ends in a dot stands for all options that begin with"
+            " it.\n",
+            *(f"* `{name}`" for name in sorted(options.HARMLESS)),
+            "",
+        ]
+    )
+
+
+def _default(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float) and name.endswith(("_ms", "_ms_between_retry")):
+        value = int(value * 1000)
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _values(parse: Callable[[str], Any], default: Any) -> str:
+    """The values that a parser takes: it names choices itself when it meets another value."""
+    try:
+        parse("\0")
+    except (ValueError, KeyError) as error:
+        if "one of " in str(error):
+            return ", ".join(
+                f"`{choice}`" for choice in str(error).partition("one of ")[2].partition(";")[0].split(", ")
+            )
+        if isinstance(error, KeyError):
+            return "`true`, `false`"
+        return "a number" if isinstance(default, float) else "a whole number"
+    return "names of columns, with commas" if "column" in getattr(parse, "__name__", "") else "text"
+
+
+def _acts_on(target: str) -> str:
+    return ", ".join(f"`{call}`" for call in sorted(options.ACTS_ON.get(target, ()))) or "every write"
