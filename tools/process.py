@@ -21,7 +21,10 @@ from typing import IO
 __all__ = ["DevError", "begun", "install_signal_handlers", "logged", "say", "shown"]
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PIP_STEP = re.compile(r"^\s*(Collecting|Downloading|Building wheel for|Installing collected packages)\b[: ]*(\S+)")
+_PIP_STEP = re.compile(
+    r"^\s*(Obtaining|Collecting|Downloading|Preparing|Building wheel for|Installing (?:build|collected))"
+    r"\b[: ]*([^\s:,]*)"
+)
 
 
 class DevError(Exception):

@@ -105,9 +105,10 @@ class CheckpointedRows:
 
 
 def release(df: DataFrame) -> None:
-    """Let go of the rows of :class:`KeptRows`; on Spark Connect they go with the session."""
+    """Free the blocks of :class:`CheckpointedRows`; on Spark Connect they go with the session."""
     if not is_connect(df.sparkSession):
-        _rdd(df).unpersist(False)
+        # RDD.unpersist would warn at each write that the lineage is cut, which is the purpose of a checkpoint.
+        df.sparkSession.sparkContext._jsc.sc().unpersistRDD(_rdd(df).id(), False)
 
 
 def is_local(spark: SparkSession) -> bool:
