@@ -315,7 +315,7 @@ class Transaction:
     def _tidied(self, lock: Lock) -> Snapshot:
         """The table without what dead writers left."""
         # Somebody may have deleted files that were seen earlier.
-        self.handle.cache.whole.clear()
+        self.handle.cache.completeness.clear()
         tidied = tidy(self.handle, self.options, lock)
         snapshot, self._clock = tidied.snapshot, tidied.clock
         self.undone += tidied.undone
@@ -386,7 +386,7 @@ class Transaction:
 
     def _commit_locked(self, lock: Lock, change: PendingCommit) -> list[LogWritten]:
         handle = self.handle
-        handle.cache.whole.clear()
+        handle.cache.completeness.clear()
         now = handle.snapshot()
         require_writable(now.config)
         # First: a batch that another writer has done is no conflict with it.

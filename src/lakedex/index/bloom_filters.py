@@ -36,7 +36,7 @@ from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed, SpilledBloom
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
-from lakedex.snapshot.file_system_view import FileSystemView
+from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, IntArray
 
@@ -124,7 +124,7 @@ def _batches(store: MetadataStore, keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 @dataclass(slots=True, eq=False)
-class BloomFilterCache:
+class BloomFilterCache(ViewCache):
     """Filters that were read, those asked for last at the end; None where a file has none that can be used.
 
     Attributes:
@@ -141,10 +141,7 @@ class BloomFilterCache:
     def of(cls, view: FileSystemView, store: MetadataStore) -> BloomFilterCache:
         """Those of a state."""
         with view.lock:
-            held = view.derived.get(BLOOM_FILTERS.name)
-            if not isinstance(held, BloomFilterCache):
-                held = view.derived[BLOOM_FILTERS.name] = cls(store.files_of(BLOOM_FILTERS.name))
-            return held
+            return view.caches.get(cls) or view.caches.put(cls(store.files_of(BLOOM_FILTERS.name)))
 
     def iter(self, store: MetadataStore, files: Sequence[File]) -> Iterator[tuple[int, BloomFilter]]:
         """As :func:`iter_filters`, of which only those are read that are not held."""
@@ -193,7 +190,7 @@ class BloomFilterCache:
             self._size += size
             self._filters[file] = bloom
 
-    def carried(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> BloomFilterCache | None:
+    def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> BloomFilterCache | None:
         """What still holds in a newer state: filters of files that it has too, if they were not written again."""
         added = store.added_since(BLOOM_FILTERS.name, self.files) if store.has(BLOOM_FILTERS.name) else None
         if added is None or len(self._unseen) + len(added) > MOST_UNSEEN:

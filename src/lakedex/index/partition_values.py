@@ -14,7 +14,8 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.index.protocol import PruneResult, UnusedIndex
 from lakedex.layout.file_slice import SliceTable
 from lakedex.layout.keys import partition_values
-from lakedex.snapshot.file_system_view import FileSystemView
+from lakedex.metadata.store import MetadataStore
+from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import PARTITION_PATH, IntArray
 
@@ -70,24 +71,23 @@ def partition_bounds(snapshot: Snapshot, columns: Collection[str], rows: IntArra
 
 
 @dataclass(slots=True, eq=False)
-class _Values:
-    """Typed values of all partitions of a view; derived again when partitions come or go."""
+class _Values(ViewCache):
+    """Typed values of all partitions of a view; parsed again when partitions come or go."""
 
     paths: tuple[str, ...]
     columns: dict[str, ColumnBounds]
 
-    def carried(self, older: FileSystemView, newer: FileSystemView, store: object) -> _Values | None:
-        del older, store
+    def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> _Values | None:
+        """The same values where the partitions are the same."""
         return self if newer.table.partitions == self.paths else None
 
 
 def _columns(snapshot: Snapshot, view: FileSystemView) -> dict[str, ColumnBounds]:
     with view.lock:
-        held = view.derived.get("partition_values")
-        if not isinstance(held, _Values):
-            held = _Values(view.table.partitions, _typed(snapshot, view.table))
-            view.derived["partition_values"] = held
-        return held.columns
+        cached = view.caches.get(_Values)
+        if cached is None:
+            cached = view.caches.put(_Values(view.table.partitions, _typed(snapshot, view.table)))
+        return cached.columns
 
 
 def _typed(snapshot: Snapshot, table: SliceTable) -> dict[str, ColumnBounds]:

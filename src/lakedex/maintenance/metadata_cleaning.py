@@ -51,9 +51,6 @@ _MADE_WITH_THE_TABLE = "00000000000000"
 """Its first delta commits, by instants that are no times: every compaction is later."""
 
 
-_HELD = "last clean of the metadata table"
-
-
 Doomed = dict[str, list[str]]
 """Metadata partition → names of files to delete."""
 
@@ -93,15 +90,14 @@ def cleaning_due(now: Snapshot, options: WriteOptions) -> bool:
 
 def _cleaned_up_to(now: Snapshot) -> str:
     """The earliest commit that the last clean retained. Its file is read once, not by every write."""
-    timeline, held = now.metadata.timeline, now.cache.held
+    timeline, cache = now.metadata.timeline, now.cache
     last = next(reversed(timeline.completed({"clean"})), None)
     if last is None:
         return ""
-    known: tuple[str, str] = held.get(_HELD, ("", ""))
-    if known[0] != last.file_name:
+    if cache.last_metadata_clean[0] != last.file_name:
         body = decode_body(timeline.read(last.file_name), f"{timeline.path}/{last.file_name}")
-        known = held[_HELD] = (last.file_name, str(body.get("earliestCommitToRetain") or ""))
-    return known[1]
+        cache.last_metadata_clean = (last.file_name, str(body.get("earliestCommitToRetain") or ""))
+    return cache.last_metadata_clean[1]
 
 
 def _earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:

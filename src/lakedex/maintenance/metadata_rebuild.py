@@ -97,7 +97,7 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
         _forget_memo(handle, options)
         return [f"built anew: {', '.join(names)} ({why})"]
     except CommitConflictError as conflict:
-        handle.cache.whole.clear()
+        handle.cache.completeness.clear()
         if lost := handle.snapshot().lost_metadata:
             _retire(handle, options, tuple(lost))
         return [f"the metadata table is not whole ({why}) and was not made anew: {conflict}"]

@@ -223,7 +223,7 @@ def validate_table(
 ) -> TableReport:
     """Compare a table's metadata with its files; see :meth:`lakedex.Table.validate`."""
     started = time.perf_counter()
-    handle.cache.whole.clear()
+    handle.cache.completeness.clear()
     pictures = list_table(handle)
     snapshot = pictures.snapshot
     check = _TableCheck(handle, options, snapshot, chosen_files(snapshot, files), progress)

@@ -198,13 +198,13 @@ class MetadataFileCache:
     """Opened metadata files of one table. Files never change, so an opened one stays true; the oldest ones go first.
 
     Attributes:
-        whole: metadata partition → instants of the metadata timeline, and what was wrong with the partition then.
+        completeness: metadata partition → instants of the metadata timeline, and the damage found then.
     """
 
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
         self._open: dict[str, HFileReader | MetadataLogFile] = {}
-        self.whole: dict[str, tuple[tuple[Instant, ...], str]] = {}
+        self.completeness: dict[str, tuple[tuple[Instant, ...], str]] = {}
         self.lock = threading.RLock()
 
     def is_open(self, path: str, size: int) -> bool:

@@ -156,10 +156,10 @@ class MetadataStore:
         if partition not in self.partitions:
             return ""
         instants = self.timeline.instants
-        known = self.cache.whole.get(partition)
+        known = self.cache.completeness.get(partition)
         if known is None or known[0] != instants:
             known = (instants, self._damage(partition))
-            self.cache.whole[partition] = known
+            self.cache.completeness[partition] = known
         return known[1]
 
     def _damage(self, partition: str) -> str:
@@ -177,7 +177,7 @@ class MetadataStore:
 
     def give_up(self, partition: str, reason: str) -> None:
         """Use the partition no more in this state: reading it failed."""
-        self.cache.whole[partition] = (self.timeline.instants, reason)
+        self.cache.completeness[partition] = (self.timeline.instants, reason)
 
     def _folder(self, partition: str) -> list[FileInfo]:
         """Base and log files of a metadata partition, listed once."""
@@ -192,7 +192,7 @@ class MetadataStore:
 
     def list_folders(self, partitions: Iterable[str]) -> None:
         """List folders of metadata partitions that will be asked for, all at once; those seen before are not."""
-        seen = {name for name, (instants, _) in self.cache.whole.items() if instants == self.timeline.instants}
+        seen = {name for name, (instants, _) in self.cache.completeness.items() if instants == self.timeline.instants}
         names = [name for name in partitions if name in self.partitions and name not in self._entries.keys() | seen]
         for name in names[:1]:
             self._folder(name)  # Tells whether the others are worth threads.

@@ -37,7 +37,6 @@ from lakedex.printing import printed
 from lakedex.scan.aggregation import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
 from lakedex.scan.plan import INDEXES, ScanPlan, plan_scan, read_columns
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
-from lakedex.snapshot.file_system_view import FileSystemView
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray, size_text
 
@@ -189,38 +188,31 @@ def plan_aggregate(question: AggregateQuery) -> ScanPlan:
     view = q.snapshot.view()
     key = (q.predicate, q.skipping)
     with view.lock:
-        plans = view.derived.setdefault(_PLANS, _Plans())
-        known = plans.found.get(key) if isinstance(plans, _Plans) else None
+        plans = view.caches.get(AggregatePlans) or view.caches.put(AggregatePlans())
+        known = plans.found.get(key)
     if known is not None:
         return replace(known, seconds=time.perf_counter() - started)
     plan = plan_scan(q.snapshot, q.predicate, skipping=q.skipping, indexes=INDEXES[:-1])
-    if isinstance(plans, _Plans) and all(item.reason != DAMAGED for item in plan.unused):
+    if all(item.reason != DAMAGED for item in plan.unused):
         with view.lock:
-            plans.keep(key, plan)
+            plans.put(key, plan)
     return plan
 
 
-_PLANS = "plans of questions"
-
-
-_KEPT_PLANS = 16
+CACHED_PLANS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Plans:
-    """Plans of the last questions about a view."""
+class AggregatePlans:
+    """Plans of the last aggregate queries of a view; the next state is planned again."""
 
     found: dict[tuple[BoundPredicate | None, bool], ScanPlan] = field(default_factory=dict)
 
-    def keep(self, key: tuple[BoundPredicate | None, bool], plan: ScanPlan) -> None:
-        while len(self.found) >= _KEPT_PLANS:
+    def put(self, key: tuple[BoundPredicate | None, bool], plan: ScanPlan) -> None:
+        while len(self.found) >= CACHED_PLANS:
             del self.found[next(iter(self.found))]
         stages = (replace(stage, requests=0, bytes_read=0, seconds=0.0) for stage in plan.stages)
         self.found[key] = replace(plan, stages=tuple(stages))
-
-    def carried(self, older: FileSystemView, newer: FileSystemView, store: object) -> None:
-        """Nothing: another state is planned anew."""
-        del older, newer, store
 
 
 @dataclass(slots=True)

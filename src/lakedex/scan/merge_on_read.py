@@ -185,9 +185,6 @@ BATCH_ROWS = 65_536
 _THREADS = 8
 
 
-_WHOLE_ROWS = "log files of whole rows"
-
-
 _MAX_BATCH_ROWS = 4 * BATCH_ROWS
 
 
@@ -325,9 +322,7 @@ def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
     """
     if snapshot.config.version < 8:
         return
-    cache = snapshot.cache
-    with cache.lock:
-        known: set[tuple[str, int]] = cache.held.setdefault(_WHOLE_ROWS, set())
+    known = snapshot.cache.whole_row_logs
     merge = MergeSettings.of(snapshot)
 
     def look(item: FileSlice) -> list[tuple[str, int]]:

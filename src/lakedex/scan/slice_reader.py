@@ -34,9 +34,6 @@ __all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "read
 BATCH_ROWS = 65_536
 
 
-_FOOTERS = "footers"
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """A share of a slice's row groups: number ``index`` of ``count`` equal ones, in row order."""
@@ -156,18 +153,8 @@ def reader_for(
         skipping=skipping,
         merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
         selections=selections or {},
-        footers=_footers(snapshot),
+        footers=snapshot.cache.footers,
     )
-
-
-def _footers(snapshot: Snapshot) -> FooterCache:
-    """Those that the process has read of the table."""
-    cache = snapshot.cache
-    with cache.lock:
-        found = cache.held.get(_FOOTERS)
-        if not isinstance(found, FooterCache):
-            found = cache.held[_FOOTERS] = FooterCache()
-        return found
 
 
 def iter_slice_rows(

@@ -1,43 +1,71 @@
-"""The file slices of one state of a table, cached and taken over from state to state.
-
-The file slices of one state of a table, and what layers above worked out from them; taken over from state to state.
+"""The file slices of a table's state, cached with what is computed from them, and carried over to the next state.
 
 A commit changes few partitions. So the view of the next state takes the slices of all others from the one before, as
-the same objects, and what is known per slice (:class:`Derived`) moves along with them.
+the same objects, and values cached per slice (:class:`ViewCache`) move along with them.
 
-The state of a table that a process remembers between two looks at it.
+Memory: the slices of :data:`CACHED_VIEWS` states, which share those of unchanged partitions, and their caches.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, TypeVar
 
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import FileSlice, SliceTable
+from lakedex.layout.keys import KeyGenerator
 from lakedex.metadata.files import MetadataFileCache, MetadataFiles
+from lakedex.metadata.store import MetadataStore
+from lakedex.parquet.base_file_reader import FooterCache
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.instant import Instant
 from lakedex.timeline.table_config import TableConfig
 
-__all__ = ["CACHED_VIEWS", "Derived", "FileSystemView", "TableCache", "ViewKey", "group_slices"]
+__all__ = ["CACHED_VIEWS", "FileSystemView", "TableCache", "TypedCache", "ViewCache", "ViewKey", "group_slices"]
+
+
+_T = TypeVar("_T")
+
+
+class TypedCache:
+    """At most one value of each class. The class is the key, so a value comes back with the type of its owner."""
+
+    def __init__(self) -> None:
+        self._values: dict[type, object] = {}
+
+    def get(self, kind: type[_T]) -> _T | None:
+        """The value of a class; None where there is none."""
+        found = self._values.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def put(self, value: _T) -> _T:
+        """Cache a value instead of the one of its class."""
+        self._values[type(value)] = value
+        return value
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._values.values())
 
 
 class ViewKey(NamedTuple):
-    """What a state of a table is known by: its settings, and both timelines as they were listed."""
+    """The identity of a state of a table: its settings, and both timelines as they were listed."""
 
     config: TableConfig
     instants: tuple[Instant, ...]
     metadata_instants: tuple[Instant, ...]
 
 
-class Derived(Protocol):
-    """What was computed from a view's slices and can be taken over."""
+class ViewCache(ABC):
+    """A value computed from the slices of a view, of which the next view can use a part."""
 
-    def carried(self, older: FileSystemView, newer: FileSystemView, store: Any) -> Any:
-        """The same for a newer view, as far as it still holds; ``store`` is the newer state's metadata."""
+    __slots__ = ()
+
+    @abstractmethod
+    def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> ViewCache | None:
+        """The value for a newer view, as far as it still holds; ``store`` is the newer state's metadata."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +78,7 @@ class FileSystemView:
         table: the same as columns.
         listed_from: files of the metadata partition ``files`` that the listing came from; None when storage was listed.
         replaced: file groups that replace commits hide.
-        derived: computed by layers above, by name. Take :attr:`lock` to read or change it.
+        caches: values that layers above compute from the slices. Take :attr:`lock` to get or put one.
     """
 
     token: ViewKey
@@ -58,7 +86,7 @@ class FileSystemView:
     table: SliceTable
     listed_from: MetadataFiles | None
     replaced: Mapping[tuple[str, str], str]
-    derived: dict[str, Derived] = field(default_factory=dict)
+    caches: TypedCache = field(default_factory=TypedCache)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
@@ -69,7 +97,7 @@ class FileSystemView:
         listed_from: MetadataFiles | None,
         replaced: Mapping[tuple[str, str], str],
     ) -> FileSystemView:
-        """The view of slices that were found anew."""
+        """The view of slices that were listed."""
         by_partition = group_slices(slices)
         return cls(token, by_partition, SliceTable.of(by_partition), listed_from, replaced)
 
@@ -79,15 +107,15 @@ class FileSystemView:
         changed: Mapping[str, Sequence[FileSlice]],
         listed_from: MetadataFiles,
         replaced: Mapping[tuple[str, str], str],
-        store: Any,
+        store: MetadataStore,
     ) -> FileSystemView:
         """The next state's view: ``changed`` partitions have these slices now, all others are as they were."""
         by_partition = {**self.by_partition, **changed}
         newer = FileSystemView(token, by_partition, SliceTable.of(by_partition), listed_from, replaced)
         with self.lock:
-            for name, known in self.derived.items():
-                if (kept := known.carried(self, newer, store)) is not None:
-                    newer.derived[name] = kept
+            for value in self.caches:
+                if isinstance(value, ViewCache) and (kept := value.carry_over(self, newer, store)) is not None:
+                    newer.caches.put(kept)
         return newer
 
 
@@ -110,17 +138,25 @@ NOW: Moment = (None, False)
 
 
 class TableCache(MetadataFileCache):
-    """Opened metadata files, timelines, and views of a table's newest state and of a few points in time.
+    """All that a process caches of a table: opened files, timelines, views of the newest state and of a few others.
 
     Attributes:
-        held: values that layers above derive from files that never change, by name. Take :attr:`lock` to look one up.
+        footers: of base files.
+        whole_row_logs: path and size of log files that hold whole rows only.
+        stored_keys: key generator, and whether its keys too, that was found to build the stored key text.
+        last_metadata_clean: file name of a clean of the metadata table, and the earliest commit that it retained.
+        indexes: values that indexes load from files that never change. Take :attr:`lock` to get or put one.
     """
 
     def __init__(self, limit: int = 4096) -> None:
         super().__init__(limit)
         self._views: dict[Moment, FileSystemView] = {}
         self._timelines: dict[str, Timeline] = {}
-        self.held: dict[str, Any] = {}
+        self.footers = FooterCache()
+        self.whole_row_logs: set[tuple[str, int]] = set()
+        self.stored_keys: tuple[KeyGenerator, bool] | None = None
+        self.last_metadata_clean = ("", "")
+        self.indexes = TypedCache()
 
     def view(self, moment: Moment) -> FileSystemView | None:
         """The last view of a moment: a point in time (None for now), and whether log files count."""

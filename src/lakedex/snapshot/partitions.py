@@ -39,9 +39,6 @@ _OUR_TEXT = (
 _ROWS = 1024
 
 
-_CHECKED = "stored key text"
-
-
 def stored_rows(snapshot: Snapshot, fields: Iterable[str]) -> tuple[str, pa.RecordBatch] | None:
     """Path and first rows of a base file that has some fields, with their keys and paths; None if there is none."""
     columns = list(dict.fromkeys(field if field in snapshot.schema.names else field.split(".")[0] for field in fields))
@@ -72,7 +69,7 @@ def require_stored_text(snapshot: Snapshot, keys: KeyGenerator, *, with_keys: bo
     if not any(_has_several_texts(snapshot, field) for field in fields):
         return
     cache = snapshot.cache
-    if cache.held.get(_CHECKED) == (keys, with_keys):
+    if cache.stored_keys == (keys, with_keys):
         return
     found = stored_rows(snapshot, (*keys.record_key, *keys.partition_by))
     if found is not None:
@@ -80,8 +77,7 @@ def require_stored_text(snapshot: Snapshot, keys: KeyGenerator, *, with_keys: bo
         if with_keys:
             _compare(snapshot, path, rows, keys.record_key, keys.keys(rows), RECORD_KEY)
         _compare(snapshot, path, rows, keys.partition_by, keys.partition_paths(rows), PARTITION_PATH)
-        with cache.lock:
-            cache.held[_CHECKED] = keys, with_keys
+        cache.stored_keys = keys, with_keys
 
 
 def require_key_ranges(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,9 @@ from lakedex.index.bitmap.runs import (
 )
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import SliceTable
+from lakedex.metadata.store import MetadataStore
 from lakedex.parquet.conform import conform_stored
-from lakedex.snapshot.file_system_view import FileSystemView, TableCache
+from lakedex.snapshot.file_system_view import FileSystemView, TableCache, ViewCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import IntArray
 
@@ -568,9 +569,6 @@ def read_files_block(reader: HFileReader, path: str) -> list[pa.Table]:
     return [decode_block(record.coverage or b"", FILES_SCHEMA, path) for record in records]
 
 
-_NAME = "bitmap"
-
-
 _NOT_LOOKED_FOR = -2
 
 
@@ -600,11 +598,10 @@ class LoadedBitmapIndex:
         """
         view = snapshot.view()
         with view.lock:
-            held = view.derived.get(_NAME)
-            if not isinstance(held, _SliceFiles) or held.coverage is not self.coverage:
-                held = _SliceFiles.of(self.coverage, view.table)
-                view.derived[_NAME] = held
-            return held.found(view.table)[rows]
+            cached = view.caches.get(_SliceFiles)
+            if cached is None or cached.coverage is not self.coverage:
+                cached = view.caches.put(_SliceFiles.of(self.coverage, view.table))
+            return cached.found(view.table)[rows]
 
 
 def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
@@ -618,10 +615,9 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
         return None
     cache = snapshot.cache
     with cache.lock:
-        coverage = cache.held.get(_NAME)
-        if not isinstance(coverage, Coverage) or coverage.needs_reload:
-            coverage = Coverage(snapshot.storage, snapshot.base_path, cache)
-            cache.held[_NAME] = coverage
+        coverage = cache.indexes.get(Coverage)
+        if coverage is None or coverage.needs_reload:
+            coverage = cache.indexes.put(Coverage(snapshot.storage, snapshot.base_path, cache))
     folder = list_runs(snapshot.storage, snapshot.base_path)
     with coverage.lock:
         coverage.refresh(folder)
@@ -629,7 +625,7 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
 
 
 @dataclass(slots=True, eq=False)
-class _SliceFiles:
+class _SliceFiles(ViewCache):
     """Numbers of the slices' base files in a coverage; moves from view to view with them."""
 
     coverage: Coverage
@@ -653,7 +649,7 @@ class _SliceFiles:
         self.seen = known
         return self.numbers
 
-    def carried(self, older: FileSystemView, newer: FileSystemView, store: Any) -> _SliceFiles:
+    def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> _SliceFiles:
         """The same for a newer view: new slices are looked for."""
         rows = newer.table.rows_in(older.table)
         numbers = np.where(rows >= 0, self.numbers[np.maximum(rows, 0)] if len(self.numbers) else -1, _NOT_LOOKED_FOR)

@@ -21,8 +21,10 @@ theirs. If one of them is not known, the slice is not.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +39,13 @@ from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.files import MetadataFiles, decode_cell, record_schema
 from lakedex.metadata.records import COLUMN_STATS, PARTITION_STATS, PAYLOADS, column_stats_prefix, partition_stats_key
 from lakedex.metadata.store import MetadataStore
-from lakedex.snapshot.file_system_view import FileSystemView
+from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.instant import Instant
 from lakedex.types import RECORD_KEY, IntArray
 
-__all__ = ["BoundsCache", "ColumnStats", "Load", "PartitionStats", "nulls_of_absent_columns", "slice_bounds"]
+__all__ = ["ColumnStats", "PartitionStats", "nulls_of_absent_columns", "slice_bounds"]
 
 
 Load = Callable[[IntArray, Mapping[str, pa.DataType]], Mapping[str, Sequence[ColumnStat | None] | StatArrays]]
@@ -115,29 +117,46 @@ class _Entries:
 
 
 @dataclass(slots=True, eq=False)
-class BoundsCache:
+class BoundsCache(ViewCache):
     """Bounds of subjects, read from one partition of the metadata table.
 
     Attributes:
         partition: ``column_stats`` or ``partition_stats``.
         subjects: how many there are.
         files: the metadata files that the entries come from.
-        row_map: for a newer view, each subject's row in the older one (negative where it is new).
-        rows_named: rows of a view's subjects that records speak of by name.
     """
 
-    partition: str
+    partition: ClassVar[str]
+
     subjects: int
     files: MetadataFiles
-    row_map: Callable[[FileSystemView, FileSystemView], IntArray]
-    rows_named: Callable[[FileSystemView, set[str]], IntArray]
     columns: dict[str, _Entries] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, view: FileSystemView, store: MetadataStore) -> Self:
+        """The cache of a view; its lock is held."""
+        return view.caches.get(cls) or view.caches.put(cls(cls.count(view), store.files_of(cls.partition)))
+
+    @staticmethod
+    @abstractmethod
+    def count(view: FileSystemView) -> int:
+        """The number of subjects of a view."""
+
+    @staticmethod
+    @abstractmethod
+    def rows_before(older: FileSystemView, newer: FileSystemView) -> IntArray:
+        """For each subject of a newer view its row in the older one, negative where it is new."""
+
+    @staticmethod
+    @abstractmethod
+    def rows_named(view: FileSystemView, names: set[str]) -> IntArray:
+        """Rows of the subjects that records speak of by name."""
 
     def bounds(self, columns: Mapping[str, pa.DataType], rows: IntArray, load: Load) -> dict[str, ColumnBounds]:
         """Bounds of columns for some subjects; what was not asked for before is read."""
         for name, kind in columns.items():
-            held = self.columns.get(name)
-            if held is None or held.kind != kind:
+            cached = self.columns.get(name)
+            if cached is None or cached.kind != kind:
                 self.columns[name] = _Entries.empty(kind, self.subjects)
         missing = {name: rows[self.columns[name].place[rows] == NOT_READ] for name in columns}
         wanted = {name: kind for name, kind in columns.items() if len(missing[name])}
@@ -147,8 +166,8 @@ class BoundsCache:
                 self.columns[name].add(every, stats)
         return {name: self.columns[name].bounds(rows) for name in columns}
 
-    def carried(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> BoundsCache | None:
-        """What still holds in a newer state: all but the subjects that later records speak of."""
+    def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> Self | None:
+        """The bounds that still hold in a newer state: all but those of subjects that later records speak of."""
         if not store.has(self.partition):
             return None
         added = store.added_since(self.partition, self.files)
@@ -165,12 +184,11 @@ class BoundsCache:
                 named.add(
                     decode_cell(value, schema, layer, PAYLOADS[self.partition])["ColumnStatsMetadata"]["fileName"]
                 )
-        rows = self.row_map(older, newer)
+        rows = self.rows_before(older, newer)
         if named:
             rows[self.rows_named(newer, named)] = NOT_READ
         columns = {name: entries.moved(rows) for name, entries in self.columns.items()}
-        files = store.files_of(self.partition)
-        return BoundsCache(self.partition, len(rows), files, self.row_map, self.rows_named, columns)
+        return type(self)(len(rows), store.files_of(self.partition), columns)
 
 
 OWN_MARK = "lakedex.version"
@@ -275,8 +293,7 @@ def slice_bounds(
         return None
     view = snapshot.view()
     with view.lock:
-        held = _held(view, snapshot.metadata, COLUMN_STATS.name, len(view.table), _slice_rows, _slices_named)
-        return held.bounds(columns, rows, _SliceStats(snapshot, view))
+        return SliceBounds.of(view, snapshot.metadata).bounds(columns, rows, _SliceStats(snapshot, view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +320,8 @@ class PartitionStats:
         if not columns or len(asked) < 2:
             return PruneResult()
         with view.lock:
-            count = len(view.table.partitions)
-            held = _held(view, snapshot.metadata, self.name, count, _partition_rows, _partitions_named)
-            found = held.bounds(columns, asked, _partition_load(snapshot.metadata, view.table.partitions))
+            cached = PartitionBounds.of(view, snapshot.metadata)
+            found = cached.bounds(columns, asked, _partition_load(snapshot.metadata, view.table.partitions))
         verdict = _verdict(self.name, predicate, asked, found, unused, "partitions")
         keep, doubtful = verdict.keep, _overtaken(snapshot.timeline)
         if keep is not None and doubtful:
@@ -392,16 +408,6 @@ def _verdict(
     return PruneResult(keep=keep, terms=used, note=note, unused=unused)
 
 
-def _held(
-    view: FileSystemView, store: MetadataStore, name: str, count: int, row_map: object, named: object
-) -> BoundsCache:
-    held = view.derived.get(name)
-    if not isinstance(held, BoundsCache):
-        held = BoundsCache(name, count, store.files_of(name), row_map, named)  # type: ignore[arg-type]
-        view.derived[name] = held
-    return held
-
-
 # ------------------------------------------------------------------------------------------------- subjects: slices
 
 
@@ -470,26 +476,57 @@ def _over(column: str, stats: Sequence[ColumnStat | None]) -> ColumnStat | None:
     return known[0] if len(known) == 1 else merge_stats(column, known)
 
 
-def _slice_rows(older: FileSystemView, newer: FileSystemView) -> IntArray:
-    return newer.table.rows_in(older.table)
+class SliceBounds(BoundsCache):
+    """Bounds of file slices."""
 
+    __slots__ = ()
 
-def _slices_named(view: FileSystemView, names: set[str]) -> IntArray:
-    found = [row for row, item in enumerate(view.table.slices) if names.intersection(name for _, name in _files(item))]
-    return np.array(found, np.int64)
+    partition = COLUMN_STATS.name
+
+    @staticmethod
+    def count(view: FileSystemView) -> int:
+        """See :class:`BoundsCache`."""
+        return len(view.table)
+
+    @staticmethod
+    def rows_before(older: FileSystemView, newer: FileSystemView) -> IntArray:
+        """See :class:`BoundsCache`."""
+        return newer.table.rows_in(older.table)
+
+    @staticmethod
+    def rows_named(view: FileSystemView, names: set[str]) -> IntArray:
+        """See :class:`BoundsCache`."""
+        slices = enumerate(view.table.slices)
+        found = [row for row, item in slices if names.intersection(name for _, name in _files(item))]
+        return np.array(found, np.int64)
 
 
 # --------------------------------------------------------------------------------------------- subjects: partitions
 
 
-def _partition_rows(older: FileSystemView, newer: FileSystemView) -> IntArray:
-    known = {path: row for row, path in enumerate(older.table.partitions)}
-    return np.array([known.get(path, -1) for path in newer.table.partitions], np.int64)
+class PartitionBounds(BoundsCache):
+    """Bounds of partitions."""
 
+    __slots__ = ()
 
-def _partitions_named(view: FileSystemView, names: set[str]) -> IntArray:
-    paths = {"" if name == "." else name for name in names}
-    return np.array([row for row, path in enumerate(view.table.partitions) if path in paths], np.int64)
+    partition = PARTITION_STATS.name
+
+    @staticmethod
+    def count(view: FileSystemView) -> int:
+        """See :class:`BoundsCache`."""
+        return len(view.table.partitions)
+
+    @staticmethod
+    def rows_before(older: FileSystemView, newer: FileSystemView) -> IntArray:
+        """See :class:`BoundsCache`."""
+        known = {path: row for row, path in enumerate(older.table.partitions)}
+        return np.array([known.get(path, -1) for path in newer.table.partitions], np.int64)
+
+    @staticmethod
+    def rows_named(view: FileSystemView, names: set[str]) -> IntArray:
+        """See :class:`BoundsCache`."""
+        paths = {"" if name == "." else name for name in names}
+        return np.array([row for row, path in enumerate(view.table.partitions) if path in paths], np.int64)
 
 
 def _partition_load(store: MetadataStore, paths: Sequence[str]) -> Load:
