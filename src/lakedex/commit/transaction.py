@@ -26,6 +26,8 @@ from lakedex.commit.idempotency import next_batches
 from lakedex.commit.write_checks import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.bitmap.index import BitmapUpkeep
+from lakedex.index.bloom_filters import FileBloom
+from lakedex.index.column_stats.index import CollectColumnStats
 from lakedex.index.column_stats.partition_stats import partition_records, partition_stats
 from lakedex.index.column_stats.stats import (
     ColumnStat,
@@ -43,7 +45,7 @@ from lakedex.index.definitions import (
     stats_version,
     with_column_stats,
 )
-from lakedex.index.written_file import WrittenFile
+from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
 from lakedex.layout.names import join_path
@@ -57,17 +59,15 @@ from lakedex.metadata.records import (
     COLUMN_STATS,
     FILES,
     PARTITION_STATS,
-    Record,
     all_partitions_record,
     bloom_key,
-    bloom_record,
     column_stats_prefix,
     files_key,
     files_record,
     partition_stats_key,
     stats_record,
 )
-from lakedex.metadata.writer import Keyed, LogWritten, SpilledBloom, Updates, write_delta_commit
+from lakedex.metadata.writer import Keyed, LogWritten, Updates, write_delta_commit
 from lakedex.options import WriteOptions
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, create_requested, remove_pending
@@ -110,12 +110,16 @@ def build_updates(
     """
     store = snapshot.metadata
     updates: dict[str, Keyed] = {}
-    nan = {stat.column for result in results for stat in result.stats if stat.has_nan}
+    nan = {stat.column for result in results for stat in _stats_of(result) if stat.has_nan}
     if not store.has(FILES.name):
         return updates, frozenset(nan)
     updates[FILES.name] = _files(results)
     if store.has(BLOOM_FILTERS.name):
-        updates[BLOOM_FILTERS.name] = [(bloom_key(r.partition, r.file_name), _bloom(r, instant)) for r in results]
+        updates[BLOOM_FILTERS.name] = [
+            (bloom_key(result.partition, result.file_name), bloom.record(instant))
+            for result in results
+            if (bloom := result.part(BLOOM_FILTERS.name, FileBloom)) is not None
+        ]
     if store.has(COLUMN_STATS.name):
         updates[COLUMN_STATS.name] = _stats(results, store.table_version, indexed, version)
     if store.has(PARTITION_STATS.name):
@@ -125,7 +129,7 @@ def build_updates(
             indexed,
             run,
             version,
-            written={(result.partition, result.file_name): result.stats for result in results},
+            written={(result.partition, result.file_name): _stats_of(result) for result in results},
             gone=gone,
         )
         updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed, instant, version)
@@ -145,7 +149,7 @@ def _stats(
 ) -> Keyed:
     records: Keyed = []
     for result in results:
-        kept = storable_stats(result.stats, table_version)
+        kept = storable_stats(_stats_of(result), table_version)
         records.extend(stats_records(kept, result.partition, result.file_name, indexed, version))
     return records
 
@@ -210,10 +214,8 @@ def _files(results: Sequence[WrittenFile]) -> Keyed:
     return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
 
 
-def _bloom(result: WrittenFile, instant: str) -> Record | SpilledBloom:
-    if result.bloom_spilled is not None:
-        return SpilledBloom(result.bloom_spilled, result.bloom_type, instant)
-    return bloom_record(result.bloom_type, instant, result.bloom or b"")
+def _stats_of(result: WrittenFile) -> Sequence[ColumnStat]:
+    return result.part(COLUMN_STATS.name, tuple) or ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +225,7 @@ class PendingCommit:
     Attributes:
         results: what the write stage did.
         schema: the table's columns from now on.
-        indexed: columns of ``column_stats``.
+        collectors: what was collected of each file, by index.
         relied_on: partitions whose content this write read or replaces as a whole, so that a commit that came to them
             in between is a conflict although it touched no file of ours; None for the whole table.
         replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
@@ -235,13 +237,19 @@ class PendingCommit:
 
     results: Sequence[WrittenFile]
     schema: pa.Schema
-    indexed: Mapping[str, pa.DataType]
+    collectors: Mapping[str, Collector]
     relied_on: frozenset[str] | None = frozenset()
     replaced: Mapping[str, tuple[str, ...]] | None = None
     retired: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
     comments: Mapping[str, str] | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def indexed(self) -> Mapping[str, pa.DataType]:
+        """Columns of ``column_stats``."""
+        found = self.collectors.get(COLUMN_STATS.name)
+        return found.columns if isinstance(found, CollectColumnStats) else {}
 
     @property
     def file_groups(self) -> frozenset[tuple[str, str]]:

@@ -25,13 +25,14 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import payload_columns
 from lakedex.errors import CorruptFileError
 from lakedex.expr.terms import BoundPredicate, equality_values
-from lakedex.index.protocol import PruneResult, index_missing
+from lakedex.index.protocol import CollectContext, PruneResult, UnindexedBase, index_missing
+from lakedex.index.written_file import FinishedFile
 from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.keys import value_text
 from lakedex.metadata.files import MetadataFiles, decode_cell, record_schema
-from lakedex.metadata.records import BLOOM_FILTERS, PAYLOADS, bloom_key, bloom_record, is_deleted
+from lakedex.metadata.records import BLOOM_FILTERS, PAYLOADS, Record, bloom_key, bloom_record, is_deleted
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed, SpilledBloom
 from lakedex.options import WriteOptions
@@ -46,7 +47,8 @@ __all__ = [
     "BloomFilterCache",
     "BloomFilters",
     "BloomOfFile",
-    "BuiltBlooms",
+    "CollectFilters",
+    "FileBloom",
     "bloom_records",
     "bloom_sizing",
     "iter_filters",
@@ -218,13 +220,17 @@ small decimals come as ``1E-8``, and equal floats have several (0.0 and -0.0, a 
 
 
 @dataclass(frozen=True, slots=True)
-class BloomFilters:
-    """Prunes files where the predicate ties the record key to some values. A slice with log files is kept."""
+class BloomFilters(UnindexedBase):
+    """``bloom_filters``. It prunes by equality of the record key; a slice with log files is kept."""
 
     @property
     def name(self) -> str:
         """``bloom_filters``."""
         return BLOOM_FILTERS.name
+
+    def collector(self, ctx: CollectContext) -> CollectFilters:
+        """Collect the filters that base files get anyway, for their footers."""
+        return CollectFilters(max(RESULT_FILTER_BYTES, ALL_RESULTS_BYTES // max(ctx.files, 1)))
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Probe the filters of the slices."""
@@ -286,6 +292,55 @@ def bloom_sizing(options: WriteOptions) -> BloomSizing:
     )
 
 
+RESULT_FILTER_BYTES = 64 * 1024
+"""A filter up to this size comes back with the result of the task that writes its file; a larger one is spilled."""
+
+
+ALL_RESULTS_BYTES = 16 * 1024 * 1024
+"""Filters of all files together that come back whatever their size: each file of one would cost two syncs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileBloom:
+    """The filter of one base file: its type, and its text or where that is spilled to."""
+
+    type_code: str
+    text: bytes | None
+    spilled: Spilled | None = None
+
+    def record(self, instant: str) -> Record | SpilledBloom:
+        """Its metadata record."""
+        if self.spilled is not None:
+            return SpilledBloom(self.spilled, self.type_code, instant)
+        return bloom_record(self.type_code, instant, self.text or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectFilters:
+    """Collects the filter of each file's footer, a :class:`FileBloom`; filters of more than ``limit`` bytes spill."""
+
+    limit: int
+
+    @property
+    def repeating(self) -> frozenset[str]:
+        """None: keys are distinct."""
+        return frozenset()
+
+    def begin(self, schema: pa.Schema) -> CollectFilters:
+        """Begin a file; the filter comes with its summary."""
+        return self
+
+    def add(self, batch: pa.RecordBatch, bounds: Mapping[str, tuple[object, object]]) -> None:
+        """Nothing: the file's writer hashes the keys."""
+
+    def finish(self, file: FinishedFile) -> FileBloom:
+        """The filter."""
+        text, kind = file.summary.bloom, file.summary.bloom_type
+        if len(text) <= self.limit:
+            return FileBloom(kind, text)
+        return FileBloom(kind, None, file.spill("blooms", text))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomOfFile:
     """Task: a base file's filter, from its footer if that has one that fits, else from its keys; ``anew`` from them.
@@ -299,16 +354,16 @@ class BloomOfFile:
     options: WriteOptions
     anew: bool = False
 
-    def __call__(self, base: BaseFile) -> tuple[str, bytes | None, Spilled | None]:
-        """Type of the filter, and its text or where that lies."""
+    def __call__(self, base: BaseFile) -> FileBloom:
+        """The filter."""
         path = f"{self.base_path}/{base.relative_path}"
         footer = read_footer(self.storage, path)
         kind, text = footer.bloom_type, footer.bloom
         if text is None or self.anew or not self._will_do(text, kind, footer.rows):
             kind, text = self.options.bloom_type, self._built(path, footer.rows)
         if self.folder is None or len(text) <= INLINE_BLOOM_BYTES:
-            return kind, text, None
-        return kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text)
+            return FileBloom(kind, text)
+        return FileBloom(kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text))
 
     def _will_do(self, text: bytes, kind: str, rows: int) -> bool:
         """Whether the footer's filter is what was asked for, if anything was."""
@@ -326,19 +381,14 @@ class BloomOfFile:
         return builder.finish().encode()
 
 
-BuiltBlooms = Mapping[BaseFile, tuple[str, bytes | None, Spilled | None]]
-"""Base file → type of its filter, and its text or where that lies."""
-
-
-def bloom_records(built: BuiltBlooms, files: Sequence[BaseFile], per_commit: int) -> Iterator[dict[str, Keyed]]:
+def bloom_records(
+    built: Mapping[BaseFile, FileBloom], files: Sequence[BaseFile], per_commit: int
+) -> Iterator[dict[str, Keyed]]:
     """Records of base files' filters, those of ``per_commit`` files at a time; once none for a table without files."""
     for start in range(0, max(len(files), 1), per_commit):
-        records: Keyed = []
-        for base in files[start : start + per_commit]:
-            kind, text, spill = built[base]
-            key = bloom_key(base.partition, base.name)
-            if spill is not None:
-                records.append((key, SpilledBloom(spill, kind, base.instant)))
-            else:
-                records.append((key, bloom_record(kind, base.instant, text or b"")))
-        yield {BLOOM_FILTERS.name: records}
+        some = files[start : start + per_commit]
+        yield {
+            BLOOM_FILTERS.name: [
+                (bloom_key(base.partition, base.name), built[base].record(base.instant)) for base in some
+            ]
+        }

@@ -17,21 +17,27 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyroaring import BitMap
 
 from lakedex.codec.roaring import deserialize_bitmap, serialize_bitmap
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
+from lakedex.index.written_file import Collector
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
+from lakedex.options import WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray
 
 __all__ = [
     "DAMAGED",
+    "CollectContext",
+    "Index",
     "PruneResult",
     "PruningIndex",
     "RowSelection",
+    "UnindexedBase",
     "UnusedIndex",
     "damaged",
     "index_missing",
@@ -128,6 +134,49 @@ class PruningIndex(Protocol):
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Rule out slices, of those in ``rows`` of the snapshot's view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectContext:
+    """A write that is about to make files.
+
+    Attributes:
+        snapshot: the table as the write reads it.
+        schema: its columns once the write is done.
+        options: of the write.
+        files: how many files it makes, at most.
+        renames: columns that have another name once the write is done.
+    """
+
+    snapshot: Snapshot
+    schema: pa.Schema
+    options: WriteOptions
+    files: int = 0
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+
+class Index(Protocol):
+    """One index of a table, over its whole life. Instances are stateless values.
+
+    A method never reads ``hoodie.properties`` or the clock: both are in its context.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of its part of a written file, and the one that plans show."""
+
+    def collector(self, ctx: CollectContext) -> Collector | None:
+        """What collects the index's part of each file that a write makes; None for nothing."""
+
+
+class UnindexedBase:
+    """The honest default of each method of :class:`Index`: an index that does nothing and removes nothing."""
+
+    __slots__ = ()
+
+    def collector(self, ctx: CollectContext) -> Collector | None:
+        """Collect nothing."""
+        return None
 
 
 def index_missing(index: str, store: MetadataStore) -> UnusedIndex:

@@ -10,9 +10,14 @@ import pyarrow as pa
 from lakedex.errors import CorruptFileError, IndexInconsistentError, IndexNotFoundError, UnsupportedFeatureError
 from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.index.bitmap.index import BitmapIndex
 from lakedex.index.bitmap.stats import BitmapIndexStats, bitmap_index_stats, coverage_text
+from lakedex.index.bloom_filters import BloomFilters
+from lakedex.index.column_stats.index import ColumnStatsIndex
 from lakedex.index.column_stats.stats import covered_columns
 from lakedex.index.definitions import definitions_path, read_definitions
+from lakedex.index.protocol import CollectContext, Index
+from lakedex.index.written_file import Collector
 from lakedex.metadata.records import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -28,7 +33,17 @@ from lakedex.metadata.store import metadata_path
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, size_text
 
-__all__ = ["IndexStats", "index_stats", "list_indexes", "require_index"]
+__all__ = ["INDEXES", "IndexStats", "collectors", "index_stats", "list_indexes", "require_index"]
+
+
+INDEXES: tuple[Index, ...] = (BloomFilters(), ColumnStatsIndex(), BitmapIndex())
+"""All indexes that lakedex knows."""
+
+
+def collectors(ctx: CollectContext) -> dict[str, Collector]:
+    """What a write collects of each file, by index."""
+    found = {index.name: index.collector(ctx) for index in INDEXES}
+    return {name: collector for name, collector in found.items() if collector is not None}
 
 
 _INDEXES = pa.schema(

@@ -1,19 +1,74 @@
-"""A base file that a task has written, with all that its commit needs to know of it."""
+"""A base file that a task has written, and the parts that indexes collected of it in the same pass."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
-from lakedex.index.bitmap.runs import HeldBitmaps
-from lakedex.index.column_stats.stats import ColumnStat
+import pyarrow as pa
+
 from lakedex.io.spilled import Spilled
+from lakedex.io.storage import Storage
+from lakedex.parquet.base_file_writer import BaseFileSummary
 
-__all__ = ["WrittenFile"]
+__all__ = ["Collector", "FileCollector", "FinishedFile", "WrittenFile"]
+
+
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedFile:
+    """A base file whose last row is written, as collectors see it in the task.
+
+    Attributes:
+        storage: the task's view of the storage, which makes files durable together.
+        temp: the write's temp folder.
+        partition, file_id, name: the file.
+        summary: what the file's writer knows of it.
+        made: files that the task made, those that collectors spill to included: a late attempt removes them.
+    """
+
+    storage: Storage
+    temp: str
+    partition: str
+    file_id: str
+    name: str
+    summary: BaseFileSummary
+    made: list[str]
+
+    def spill(self, kind: str, content: bytes) -> Spilled:
+        """Write a part that is too large for the task's result into the temp folder, in a folder of its kind."""
+        path = f"{self.temp}/.{kind}/{self.name}.{kind}"
+        self.made.append(path)
+        return Spilled.write(self.storage, path, content)
+
+
+class FileCollector(Protocol):
+    """Collects an index's part of one file, in the pass that writes it."""
+
+    def add(self, batch: pa.RecordBatch, bounds: Mapping[str, tuple[Any, Any]]) -> None:
+        """Take the next rows; ``bounds`` are the least and the greatest value of columns where the writer has them."""
+
+    def finish(self, file: FinishedFile) -> Any:
+        """The index's part of the file, which pickles; None for none."""
+
+
+class Collector(Protocol):
+    """Begins the :class:`FileCollector` of each file. It is made on the driver and pickles into tasks."""
+
+    @property
+    def repeating(self) -> frozenset[str]:
+        """Columns of few distinct values: a new file keeps them dictionary-encoded."""
+
+    def begin(self, schema: pa.Schema) -> FileCollector:
+        """Begin a file with these columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """What became of one file group."""
+    """What became of one file group; ``parts`` are those of the indexes, by name."""
 
     partition: str
     file_id: str
@@ -25,10 +80,11 @@ class WrittenFile:
     deleted: int
     previous: str | None
     previous_instant: str | None
-    stats: tuple[ColumnStat, ...]
-    bloom: bytes | None
-    bloom_spilled: Spilled | None
-    bloom_type: str
     seconds: float = field(default=0.0)
     moved: int = 0
-    bitmaps: HeldBitmaps | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    def part(self, index: str, kind: type[_Part]) -> _Part | None:
+        """What an index collected of the file; None for nothing."""
+        found = self.parts.get(index)
+        return found if isinstance(found, kind) else None

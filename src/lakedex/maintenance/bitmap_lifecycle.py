@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -45,10 +46,10 @@ from lakedex.index.bitmap.definitions import (
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.runs import (
     BITMAP_INDEX,
-    HeldBitmaps,
     Manifest,
     Run,
     RunFolder,
+    TaskBitmaps,
     inline_limit,
     list_runs,
     publish_without,
@@ -57,6 +58,7 @@ from lakedex.index.bitmap.runs import (
 )
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
+from lakedex.io.spilled import Spilled
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.table_files import delete_partition, delete_temp, temp_path
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_orphans
@@ -105,12 +107,13 @@ class _BuildFile:
     folder: str
     limit: int
 
-    def __call__(self, base: BaseFile) -> HeldBitmaps | None:
+    def __call__(self, base: BaseFile) -> TaskBitmaps | None:
         try:
             found = self.task(base)
         except FileNotFoundError:
             return None  # A cleaner took it: it is in no slice any more.
-        return spill_bitmaps(self.task.storage, found, f"{self.folder}/{base.name}.bitmaps", self.limit)
+        spill = partial(Spilled.write, self.task.storage, f"{self.folder}/{base.name}.bitmaps")
+        return spill_bitmaps(found, spill, self.limit)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from lakedex.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
-from lakedex.index.bloom_filters import BloomOfFile, bloom_records
+from lakedex.index.bloom_filters import BloomOfFile, FileBloom, bloom_records
 from lakedex.index.column_stats.partition_stats import StatsOfFile, partition_records, partition_stats
 from lakedex.index.column_stats.stats import (
     ColumnStat,
@@ -58,7 +58,6 @@ from lakedex.index.definitions import (
 )
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
-from lakedex.io.spilled import Spilled
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.table_files import delete_partition, delete_temp, temp_path
 from lakedex.maintenance.bitmap_lifecycle import (
@@ -311,7 +310,7 @@ class _Build:
     listed: tuple[str, ...] = ()
     schema: pa.Schema | None = None
     stats: dict[BaseFile, list[ColumnStat]] = field(default_factory=dict)
-    blooms: dict[BaseFile, tuple[str, bytes | None, Spilled | None]] = field(default_factory=dict)
+    blooms: dict[BaseFile, FileBloom] = field(default_factory=dict)
     anew: bool = False
 
     # ------------------------------------------------------------------------------------------- what there is to do

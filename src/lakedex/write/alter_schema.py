@@ -24,8 +24,8 @@ from lakedex.codec.comments import arrow_comments, check_comment, field_paths
 from lakedex.commit.retry import run_with_retries
 from lakedex.commit.transaction import PendingCommit, Transaction
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.index.bitmap.definitions import bitmap_columns
-from lakedex.index.bitmap.runs import inline_limit
+from lakedex.index.protocol import CollectContext
+from lakedex.index.registry import collectors
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.layout.file_slice import BaseFile
 from lakedex.options import WriteOptions
@@ -38,7 +38,7 @@ from lakedex.timeline.table_config import COMMENT, recover_table_config, update_
 from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_tasks import RewriteGroup, WriteFileGroups
-from lakedex.write.file_group_writer import file_schema, file_settings, indexed_columns
+from lakedex.write.file_group_writer import file_schema, file_settings
 from lakedex.write.schema_evolution import added_paths, files_holding, require_unheld, stored_schema, type_at, wider
 
 __all__ = [
@@ -246,7 +246,15 @@ def _attempt(
     if same and not change.rewritten:
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
-    indexed = indexed_columns(snapshot, change.schema, options)
+    collecting = collectors(
+        CollectContext(
+            snapshot=snapshot,
+            schema=change.schema,
+            options=options,
+            files=len(change.rewritten),
+            renames=change.renames,
+        )
+    )
     stage = WriteFileGroups(
         storage=handle.storage,
         base_path=handle.base_path,
@@ -256,10 +264,8 @@ def _attempt(
         targets=(),
         rules=MergeRules(insert_new=False, combine=False, match_stored=False),
         settings=file_settings(snapshot, change.schema, options),
-        indexed=indexed,
+        collectors=collecting,
         renames=change.renames,
-        bitmaps=bitmap_columns(handle.storage, handle.base_path, change.schema, change.renames),
-        inline_bitmaps=inline_limit(len(change.rewritten)),
     )
     rows = _row_counts(snapshot, change.rewritten)
     targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
@@ -270,7 +276,7 @@ def _attempt(
         PendingCommit(
             results=results,
             schema=change.schema,
-            indexed=indexed,
+            collectors=collecting,
             relied_on=None,
             retired=change.retired,
             renames=change.renames,

@@ -28,17 +28,13 @@ import pyarrow as pa
 from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom, filter_size, hash_keys
 from lakedex.engine import current_task
 from lakedex.errors import CommitError, CorruptFileError, InvalidInputError, LakedexError
-from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
-from lakedex.index.bitmap.runs import HeldBitmaps, spill_bitmaps
-from lakedex.index.column_stats.stats import ColumnStatsBuilder
-from lakedex.index.written_file import WrittenFile
-from lakedex.io.spilled import Spilled
+from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import Storage
 from lakedex.layout.keys import partition_depth
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
 from lakedex.parallel import run_threads
 from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge
-from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
 from lakedex.parquet.conform import with_dictionaries
 from lakedex.tagging.keyed_rows import KEY, PARTITION, POSITION, MergeRules
 from lakedex.timeline.active import is_under_way
@@ -111,14 +107,6 @@ _CONSTANT = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 """Meta columns of few values, whatever the table holds."""
 
 
-INLINE_BLOOM_BYTES = 64 * 1024
-"""A filter up to this size comes back with the result; a larger one in a file below the instant's temp folder."""
-
-
-RESULT_BLOOM_BYTES = 16 * 1024 * 1024
-"""Filters of all files together that come back whatever their size: each file of one would cost two syncs."""
-
-
 BUNCH_BYTES = 64 * 1024 * 1024
 
 
@@ -167,13 +155,10 @@ class WriteFileGroups:
     targets: Sequence[FileGroupTarget]
     rules: MergeRules
     settings: BaseFileSettings
-    indexed: Mapping[str, pa.DataType]
+    collectors: Mapping[str, Collector]
+    """What is collected of each file, by index."""
     renames: Mapping[str, str] = field(default_factory=dict)
     """Columns of stored files → what they are called from now on."""
-    bitmaps: Mapping[str, int] = field(default_factory=dict)
-    """Columns with bitmaps, and how many distinct values each may have in a file."""
-    inline_bitmaps: int = 0
-    """Size up to which a file's bitmaps come back with its result."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -250,9 +235,8 @@ class WriteFileGroups:
                 return None
             self._announce(bunch, target, str(name), path)
             writer, growth = self._writer(bunch.storage, path, stored, incoming)
-            built = BaseFileGroupWriter(
-                writer, ColumnStatsBuilder(self.indexed), self._bitmaps_builder(), self.settings.row_group_bytes
-            )
+            collecting = {name: collector.begin(self.file_schema) for name, collector in self.collectors.items()}
+            built = BaseFileGroupWriter(writer, tuple(collecting.values()), self.settings.row_group_bytes)
             try:
                 if stored is not None:
                     built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
@@ -266,8 +250,16 @@ class WriteFileGroups:
             except BaseException:
                 writer.abort()
                 raise
-        spill = self._spilled(bunch, str(name), summary.bloom)
-        held = self._held(bunch, built, target, str(name), summary)
+        file = FinishedFile(
+            storage=bunch.storage,
+            temp=self._temp,
+            partition=target.partition,
+            file_id=target.file_id,
+            name=str(name),
+            summary=summary,
+            made=bunch.made,
+        )
+        parts = {index: collector.finish(file) for index, collector in collecting.items()}
         bunch.size += summary.size
         return WrittenFile(
             partition=target.partition,
@@ -280,13 +272,9 @@ class WriteFileGroups:
             deleted=incoming.deleted,
             previous=target.base.name if target.base else None,
             previous_instant=target.base.instant if target.base else None,
-            stats=tuple(built.stats.finish(summary.column_bytes)),
-            bloom=summary.bloom if spill is None else None,
-            bloom_spilled=spill,
-            bloom_type=summary.bloom_type,
             seconds=time.perf_counter() - started,
             moved=incoming.moved,
-            bitmaps=held,
+            parts=parts,
         )
 
     def _incoming(
@@ -296,39 +284,9 @@ class WriteFileGroups:
         schema = self._schema_of(footer, rows)
         return IncomingRows(rows, self.rules, schema, self.instant, str(name), sequence, hashed)
 
-    def _bitmaps_builder(self) -> BitmapsBuilder | None:
-        return BitmapsBuilder(self.bitmaps, self.file_schema) if self.bitmaps else None
-
-    def _spilled(self, bunch: _Bunch, name: str, bloom: bytes) -> Spilled | None:
-        """Where a filter lies that is too large for the result."""
-        if len(bloom) <= max(INLINE_BLOOM_BYTES, RESULT_BLOOM_BYTES // max(len(self.targets), 1)):
-            return None
-        spill = f"{self._temp}/.blooms/{name}.bloom"
-        bunch.made.append(spill)
-        return Spilled.write(bunch.storage, spill, bloom)
-
-    def _held(
-        self, bunch: _Bunch, built: BaseFileGroupWriter, target: FileGroupTarget, name: str, summary: BaseFileSummary
-    ) -> HeldBitmaps | None:
-        """What the file's bitmaps are; positions are those of the rows as they were written."""
-        if built.bitmaps is None:
-            return None
-        started = time.perf_counter()
-        groups = tuple(RowGroup(*group) for group in summary.row_groups)
-        found = FileBitmaps(
-            partition=target.partition,
-            file_id=target.file_id,
-            base_file=name,
-            rows=summary.rows,
-            row_groups=groups,
-            columns=built.bitmaps.finish(groups),
-        )
-        seconds = built.bitmap_seconds + time.perf_counter() - started
-        path = f"{self._temp}/.bitmaps/{name}.bitmaps"
-        held = spill_bitmaps(bunch.storage, found, path, self.inline_bitmaps, seconds)
-        if held.spilled is not None:
-            bunch.made.append(path)
-        return held
+    @property
+    def _repeating(self) -> set[str]:
+        return {name for collector in self.collectors.values() for name in collector.repeating}
 
     @property
     def _temp(self) -> str:
@@ -358,7 +316,7 @@ class WriteFileGroups:
     def _schema_of(self, footer: Footer | None, rows: pa.RecordBatch) -> pa.Schema:
         """The new file's columns: dictionaries where the old file has them, or rows come so, or bitmaps want them."""
         if footer is None:
-            found = [*self.bitmaps, *(column.name for column in rows.schema if pa.types.is_dictionary(column.type))]
+            found = [*self._repeating, *(column.name for column in rows.schema if pa.types.is_dictionary(column.type))]
         else:
             found = [self.renames.get(name, name) for name in footer.dictionaries]
         return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self.texts)

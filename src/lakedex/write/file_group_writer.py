@@ -15,7 +15,6 @@ How a write's base files look: columns, footer, compression, and which columns g
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -24,11 +23,8 @@ import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.bloom import HashedKeys
-from lakedex.index.bitmap.builder import BitmapsBuilder
 from lakedex.index.bloom_filters import bloom_sizing
-from lakedex.index.column_stats.stats import ColumnStatsBuilder, covered_columns, indexable_columns
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
-from lakedex.metadata.records import COLUMN_STATS
+from lakedex.index.written_file import FileCollector
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_reader import ExistingBaseFile
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
@@ -36,7 +32,7 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 from lakedex.write.record_merge import IncomingRows, Merged
 
-__all__ = ["BaseFileGroupWriter", "file_schema", "file_settings", "indexed_columns"]
+__all__ = ["BaseFileGroupWriter", "file_schema", "file_settings"]
 
 
 @dataclass(slots=True)
@@ -45,17 +41,13 @@ class BaseFileGroupWriter:
 
     Attributes:
         writer: of the new file.
-        stats: of its columns.
-        bitmaps: of its columns that have them.
+        collectors: what indexes collect of its rows.
         row_group_bytes: size of a row group in memory; a larger one is not taken over but split.
-        bitmap_seconds: time that went into bitmaps so far.
     """
 
     writer: BaseFileWriter
-    stats: ColumnStatsBuilder
-    bitmaps: BitmapsBuilder | None
+    collectors: tuple[FileCollector, ...]
     row_group_bytes: int
-    bitmap_seconds: float = 0.0
 
     def merge(
         self, stored: ExistingBaseFile, incoming: IncomingRows, *, may_grow: bool, renames: Mapping[str, str]
@@ -100,11 +92,9 @@ class BaseFileGroupWriter:
         self._index(batch, self.writer.write(batch, hashed))
 
     def _index(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
-        self.stats.add(batch, {} if keys is None else {RECORD_KEY: keys})
-        if self.bitmaps is not None:
-            started = time.perf_counter()
-            self.bitmaps.add(batch)
-            self.bitmap_seconds += time.perf_counter() - started
+        bounds = {} if keys is None else {RECORD_KEY: keys}
+        for collector in self.collectors:
+            collector.add(batch, bounds)
 
 
 def _renamed(batch: pa.RecordBatch, renames: Mapping[str, str]) -> pa.RecordBatch:
@@ -114,19 +104,6 @@ def _renamed(batch: pa.RecordBatch, renames: Mapping[str, str]) -> pa.RecordBatc
 def file_schema(schema: pa.Schema) -> pa.Schema:
     """Columns of a base file: Hudi's meta columns, then the table's."""
     return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
-
-
-def indexed_columns(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> dict[str, pa.DataType]:
-    """Columns that get a record, with their types: those that the table lists, and those that Java would choose."""
-    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
-    version = stats_version(document, snapshot.config.version)
-    chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit, version)
-    has_stats = snapshot.metadata.has(COLUMN_STATS.name)
-    listed = covered_columns(document, schema, snapshot.config.version) if has_stats else source_fields(document)
-    wanted = {*chosen, *listed}
-    possible = indexable_columns(schema, limit=len(schema), version=version)
-    types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
-    return {name: types[name] for name in possible if name in wanted}
 
 
 def file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> BaseFileSettings:

@@ -15,9 +15,9 @@ from lakedex.commit.transaction import PendingCommit, Transaction
 from lakedex.commit.write_checks import require_no_buckets
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lakedex.index.bitmap.definitions import bitmap_columns
-from lakedex.index.bitmap.runs import inline_limit
-from lakedex.index.written_file import WrittenFile
+from lakedex.index.protocol import CollectContext
+from lakedex.index.registry import collectors
+from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.keys import KeyGenerator
 from lakedex.layout.table_files import require_folders
 from lakedex.options import WriteOptions
@@ -49,7 +49,7 @@ from lakedex.write.file_assignment import (
     assign_inserts,
 )
 from lakedex.write.file_group_tasks import WriteFileGroups, decode_results
-from lakedex.write.file_group_writer import file_schema, file_settings, indexed_columns
+from lakedex.write.file_group_writer import file_schema, file_settings
 from lakedex.write.schema_evolution import require_unheld
 from lakedex.write.spec import WritePlan
 
@@ -152,12 +152,16 @@ class _Attempt:
         replaced = self._replaced()
         if not targets.groups and not replaced:
             return self._nothing_to_write()
-        indexed = indexed_columns(self._snapshot, plan.schema, self.options)
-        results = self._written(frame, targets, by_file, indexed) if targets.groups else []
+        collecting = self._collectors(len(targets.groups))
+        results = self._written(frame, targets, by_file, collecting) if targets.groups else []
         if not results and not replaced:
             return self._nothing_to_write()
         change = PendingCommit(
-            results=results, schema=plan.schema, indexed=indexed, relied_on=self._relied_on(targets), replaced=replaced
+            results=results,
+            schema=plan.schema,
+            collectors=collecting,
+            relied_on=self._relied_on(targets),
+            replaced=replaced,
         )
         logs = self.transaction.commit(change)
         return WriteResult(
@@ -174,7 +178,7 @@ class _Attempt:
         )
 
     def _written(
-        self, frame: Frame, targets: FileAssignment, by_file: Mapping[int, int], indexed: Mapping[str, pa.DataType]
+        self, frame: Frame, targets: FileAssignment, by_file: Mapping[int, int], collecting: Mapping[str, Collector]
     ) -> list[WrittenFile]:
         """Bring the rows of each file group together and write it."""
         engine, plan = self.handle.engine, self.plan
@@ -190,13 +194,16 @@ class _Attempt:
             targets=tuple(targets.groups),
             rules=plan.rules,
             settings=file_settings(self._snapshot, plan.schema, self.options),
-            indexed=indexed,
-            bitmaps=bitmap_columns(self.handle.storage, self.handle.base_path, plan.schema),
-            inline_bitmaps=inline_limit(len(targets.groups)),
+            collectors=collecting,
         )
         order = (KEY,) if plan.sort else (POSITION,)
         grouped = engine.exchange(routed, GROUP, tasks, order, {*stage.texts, PARTITION})
         return decode_results(engine.collect(engine.map(grouped, stage)))
+
+    def _collectors(self, files: int = 0) -> dict[str, Collector]:
+        return collectors(
+            CollectContext(snapshot=self._snapshot, schema=self.plan.schema, options=self.options, files=files)
+        )
 
     def _asked_tasks(self) -> int | None:
         """``hoodie.*.shuffle.parallelism`` of the operation."""
@@ -231,9 +238,10 @@ class _Attempt:
         operation = self.plan.operation.value
         if self.options.txn is not None:
             # Commits say which batches were done, those that changed nothing too.
-            indexed = indexed_columns(self._snapshot, self.plan.schema, self.options)
             self.transaction.commit(
-                PendingCommit(results=[], schema=self.plan.schema, indexed=indexed, replaced=self._replaced())
+                PendingCommit(
+                    results=[], schema=self.plan.schema, collectors=self._collectors(), replaced=self._replaced()
+                )
             )
             notes = ("no row had to be written; the commit is there to remember the batch",)
             return WriteResult(instant=self.transaction.instant, operation=operation, tagging=self.report, notes=notes)

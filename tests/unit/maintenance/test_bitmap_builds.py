@@ -252,7 +252,7 @@ def test_refresh_covers_what_others_wrote(table: Table, monkeypatch: pytest.Monk
     """A writer that knows nothing of bitmaps leaves its files uncovered, and what was said of older ones is no matter."""
     bitmaps(table, "g", "n")
     with monkeypatch.context() as patch:
-        patch.setattr("lakedex.write.pipeline.bitmap_columns", lambda *_: {})
+        patch.setattr("lakedex.index.bitmap.index.bitmap_columns", lambda *_: {})
         table.upsert(batch(0, 30, 5, g="theirs"))
     assert len(uncovered(table, "g", "n")) == 3
     same_answers(table, *ASKED, "g = 'theirs'")
@@ -268,7 +268,7 @@ def test_a_writer_that_began_before_the_index(table: Table, monkeypatch: pytest.
 
     def other(done: int, total: int) -> None:
         if done == 6:
-            monkeypatch.setattr("lakedex.write.pipeline.bitmap_columns", lambda *_: {})
+            monkeypatch.setattr("lakedex.index.bitmap.index.bitmap_columns", lambda *_: {})
             Table.open(table.path).upsert(batch(0, 6, 5, g="theirs"))
 
     assert bitmaps(table, "g", progress=other).files == 6 + 3

@@ -132,7 +132,7 @@ def test_large_bitmaps_go_through_files(table: Table, monkeypatch: pytest.Monkey
     """What passes the limit is written to the temp folder, and from there into runs of bounded size, by tasks."""
     labels: list[str] = []
     monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
-    monkeypatch.setattr("lakedex.write.pipeline.inline_limit", lambda files: 100)
+    monkeypatch.setattr("lakedex.index.bitmap.index.inline_limit", lambda files: 100)
     monkeypatch.setattr(bitmap_runs, "RUN_BYTES", 1)
     monkeypatch.setattr(
         LocalEngine, "run", lambda self, fn, items, label="": labels.append(label) or [fn(item) for item in items]

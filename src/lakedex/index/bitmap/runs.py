@@ -86,11 +86,11 @@ __all__ = [
     "IS_INDEXED",
     "NO_ENTRY",
     "RUN_BYTES",
-    "HeldBitmaps",
     "Manifest",
     "Run",
     "RunFolder",
     "RunTasks",
+    "TaskBitmaps",
     "bitmap_folder",
     "column_block",
     "column_entries",
@@ -509,7 +509,7 @@ RunTasks = Callable[[Callable[["_Bunch"], Run], Sequence["_Bunch"], str], list[R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBitmaps:
+class TaskBitmaps:
     """The bitmaps of one file, or where they lie.
 
     Attributes:
@@ -544,11 +544,13 @@ def inline_limit(files: int, most: int = INLINE_BYTES) -> int:
     return min(most, RUN_BYTES // max(files, 1))
 
 
-def spill_bitmaps(storage: Storage, found: FileBitmaps, path: str, limit: int, seconds: float = 0.0) -> HeldBitmaps:
-    """Bitmaps as a task's result; larger ones than ``limit`` are written to ``path``."""
+def spill_bitmaps(
+    found: FileBitmaps, spill: Callable[[bytes], Spilled], limit: int, seconds: float = 0.0
+) -> TaskBitmaps:
+    """Bitmaps as a task's result; those that take more than ``limit`` bytes are spilled."""
     size = found.size
-    spilled = Spilled.write(storage, path, _spill_bytes(found.columns)) if size > limit else None
-    return HeldBitmaps(
+    spilled = spill(_spill_bytes(found.columns)) if size > limit else None
+    return TaskBitmaps(
         size=size,
         entries=sum(len(column.texts) + bool(column.nulls) for column in found.columns),
         not_indexed=tuple((column.column, column.state) for column in found.columns if column.state != INDEXED),
@@ -580,7 +582,7 @@ class _Bunch:
     storage: Storage
     base_path: str
     run: Run
-    held: tuple[HeldBitmaps, ...]
+    held: tuple[TaskBitmaps, ...]
 
 
 def _write_bunch(bunch: _Bunch) -> Run:
@@ -589,7 +591,7 @@ def _write_bunch(bunch: _Bunch) -> Run:
 
 
 def write_runs(
-    storage: Storage, base_path: str, first: Run, held: Sequence[HeldBitmaps], run: RunTasks, label: str = ""
+    storage: Storage, base_path: str, first: Run, held: Sequence[TaskBitmaps], run: RunTasks, label: str = ""
 ) -> list[Run]:
     """Write the bitmaps of some files as runs.
 
@@ -609,8 +611,8 @@ def write_runs(
     return [_write_bunch(bunch) for bunch in bunches] if small else run(_write_bunch, bunches, label)
 
 
-def _bunched(held: Sequence[HeldBitmaps]) -> Iterator[list[HeldBitmaps]]:
-    part: list[HeldBitmaps] = []
+def _bunched(held: Sequence[TaskBitmaps]) -> Iterator[list[TaskBitmaps]]:
+    part: list[TaskBitmaps] = []
     size = 0
     for item in held:
         if part and size + item.size > RUN_BYTES:

@@ -7,9 +7,16 @@ to life. A partition without files leaves the list of partitions.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from lakedex.index.column_stats.stats import indexable_columns
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+import pyarrow as pa
+
+from lakedex.index.column_stats.pruning import ColumnStats
+from lakedex.index.column_stats.stats import ColumnStat, ColumnStatsBuilder, covered_columns, indexable_columns
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
+from lakedex.index.protocol import CollectContext, UnindexedBase
+from lakedex.index.written_file import FinishedFile
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     BLOOM_FILTERS,
@@ -30,7 +37,58 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.types import META_COLUMNS
 
-__all__ = ["tombstones"]
+__all__ = ["CollectColumnStats", "ColumnStatsIndex", "tombstones"]
+
+
+class ColumnStatsIndex(ColumnStats, UnindexedBase):
+    """``column_stats``."""
+
+    __slots__ = ()
+
+    def collector(self, ctx: CollectContext) -> CollectColumnStats:
+        """Collect the columns that the table lists, and those that Java would choose.
+
+        Also of a table without the index: a build may publish one while the write is under way.
+        """
+        snapshot, schema, options = ctx.snapshot, ctx.schema, ctx.options
+        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        version = stats_version(document, snapshot.config.version)
+        chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit, version)
+        has_stats = snapshot.metadata.has(self.name)
+        listed = covered_columns(document, schema, snapshot.config.version) if has_stats else source_fields(document)
+        wanted = {*chosen, *listed}
+        possible = indexable_columns(schema, limit=len(schema), version=version)
+        types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
+        return CollectColumnStats({name: types[name] for name in possible if name in wanted})
+
+
+@dataclass(frozen=True, slots=True)
+class CollectColumnStats:
+    """Collects the stats of some columns, given with their types: a tuple of :class:`ColumnStat` for each file."""
+
+    columns: Mapping[str, pa.DataType]
+
+    @property
+    def repeating(self) -> frozenset[str]:
+        """None: any column has bounds."""
+        return frozenset()
+
+    def begin(self, schema: pa.Schema) -> _FileStats:
+        """Begin a file."""
+        return _FileStats(ColumnStatsBuilder(self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class _FileStats:
+    """Stats of one file."""
+
+    builder: ColumnStatsBuilder
+
+    def add(self, batch: pa.RecordBatch, bounds: Mapping[str, tuple[Any, Any]]) -> None:
+        self.builder.add(batch, bounds)
+
+    def finish(self, file: FinishedFile) -> tuple[ColumnStat, ...]:
+        return tuple(self.builder.finish(file.summary.column_bytes))
 
 
 KEYS_AT_ONCE = 100_000
