@@ -31,7 +31,7 @@ MAY_DELETE = (
     "timeline/archived.py",
     "parquet/base_file_writer.py",
     "maintenance/metadata_compaction.py",
-    "index/bitmap/definitions.py",
+    "index/definitions.py",
     "index/bitmap/runs.py",
     "write/create_table.py",
     "write/file_group_tasks.py",

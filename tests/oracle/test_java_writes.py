@@ -349,7 +349,7 @@ def test_java_undoes_our_failed_write(
         raise KeyboardInterrupt
 
     # The writer is gone at once: it undoes nothing itself.
-    target = "complete" if metadata_too else "build_updates"
+    target = "complete" if metadata_too else "CommitContext"
     with monkeypatch.context() as patched:
         patched.setattr(f"lakedex.commit.transaction.{target}", die)
         patched.setattr("lakedex.commit.transaction.Transaction.abort", lambda self, error: self._heartbeat.stop())

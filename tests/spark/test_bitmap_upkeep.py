@@ -40,7 +40,7 @@ def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     assert spark.sparkContext.getLocalProperty("spark.job.description") == label
 
     monkeypatch.setattr(bitmap_folds, "DRIVER_BYTES", 0)
-    monkeypatch.setattr("lakedex.write.pipeline.inline_limit", lambda files: 100)
+    monkeypatch.setattr("lakedex.index.bitmap.index.inline_limit", lambda files: 100)
     schema = "id string, city string, ts bigint, g string, n int, s struct<k: bigint>"
     for number in range(3):
         # Of one partition each, so that every run has something that counts when they are folded.

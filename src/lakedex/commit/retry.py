@@ -57,14 +57,14 @@ def run_with_retries(
             transaction.abort(error)
             raise
         if result.instant is not None:
-            transaction.bitmaps.fold()
+            transaction.upkeep()
             transaction.notes += run_services(handle, replace(options, txn=None))
-        upkeep = transaction.bitmaps
+        bitmap_bytes, bitmap_seconds = transaction.index_costs.get("bitmap", (0, 0.0))
         return replace(
             result,
-            bitmap_bytes=upkeep.size,
-            bitmap_seconds=upkeep.seconds,
-            notes=(*notes, *result.notes, *transaction.notes, *upkeep.notes),
+            bitmap_bytes=bitmap_bytes,
+            bitmap_seconds=bitmap_seconds,
+            notes=(*notes, *result.notes, *transaction.notes),
             seconds=time.perf_counter() - started,
         )
     raise AssertionError("unreachable")

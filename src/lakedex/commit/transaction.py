@@ -12,39 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
-from lakedex.codec.column_bounds import StatsVersion
 from lakedex.codec.comments import with_docs
 from lakedex.commit.idempotency import next_batches
 from lakedex.commit.write_checks import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
-from lakedex.index.bitmap.index import BitmapUpkeep
-from lakedex.index.bloom_filters import FileBloom
-from lakedex.index.column_stats.index import CollectColumnStats
-from lakedex.index.column_stats.partition_stats import partition_records, partition_stats
-from lakedex.index.column_stats.stats import (
-    ColumnStat,
-    indexable_columns,
-    stat_record,
-    stats_records,
-    storable_stats,
-    unlisted,
-)
-from lakedex.index.definitions import (
-    definitions_path,
-    encode_definitions,
-    read_definitions,
-    source_fields,
-    stats_version,
-    with_column_stats,
-)
+from lakedex.index.definitions import replace_definitions
+from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate
+from lakedex.index.registry import INDEXES
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
@@ -55,17 +36,11 @@ from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repai
 from lakedex.maintenance.recovery import tidy
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
-    BLOOM_FILTERS,
-    COLUMN_STATS,
     FILES,
     PARTITION_STATS,
     all_partitions_record,
-    bloom_key,
-    column_stats_prefix,
     files_key,
     files_record,
-    partition_stats_key,
-    stats_record,
 )
 from lakedex.metadata.writer import Keyed, LogWritten, Updates, write_delta_commit
 from lakedex.options import WriteOptions
@@ -76,134 +51,18 @@ from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.types import Operation
 
-__all__ = ["PendingCommit", "Transaction", "build_updates"]
+__all__ = ["PendingCommit", "Transaction"]
 
 
-def build_updates(
-    snapshot: Snapshot,
-    results: Sequence[WrittenFile],
-    instant: str,
-    indexed: Mapping[str, pa.DataType],
-    run: Callable[..., list[list[ColumnStat]]],
-    version: StatsVersion,
-    gone: frozenset[tuple[str, str]] = frozenset(),
-    added: Sequence[str] = (),
-    retired: Sequence[str] = (),
-) -> tuple[dict[str, Keyed], frozenset[str]]:
-    """Records of one commit by metadata partition, for those partitions that the table has.
-
-    Args:
-        snapshot: the table as it is under the lock.
-        results: accepted results of the write stage.
-        instant: the commit's instant.
-        indexed: columns of ``column_stats`` with their types.
-        run: an engine's ``run``, for files whose stats have to be computed from the data.
-        version: the encoding of column stats in this table.
-        gone: (partition, file id) of groups whose present file does not count from this commit on. Replaced files
-            themselves stay listed, with all of their records, until a cleaner removes them.
-        added: columns that the commit adds to the schema.
-        retired: columns that are in no live file any more from this commit on.
-
-    Returns:
-        The records, and the columns that hold NaN as far as the commit looked: in its own files, and in all files of
-        the partitions that it touched where the table has ``partition_stats``.
-    """
-    store = snapshot.metadata
-    updates: dict[str, Keyed] = {}
-    nan = {stat.column for result in results for stat in _stats_of(result) if stat.has_nan}
-    if not store.has(FILES.name):
-        return updates, frozenset(nan)
-    updates[FILES.name] = _files(results)
-    if store.has(BLOOM_FILTERS.name):
-        updates[BLOOM_FILTERS.name] = [
-            (bloom_key(result.partition, result.file_name), bloom.record(instant))
-            for result in results
-            if (bloom := result.part(BLOOM_FILTERS.name, FileBloom)) is not None
-        ]
-    if store.has(COLUMN_STATS.name):
-        updates[COLUMN_STATS.name] = _stats(results, store.table_version, indexed, version)
-    if store.has(PARTITION_STATS.name):
-        healed, over_partitions = partition_stats(
-            snapshot,
-            {result.partition for result in results},
-            indexed,
-            run,
-            version,
-            written={(result.partition, result.file_name): _stats_of(result) for result in results},
-            gone=gone,
-        )
-        updates[PARTITION_STATS.name] = partition_records(over_partitions, indexed, instant, version)
-        nan.update(stat.column for found in over_partitions.values() for stat in found if stat.has_nan)
-        again, over_old = _older_generations(snapshot, set(over_partitions), added, indexed, run, version)
-        healed.extend(again)
-        updates[PARTITION_STATS.name].extend(partition_records(over_old, indexed, instant, version))
-        updates[PARTITION_STATS.name].extend(_retired_records(snapshot, retired, version))
-        updates[PARTITION_STATS.name].extend(_emptied_records(snapshot, set(over_partitions), indexed, gone))
-        if COLUMN_STATS.name in updates:
-            updates[COLUMN_STATS.name].extend(healed)
-    return updates, frozenset(nan)
-
-
-def _stats(
-    results: Sequence[WrittenFile], table_version: int, indexed: Mapping[str, pa.DataType], version: StatsVersion
-) -> Keyed:
-    records: Keyed = []
-    for result in results:
-        kept = storable_stats(_stats_of(result), table_version)
-        records.extend(stats_records(kept, result.partition, result.file_name, indexed, version))
-    return records
-
-
-def _older_generations(
-    snapshot: Snapshot,
-    touched: set[str],
-    added: Sequence[str],
-    indexed: Mapping[str, pa.DataType],
-    run: Callable[..., list[list[ColumnStat]]],
-    version: StatsVersion,
-) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
-    """Stats of added columns in partitions that have records of an earlier column of that name.
-
-    Those records would go on to speak for the new column, of which the partition holds nulls only.
-    """
-    names = [name for name in added if name in indexed]
-    records = snapshot.metadata.scan(PARTITION_STATS.name, [column_stats_prefix(name) for name in names])
-    if not names or not records:
-        return [], {}
-    partitions = {str(record["ColumnStatsMetadata"]["fileName"]) for record in records.values()} - touched
-    return partition_stats(snapshot, partitions, {name: indexed[name] for name in names}, run, version)
-
-
-def _retired_records(snapshot: Snapshot, retired: Sequence[str], version: StatsVersion) -> Keyed:
-    """Records that say of columns which are no more what a new column of that name will be there: null."""
-    prefixes = [column_stats_prefix(name) for name in retired]
-    records: Keyed = []
-    for key, record in snapshot.metadata.scan(PARTITION_STATS.name, prefixes).items() if prefixes else ():
-        payload = record["ColumnStatsMetadata"]
-        rows = payload["valueCount"] or 0
-        stat = ColumnStat(column=payload["columnName"], minimum=None, maximum=None, value_count=rows, null_count=rows)
-        records.append((key, stat_record(stat, payload["fileName"], pa.string(), version, over_partition=True)))
-    return records
-
-
-def _emptied_records(
-    snapshot: Snapshot, written: set[str], indexed: Mapping[str, pa.DataType], gone: frozenset[tuple[str, str]]
-) -> Keyed:
-    """Records that take back the stats of partitions without a file from now on.
-
-    As Java does for DELETE_PARTITION (``HoodieMetadataWriteUtils.convertMetadataToPartitionStatRecords``); a partition
-    that is overwritten by no rows is the same.
-    """
-    emptied = {partition for partition, _ in gone} - written
-    if emptied:
-        emptied -= {b.partition for b in snapshot.base_files(sorted(emptied)) if (b.partition, b.file_id) not in gone}
-    nothing: dict[str, Any] = {"minimum": None, "maximum": None, "value_count": 0, "null_count": 0}
-    nothing |= {"total_size": 0, "total_uncompressed_size": 0, "over_partition": True, "deleted": True}
-    return [
-        (partition_stats_key(column, partition), stats_record(partition, column, **nothing))
-        for partition in sorted(emptied)
-        for column in indexed
-    ]
+def _records(now: Snapshot, results: Sequence[WrittenFile], updates: Sequence[IndexUpdate]) -> Updates:
+    """Records of one commit by metadata partition, for those partitions that the table has."""
+    if not now.metadata.has(FILES.name):
+        return {}
+    records: dict[str, Keyed] = {}
+    for update in updates:
+        for name, own in update.records.items():
+            records.setdefault(name, []).extend(own)
+    return {FILES.name: _files(results), **dict(sorted(records.items()))}
 
 
 def _files(results: Sequence[WrittenFile]) -> Keyed:
@@ -212,10 +71,6 @@ def _files(results: Sequence[WrittenFile]) -> Keyed:
         added.setdefault(result.partition, {})[result.file_name] = result.size
     records: Keyed = [(files_key(partition), files_record(files)) for partition, files in added.items()]
     return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
-
-
-def _stats_of(result: WrittenFile) -> Sequence[ColumnStat]:
-    return result.part(COLUMN_STATS.name, tuple) or ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,12 +101,6 @@ class PendingCommit:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def indexed(self) -> Mapping[str, pa.DataType]:
-        """Columns of ``column_stats``."""
-        found = self.collectors.get(COLUMN_STATS.name)
-        return found.columns if isinstance(found, CollectColumnStats) else {}
-
-    @property
     def file_groups(self) -> frozenset[tuple[str, str]]:
         """(partition, file id) of the groups that were there and are rewritten or replaced."""
         rewritten = {(result.partition, result.file_id) for result in self.results if result.previous is not None}
@@ -264,17 +113,6 @@ class PendingCommit:
         return frozenset({result.partition for result in self.results} | set(self.replaced or {}))
 
 
-def _become_double(before: pa.Schema, after: pa.Schema) -> frozenset[str]:
-    """Columns that were integers or floats."""
-    return frozenset(
-        column.name
-        for column in after
-        if pa.types.is_float64(column.type)
-        and column.name in before.names
-        and before.field(column.name).type != column.type
-    )
-
-
 @dataclass(slots=True)
 class Transaction:
     """A write in progress.
@@ -284,7 +122,7 @@ class Transaction:
         instant: the write's instant.
         undone: failed writes of others that were rolled back first.
         notes: what the user should know of a write that succeeded.
-        bitmaps: what keeping the bitmap index up took.
+        index_costs: index → bytes that it wrote beside the metadata table, and the seconds that it took.
     """
 
     handle: TableContext
@@ -294,10 +132,11 @@ class Transaction:
     instant: str = field(init=False)
     undone: tuple[str, ...] = field(init=False, default=())
     notes: list[str] = field(init=False, default_factory=list)
-    bitmaps: BitmapUpkeep = field(init=False)
+    index_costs: dict[str, tuple[int, float]] = field(init=False, default_factory=dict)
     _pending: Instant | None = field(init=False, default=None)
     _clock: InstantClock = field(init=False)
     _heartbeat: Heartbeat | None = field(init=False, default=None)
+    _indexing: bool = field(init=False, default=False)
     _metadata_started: bool = field(init=False, default=False)
     _completed: bool = field(init=False, default=False)
 
@@ -341,7 +180,6 @@ class Transaction:
         handle, snapshot = self.handle, self.snapshot
         interval = int(self.options.heartbeat_interval * 1000)
         self.instant = self._next_time(snapshot)
-        self.bitmaps = BitmapUpkeep(handle, self.instant)
         self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
         self._heartbeat.start()
         lock.check()
@@ -401,24 +239,11 @@ class Transaction:
         batches = next_batches(now, self.options.txn, self.instant)
         self._check_conflicts(now, change)
         now = self._without_damage(now)
-        known = set(now.schema.names)
-        added = [name for name in change.schema.names if name not in known]
-        document = read_definitions(handle.storage, definitions_path(handle.base_path))
-        updates, nan = build_updates(
-            now,
-            change.results,
-            self.instant,
-            change.indexed,
-            handle.engine.run,
-            stats_version(document, now.config.version),
-            change.file_groups,
-            added,
-            change.retired,
-        )
+        updates = self._index(now, change)
         lock.check()
-        self._update_definitions(now, change, nan, document)
-        self.bitmaps.before_commit(change.results, change.renames)
-        logs = self._write_metadata(now, updates)
+        for update in updates:
+            replace_definitions(handle.storage, update.definitions)
+        logs = self._write_metadata(now, _records(now, change.results, updates))
         lock.check()
         comments = now.comments if change.comments is None else change.comments
         body = encode_commit_metadata(
@@ -438,8 +263,45 @@ class Transaction:
         inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
         complete(now.timeline, inflight, self._next_time(handle.snapshot()), body)
         self._completed = True
-        self.bitmaps.after_commit(now.schema, change.schema, change.renames)
+        for update in updates:
+            replace_definitions(handle.storage, update.definitions_after)
         return logs
+
+    def _index(self, now: Snapshot, change: PendingCommit) -> list[IndexUpdate]:
+        """What each index adds to the commit."""
+        ctx = CommitContext(
+            snapshot=now,
+            before=self.snapshot.schema,
+            schema=change.schema,
+            instant=self.instant,
+            collectors=change.collectors,
+            run=self.handle.engine.run,
+            gone=change.file_groups,
+            retired=change.retired,
+            renames=change.renames,
+        )
+        self._indexing = True
+        updates = []
+        for index in INDEXES:
+            try:
+                update = index.records_of_commit(ctx, change.results)
+            except Exception as error:
+                if index.commit_policy is CommitPolicy.REQUIRED:
+                    raise
+                update = IndexUpdate(notes=(f"the index {index.name} does not cover this commit ({error})",))
+            updates.append(self._count(index, update))
+        return updates
+
+    def _count(self, index: Index, update: IndexUpdate) -> IndexUpdate:
+        size, seconds = self.index_costs.get(index.name, (0, 0.0))
+        self.index_costs[index.name] = size + update.bytes_written, seconds + update.seconds
+        self.notes += update.notes
+        return update
+
+    def upkeep(self) -> None:
+        """Let indexes do small upkeep. Call without the lock, once, after the commit is complete."""
+        for index in INDEXES:
+            self._count(index, index.after_commit(self.handle, self.instant))
 
     def _without_damage(self, now: Snapshot) -> Snapshot:
         """The table without metadata partitions that lost files since this write began."""
@@ -462,33 +324,6 @@ class Transaction:
             lambda: self._clock.next(max(floor, now.timeline.last_time, self.instant)),
             self.handle.engine.run,
         )
-
-    def _update_definitions(
-        self, now: Snapshot, change: PendingCommit, nan: frozenset[str], document: dict[str, Any]
-    ) -> None:
-        """Say which columns Java may prune by, before a record of this commit becomes visible.
-
-        A column that this write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
-        so does one that holds NaN, which no bound says to Java's reader, and one that becomes a double, whose older
-        bounds Java's reader casts and fails. Narrowing is always safe; lakedex itself plans by the records, whatever
-        the list says.
-        """
-        if not now.metadata.has("column_stats"):
-            return
-        listed = source_fields(document)
-        if not listed:
-            return
-        before = set(self.snapshot.schema.names)
-        version = stats_version(document, now.config.version)
-        indexed, possible = change.indexed, indexable_columns(change.schema, None, len(change.schema), version)
-        added = [name for name in listed if name in possible and name in before and name not in indexed]
-        if added:
-            raise self._conflict(f"did not know that column_stats has {', '.join(added)} since an index build:", "")
-        unsaid = nan | _become_double(self.snapshot.schema, change.schema) | unlisted(change.schema, version)
-        wanted = [name for name in indexed if name not in unsaid and (name in listed or name not in before)]
-        if wanted != listed:
-            content = encode_definitions(with_column_stats(document, wanted, now.config.version))
-            self.handle.storage.write(definitions_path(self.handle.base_path), content)
 
     def _check_conflicts(self, now: Snapshot, change: PendingCommit) -> None:
         """``SimpleConcurrentFileWritesConflictResolutionStrategy``, and by partition where this write relied on one."""
@@ -575,7 +410,8 @@ class Transaction:
     def cancel(self) -> None:
         """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""
         self._remove_unaccepted([])
-        self.bitmaps.undo()
+        for index in INDEXES if self._indexing else ():
+            index.discard(self.snapshot, self.instant)
         delete_temp(self.handle.storage, self.handle.base_path, self.instant)
         if self._pending is not None:
             remove_pending(self.snapshot.timeline, self._pending)

@@ -25,8 +25,15 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import payload_columns
 from lakedex.errors import CorruptFileError
 from lakedex.expr.terms import BoundPredicate, equality_values
-from lakedex.index.protocol import CollectContext, PruneResult, UnindexedBase, index_missing
-from lakedex.index.written_file import FinishedFile
+from lakedex.index.protocol import (
+    CollectContext,
+    CommitContext,
+    IndexUpdate,
+    PruneResult,
+    UnindexedBase,
+    index_missing,
+)
+from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
@@ -231,6 +238,18 @@ class BloomFilters(UnindexedBase):
     def collector(self, ctx: CollectContext) -> CollectFilters:
         """Collect the filters that base files get anyway, for their footers."""
         return CollectFilters(max(RESULT_FILTER_BYTES, ALL_RESULTS_BYTES // max(ctx.files, 1)))
+
+    def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
+        """The filters of the commit's files."""
+        if not ctx.snapshot.metadata.has(self.name):
+            return IndexUpdate()
+        filters = ((file, file.part(self.name, FileBloom)) for file in files)
+        records: Keyed = [
+            (bloom_key(file.partition, file.file_name), bloom.record(ctx.instant))
+            for file, bloom in filters
+            if bloom is not None
+        ]
+        return IndexUpdate(records={self.name: records})
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Probe the filters of the slices."""

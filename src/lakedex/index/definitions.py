@@ -7,7 +7,7 @@ take a file without a record for one of them as holding nulls only. Entries of o
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lakedex.codec.column_bounds import StatsVersion, default_stats_version
@@ -19,6 +19,7 @@ __all__ = [
     "definitions_path",
     "encode_definitions",
     "read_definitions",
+    "replace_definitions",
     "source_fields",
     "stats_version",
     "with_column_stats",
@@ -94,6 +95,15 @@ def without_indexes(document: dict[str, Any], names: Collection[str]) -> dict[st
     """The document without the definitions of some indexes."""
     kept = {name: entry for name, entry in document["indexDefinitions"].items() if name not in names}
     return {**document, "indexDefinitions": kept}
+
+
+def replace_definitions(storage: Storage, files: Mapping[str, bytes | None]) -> None:
+    """Write definitions files, given by path; None deletes one. Call under the table lock."""
+    for path, content in files.items():
+        if content is None:
+            storage.delete(path)
+        else:
+            storage.write(path, content)
 
 
 def encode_definitions(document: dict[str, Any]) -> bytes:

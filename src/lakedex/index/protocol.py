@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +24,25 @@ from pyroaring import BitMap
 from lakedex.codec.roaring import deserialize_bitmap, serialize_bitmap
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
-from lakedex.index.written_file import Collector
+from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.writer import Keyed
 from lakedex.options import WriteOptions
-from lakedex.snapshot.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.types import BoolArray, IntArray
 
 __all__ = [
     "DAMAGED",
     "CollectContext",
+    "CommitContext",
+    "CommitPolicy",
     "Index",
+    "IndexUpdate",
     "PruneResult",
     "PruningIndex",
     "RowSelection",
+    "Run",
     "UnindexedBase",
     "UnusedIndex",
     "damaged",
@@ -155,11 +161,75 @@ class CollectContext:
     renames: Mapping[str, str] = field(default_factory=dict)
 
 
+class CommitPolicy(Enum):
+    """What becomes of a commit when one of its indexes cannot be kept up."""
+
+    REQUIRED = "required"
+    """The commit fails: other engines trust the index blindly."""
+    BEST_EFFORT = "best effort"
+    """The commit completes with a note: a file without the index is read by queries."""
+
+
+Run = Callable[..., list[Any]]
+"""An engine's ``run``: a task over items, and a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitContext:
+    """A write that is about to commit, under the table lock.
+
+    Attributes:
+        snapshot: the table as it is under the lock.
+        before: the table's columns as the write read them.
+        schema: its columns from now on.
+        instant: the commit's instant.
+        collectors: those of the write, by index.
+        run: an engine's ``run``.
+        gone: (partition, file id) of groups whose present file does not count from this commit on. Replaced files stay
+            listed, with all of their records, until a cleaner removes them.
+        retired: columns that are in no live file any more from this commit on.
+        renames: columns that have another name from this commit on.
+    """
+
+    snapshot: Snapshot
+    before: pa.Schema
+    schema: pa.Schema
+    instant: str
+    collectors: Mapping[str, Collector]
+    run: Run
+    gone: frozenset[tuple[str, str]] = frozenset()
+    retired: Sequence[str] = ()
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexUpdate:
+    """What an index adds to one delta commit of the metadata table, and beside it.
+
+    Attributes:
+        records: by metadata partition; those that the table does not have are left out.
+        definitions: path of a definitions file → its content. Written before the delta commit: right before and after.
+        definitions_after: the same once the commit is complete; None deletes the file.
+        notes: what the user should know.
+        bytes_written: size of the files that were written beside the metadata table.
+        seconds: what collecting and writing the index took, added up over tasks.
+    """
+
+    records: Mapping[str, Keyed] = field(default_factory=dict)
+    definitions: Mapping[str, bytes | None] = field(default_factory=dict)
+    definitions_after: Mapping[str, bytes | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    bytes_written: int = 0
+    seconds: float = 0.0
+
+
 class Index(Protocol):
     """One index of a table, over its whole life. Instances are stateless values.
 
     A method never reads ``hoodie.properties`` or the clock: both are in its context.
     """
+
+    commit_policy: ClassVar[CommitPolicy]
 
     @property
     def name(self) -> str:
@@ -168,15 +238,37 @@ class Index(Protocol):
     def collector(self, ctx: CollectContext) -> Collector | None:
         """What collects the index's part of each file that a write makes; None for nothing."""
 
+    def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
+        """Cover the files of a commit; what lies beside the metadata table is written at once."""
+
+    def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
+        """Do small upkeep once a commit is complete, without the lock; no records."""
+
+    def discard(self, snapshot: Snapshot, instant: str) -> None:
+        """Remove what lies beside the metadata table of a commit that failed or is undone."""
+
 
 class UnindexedBase:
     """The honest default of each method of :class:`Index`: an index that does nothing and removes nothing."""
 
     __slots__ = ()
 
+    commit_policy: ClassVar[CommitPolicy] = CommitPolicy.REQUIRED
+
     def collector(self, ctx: CollectContext) -> Collector | None:
         """Collect nothing."""
         return None
+
+    def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
+        """Add no records."""
+        return IndexUpdate()
+
+    def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
+        """Do nothing."""
+        return IndexUpdate()
+
+    def discard(self, snapshot: Snapshot, instant: str) -> None:
+        """Nothing lies beside the metadata table."""
 
 
 def index_missing(index: str, store: MetadataStore) -> UnusedIndex:

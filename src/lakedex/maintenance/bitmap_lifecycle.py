@@ -38,9 +38,10 @@ from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.definitions import (
     DEFAULT_MAX_DISTINCT,
     BitmapDefinition,
+    in_schema,
     indexed_limits,
+    lost_names,
     read_bitmap_definitions,
-    remove_old_names,
     write_bitmap_definitions,
 )
 from lakedex.index.bitmap.keys import is_indexable
@@ -133,7 +134,11 @@ def open_build(handle: TableContext, options: WriteOptions) -> Iterator[tuple[Lo
             on_error.enter_context(heartbeat)
             lock.check()
             # What a schema change of others, or one that died, left of columns that are no more.
-            build.notes += remove_old_names(handle.storage, handle.base_path, snapshot.schema)
+            known = read_bitmap_definitions(handle.storage, handle.base_path)
+            present = in_schema(known, snapshot.schema)
+            if present != known:
+                write_bitmap_definitions(handle.storage, handle.base_path, present)
+                build.notes += lost_names(known, present)
             yield lock, build
             on_error.pop_all()
 

@@ -168,13 +168,13 @@ def test_bitmaps_that_cannot_be_written(table: Table, monkeypatch: pytest.Monkey
 
 def test_a_dropped_index_is_not_written(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index was dropped while the write was under way."""
-    wanted = bitmap_upkeep.BitmapUpkeep.before_commit
+    wanted = bitmap_upkeep.BitmapIndex.records_of_commit
 
-    def dropped(self: Any, *args: Any) -> None:
+    def dropped(self: Any, *args: Any) -> Any:
         (Path(table.path) / ".hoodie/.index_defs/bitmap_index.json").unlink()
-        wanted(self, *args)
+        return wanted(self, *args)
 
-    monkeypatch.setattr(bitmap_upkeep.BitmapUpkeep, "before_commit", dropped)
+    monkeypatch.setattr(bitmap_upkeep.BitmapIndex, "records_of_commit", dropped)
     before = files_in_folder(table)
     assert table.upsert(batch(0, 6, 3)).bitmap_bytes == 0
     assert files_in_folder(table) == before

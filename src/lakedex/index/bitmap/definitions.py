@@ -24,19 +24,21 @@ import pyarrow as pa
 from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.builder import column_of
+from lakedex.index.definitions import replace_definitions
 from lakedex.io.storage import Storage
 
 __all__ = [
     "DEFAULT_MAX_DISTINCT",
     "BitmapDefinition",
-    "add_new_names",
     "bitmap_columns",
     "bitmap_definitions_path",
+    "definitions_file",
     "has_column",
     "in_schema",
     "indexed_limits",
+    "lost_names",
     "read_bitmap_definitions",
-    "remove_old_names",
+    "with_new_names",
     "write_bitmap_definitions",
 ]
 
@@ -86,12 +88,11 @@ def _definition(name: str, entry: Mapping[str, Any]) -> BitmapDefinition:
     return BitmapDefinition(name=name, columns=tuple(columns), max_distinct=limit)
 
 
-def write_bitmap_definitions(storage: Storage, base_path: str, definitions: Mapping[str, BitmapDefinition]) -> None:
-    """Replace a table's definitions; without any the file goes. Call under the table lock."""
+def definitions_file(base_path: str, definitions: Mapping[str, BitmapDefinition]) -> dict[str, bytes | None]:
+    """The path of a table's definitions and their content; None, for no file, without any."""
     path = bitmap_definitions_path(base_path)
     if not definitions:
-        storage.delete(path)
-        return
+        return {path: None}
     entries = {
         definition.name: {
             "indexName": definition.name,
@@ -102,7 +103,12 @@ def write_bitmap_definitions(storage: Storage, base_path: str, definitions: Mapp
         }
         for definition in definitions.values()
     }
-    storage.write(path, json.dumps({"indexDefinitions": entries}, indent=2, ensure_ascii=False).encode())
+    return {path: json.dumps({"indexDefinitions": entries}, indent=2, ensure_ascii=False).encode()}
+
+
+def write_bitmap_definitions(storage: Storage, base_path: str, definitions: Mapping[str, BitmapDefinition]) -> None:
+    """Replace a table's definitions. Call under the table lock."""
+    replace_definitions(storage, definitions_file(base_path, definitions))
 
 
 def indexed_limits(definitions: Mapping[str, BitmapDefinition]) -> dict[str, int]:
@@ -147,40 +153,26 @@ def _renamed(name: str, renames: Mapping[str, str]) -> str:
     return f"{renames.get(top, top)}{dot}{inner}"
 
 
-def add_new_names(storage: Storage, base_path: str, renames: Mapping[str, str]) -> None:
-    """Name renamed columns by their new names too, before the commit that renames them completes.
-
-    The old names go once it is complete (:func:`remove_old_names`), so that an index loses no column whatever happens
-    in between. Call under the table lock.
-    """
-    definitions = read_bitmap_definitions(storage, base_path) if renames else {}
-    after = {
+def with_new_names(
+    definitions: Mapping[str, BitmapDefinition], renames: Mapping[str, str]
+) -> dict[str, BitmapDefinition]:
+    """Definitions that name renamed columns by their new names too."""
+    return {
         name: replace(
             index, columns=tuple(dict.fromkeys(one for own in index.columns for one in (own, _renamed(own, renames))))
         )
         for name, index in definitions.items()
     }
-    if after != definitions:
-        write_bitmap_definitions(storage, base_path, after)
 
 
-def remove_old_names(
-    storage: Storage, base_path: str, schema: pa.Schema, renames: Mapping[str, str] | None = None
+def lost_names(
+    before: Mapping[str, BitmapDefinition],
+    after: Mapping[str, BitmapDefinition],
+    renames: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Take names that the table does not have out of the definitions, and indexes that have none left.
-
-    Call under the table lock. ``renames`` is for the notes.
-
-    Returns:
-        What was taken out, for people.
-    """
-    definitions = read_bitmap_definitions(storage, base_path)
-    after = in_schema(definitions, schema)
-    if after == definitions:
-        return ()
-    write_bitmap_definitions(storage, base_path, after)
+    """Notes on the columns that definitions lost, but for those that were renamed."""
     notes = []
-    for name, index in definitions.items():
+    for name, index in before.items():
         left = after[name].columns if name in after else ()
         gone = ", ".join(
             repr(own) for own in index.columns if own not in left and _renamed(own, renames or {}) not in left

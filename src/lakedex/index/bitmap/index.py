@@ -1,4 +1,4 @@
-"""What one write does for the bitmap index: runs before its commit completes, names after it, a fold at the end.
+"""The bitmap indexes of a table as one :class:`~lakedex.index.protocol.Index`: their columns share runs.
 
 A file without bitmaps is merely read by queries. So whatever fails here is a note of a write that succeeds, never the
 end of it: rows are worth more than their index, and ``refresh_index`` makes up for it.
@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import fold_runs
 from lakedex.index.bitmap.definitions import (
-    add_new_names,
     bitmap_columns,
+    definitions_file,
+    in_schema,
+    lost_names,
     read_bitmap_definitions,
-    remove_old_names,
+    with_new_names,
 )
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.index.bitmap.runs import Run, TaskBitmaps, inline_limit, remove_runs_of, spill_bitmaps, write_runs
-from lakedex.index.protocol import CollectContext, UnindexedBase
+from lakedex.index.protocol import CollectContext, CommitContext, CommitPolicy, IndexUpdate, UnindexedBase
 from lakedex.index.written_file import FinishedFile, WrittenFile
-from lakedex.snapshot.snapshot import TableContext
+from lakedex.snapshot.snapshot import Snapshot, TableContext
 
-__all__ = ["BitmapIndex", "BitmapUpkeep", "CollectBitmaps"]
-
-
-BITMAPS = "bitmap"
-"""The name of the bitmaps' part of a written file, whatever bitmap indexes the table has."""
+__all__ = ["BitmapIndex", "CollectBitmaps"]
 
 
 class BitmapIndex(Bitmaps, UnindexedBase):
@@ -40,10 +38,63 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     __slots__ = ()
 
+    commit_policy: ClassVar[CommitPolicy] = CommitPolicy.BEST_EFFORT
+
     def collector(self, ctx: CollectContext) -> CollectBitmaps | None:
         """Collect the columns of all bitmap indexes that the table has."""
         columns = bitmap_columns(ctx.snapshot.storage, ctx.snapshot.base_path, ctx.schema, ctx.renames)
         return CollectBitmaps(columns, inline_limit(ctx.files)) if columns else None
+
+    def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
+        """Write the runs of the commit's files, and let definitions follow the schema.
+
+        New names of columns join the definitions before the commit completes and old ones leave them after it, so that
+        an index loses no column whatever happens in between.
+        """
+        storage, base = ctx.snapshot.storage, ctx.snapshot.base_path
+        parts = [file.part(self.name, TaskBitmaps) for file in files]
+        made = [part for part in parts if part is not None]
+        loses = not set(ctx.snapshot.schema.names) <= set(ctx.schema.names)
+        if not (made or ctx.renames or loses):
+            return IndexUpdate()
+        definitions = read_bitmap_definitions(storage, base)
+        both = with_new_names(definitions, ctx.renames)
+        after = in_schema(both, ctx.schema) if loses else both
+        started = time.perf_counter()
+        size, notes = self._write_runs(ctx, made) if made and definitions else (0, ())
+        return IndexUpdate(
+            definitions={} if both == definitions else definitions_file(base, both),
+            definitions_after={} if after == both else definitions_file(base, after),
+            notes=(*notes, *lost_names(both, after, ctx.renames)),
+            bytes_written=size,
+            seconds=sum(item.seconds for item in made) + time.perf_counter() - started,
+        )
+
+    @staticmethod
+    def _write_runs(ctx: CommitContext, made: Sequence[TaskBitmaps]) -> tuple[int, tuple[str, ...]]:
+        storage, base = ctx.snapshot.storage, ctx.snapshot.base_path
+        try:
+            label = f"lakedex {base}: writing bitmaps of {len(made)} files"
+            runs = write_runs(storage, base, Run(ctx.instant, "commit", 0), made, ctx.run, label)
+        except Exception as error:
+            note = (
+                f"bitmaps of {len(made)} files could not be written ({error}); queries read these files until "
+                "refresh_index covers them"
+            )
+            return 0, (note,)
+        return sum(run.size for run in runs), ()
+
+    def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
+        """Compact small runs where it is time."""
+        try:
+            compacted = fold_runs(table, instant)
+        except Exception as error:
+            return IndexUpdate(notes=(f"runs of bitmaps could not be compacted ({error}); the next write tries again",))
+        return IndexUpdate(bytes_written=compacted.size, seconds=compacted.seconds)
+
+    def discard(self, snapshot: Snapshot, instant: str) -> None:
+        """Remove the commit's runs."""
+        remove_runs_of(snapshot.storage, snapshot.base_path, instant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,64 +145,3 @@ class _FileBitmaps:
         )
         seconds = self.seconds + time.perf_counter() - started
         return spill_bitmaps(found, partial(file.spill, "bitmaps"), self.limit, seconds)
-
-
-@dataclass(slots=True)
-class BitmapUpkeep:
-    """The bitmaps of one write.
-
-    Attributes:
-        instant: the write's.
-        size: bytes of the runs that it wrote.
-        seconds: what bitmaps took, added up over tasks.
-        notes: what did not go as it should.
-    """
-
-    handle: TableContext
-    instant: str
-    size: int = 0
-    seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    _started: bool = False
-
-    def before_commit(self, results: Sequence[WrittenFile], renames: Mapping[str, str]) -> None:
-        """Write the runs of a commit, and new names of columns into the definitions. Call under the table lock."""
-        storage, base = self.handle.storage, self.handle.base_path
-        found = [result.part(BITMAPS, TaskBitmaps) for result in results]
-        held = [item for item in found if item is not None]
-        self.seconds += sum(item.seconds for item in held)
-        started = time.perf_counter()
-        add_new_names(storage, base, renames)
-        if not held or not read_bitmap_definitions(storage, base):
-            return  # Dropped meanwhile.
-        self._started = True
-        try:
-            label = f"lakedex {base}: writing bitmaps of {len(held)} files"
-            runs = write_runs(storage, base, Run(self.instant, "commit", 0), held, self.handle.engine.run, label)
-            self.size += sum(run.size for run in runs)
-        except Exception as error:
-            self.notes.append(
-                f"bitmaps of {len(held)} files could not be written ({error}); queries read these files until "
-                "refresh_index covers them"
-            )
-        self.seconds += time.perf_counter() - started
-
-    def after_commit(self, before: pa.Schema, after: pa.Schema, renames: Mapping[str, str]) -> None:
-        """Take names that the table no longer has out of the definitions. Call under the table lock."""
-        if not set(before.names) <= set(after.names):
-            self.notes += remove_old_names(self.handle.storage, self.handle.base_path, after, renames)
-
-    def fold(self) -> None:
-        """Put small runs together where it is time. Call without the lock, once, after the commit is complete."""
-        try:
-            folded = fold_runs(self.handle, self.instant)
-        except Exception as error:
-            self.notes.append(f"runs of bitmaps could not be folded ({error}); the next write tries again")
-            return
-        self.size += folded.size
-        self.seconds += folded.seconds
-
-    def undo(self) -> None:
-        """Remove the runs of a write that does not complete."""
-        if self._started:
-            remove_runs_of(self.handle.storage, self.handle.base_path, self.instant)

@@ -12,16 +12,34 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakedex.errors import CommitConflictError
+from lakedex.index.column_stats.partition_stats import partition_records_of_commit
 from lakedex.index.column_stats.pruning import ColumnStats
-from lakedex.index.column_stats.stats import ColumnStat, ColumnStatsBuilder, covered_columns, indexable_columns
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
-from lakedex.index.protocol import CollectContext, UnindexedBase
-from lakedex.index.written_file import FinishedFile
+from lakedex.index.column_stats.stats import (
+    ColumnStat,
+    ColumnStatsBuilder,
+    covered_columns,
+    indexable_columns,
+    stats_records,
+    storable_stats,
+    unlisted,
+)
+from lakedex.index.definitions import (
+    definitions_path,
+    encode_definitions,
+    read_definitions,
+    source_fields,
+    stats_version,
+    with_column_stats,
+)
+from lakedex.index.protocol import CollectContext, CommitContext, IndexUpdate, UnindexedBase
+from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     BLOOM_FILTERS,
     COLUMN_STATS,
     FILES,
+    PARTITION_STATS,
     Record,
     all_partitions_record,
     bloom_key,
@@ -60,6 +78,77 @@ class ColumnStatsIndex(ColumnStats, UnindexedBase):
         possible = indexable_columns(schema, limit=len(schema), version=version)
         types = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in schema}
         return CollectColumnStats({name: types[name] for name in possible if name in wanted})
+
+    def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
+        """Stats of the commit's files, of the partitions that it touched, and the columns that Java may prune by."""
+        snapshot, collector = ctx.snapshot, ctx.collectors.get(self.name)
+        store = snapshot.metadata
+        by_partition = store.has(PARTITION_STATS.name)
+        if not isinstance(collector, CollectColumnStats) or not (store.has(self.name) or by_partition):
+            return IndexUpdate()
+        indexed = collector.columns
+        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        version = stats_version(document, snapshot.config.version)
+        stats = {(file.partition, file.file_name): file.part(self.name, tuple) or () for file in files}
+        nan = {stat.column for found in stats.values() for stat in found if stat.has_nan}
+        records: Keyed = []
+        for (partition, name), found in stats.items():
+            storable = storable_stats(found, store.table_version)
+            records.extend(stats_records(storable, partition, name, indexed, version))
+        updates = {self.name: records}
+        if by_partition:
+            computed, over_partitions, unbounded = partition_records_of_commit(ctx, stats, indexed, version)
+            records.extend(computed)
+            nan |= unbounded
+            updates[PARTITION_STATS.name] = over_partitions
+        definitions = self._definitions(ctx, frozenset(nan), document, indexed)
+        return IndexUpdate(
+            records={name: own for name, own in updates.items() if store.has(name)}, definitions=definitions
+        )
+
+    def _definitions(
+        self, ctx: CommitContext, nan: frozenset[str], document: dict[str, Any], indexed: Mapping[str, pa.DataType]
+    ) -> dict[str, bytes | None]:
+        """Say which columns Java may prune by, before a record of the commit becomes visible.
+
+        A column that the write adds to the schema joins the list; a listed one that lakedex cannot keep leaves it, and
+        so does one that holds NaN, which no bound says to Java's reader, and one that becomes a double, whose older
+        bounds Java's reader casts and fails. Narrowing is always safe; lakedex itself plans by the records, whatever
+        the list says.
+        """
+        snapshot, listed = ctx.snapshot, source_fields(document)
+        if not listed or not snapshot.metadata.has(self.name):
+            return {}
+        before = set(ctx.before.names)
+        version = stats_version(document, snapshot.config.version)
+        possible = indexable_columns(ctx.schema, None, len(ctx.schema), version)
+        added = [name for name in listed if name in possible and name in before and name not in indexed]
+        if added:
+            raise CommitConflictError(
+                f"{snapshot.base_path}: the write did not know that column_stats has {', '.join(added)} since an index "
+                f"build: {ctx.instant}; nothing was written, run the write again",
+                ours=ctx.instant,
+                theirs=None,
+                file_groups=frozenset(),
+                retryable=True,
+            )
+        unlistable = nan | _become_double(ctx.before, ctx.schema) | unlisted(ctx.schema, version)
+        wanted = [name for name in indexed if name not in unlistable and (name in listed or name not in before)]
+        if wanted == listed:
+            return {}
+        content = encode_definitions(with_column_stats(document, wanted, snapshot.config.version))
+        return {definitions_path(snapshot.base_path): content}
+
+
+def _become_double(before: pa.Schema, after: pa.Schema) -> frozenset[str]:
+    """Columns that were integers or floats."""
+    return frozenset(
+        column.name
+        for column in after
+        if pa.types.is_float64(column.type)
+        and column.name in before.names
+        and before.field(column.name).type != column.type
+    )
 
 
 @dataclass(frozen=True, slots=True)

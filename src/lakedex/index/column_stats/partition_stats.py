@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,16 +18,24 @@ from lakedex.index.column_stats.stats import (
     stat_record,
     stats_records,
 )
+from lakedex.index.protocol import CommitContext
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.records import COLUMN_STATS, column_stats_key, column_stats_prefix, partition_stats_key
+from lakedex.metadata.records import (
+    COLUMN_STATS,
+    PARTITION_STATS,
+    column_stats_key,
+    column_stats_prefix,
+    partition_stats_key,
+    stats_record,
+)
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 
-__all__ = ["StatsOfFile", "partition_records", "partition_stats"]
+__all__ = ["StatsOfFile", "partition_records", "partition_records_of_commit", "partition_stats"]
 
 
 WrittenStats = Mapping[tuple[str, str], Sequence[ColumnStat]]
@@ -140,3 +149,83 @@ def _known_stats(
         if len(columns) < len(indexed):
             unknown.append(base)
     return known, unknown
+
+
+def partition_records_of_commit(
+    ctx: CommitContext, written: WrittenStats, indexed: Mapping[str, pa.DataType], version: StatsVersion
+) -> tuple[Keyed, Keyed, set[str]]:
+    """What a commit means for ``partition_stats``.
+
+    Args:
+        ctx: the commit.
+        written: stats of its files.
+        indexed: columns with stats, and their types.
+        version: the encoding of stats in this table.
+
+    Returns:
+        Records of ``column_stats`` for files that had none to trust, records of ``partition_stats``, and the columns
+        that hold NaN in the partitions that the commit touched.
+    """
+    touched = {partition for partition, _ in written}
+    computed, merged = partition_stats(ctx.snapshot, touched, indexed, ctx.run, version, written=written, gone=ctx.gone)
+    records = partition_records(merged, indexed, ctx.instant, version)
+    unbounded = {stat.column for found in merged.values() for stat in found if stat.has_nan}
+    known = set(ctx.snapshot.schema.names)
+    added = [name for name in ctx.schema.names if name not in known]
+    again, over_old = _older_generations(ctx.snapshot, set(merged), added, indexed, ctx.run, version)
+    records += partition_records(over_old, indexed, ctx.instant, version)
+    records += _retired_records(ctx.snapshot, ctx.retired, version)
+    records += _emptied_records(ctx.snapshot, set(merged), indexed, ctx.gone)
+    return computed + again, records, unbounded
+
+
+def _older_generations(
+    snapshot: Snapshot,
+    touched: set[str],
+    added: Sequence[str],
+    indexed: Mapping[str, pa.DataType],
+    run: Callable[..., list[list[ColumnStat]]],
+    version: StatsVersion,
+) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
+    """Stats of added columns in partitions that have records of an earlier column of that name.
+
+    Those records would go on to speak for the new column, of which the partition holds nulls only.
+    """
+    names = [name for name in added if name in indexed]
+    records = snapshot.metadata.scan(PARTITION_STATS.name, [column_stats_prefix(name) for name in names])
+    if not names or not records:
+        return [], {}
+    partitions = {str(record["ColumnStatsMetadata"]["fileName"]) for record in records.values()} - touched
+    return partition_stats(snapshot, partitions, {name: indexed[name] for name in names}, run, version)
+
+
+def _retired_records(snapshot: Snapshot, retired: Sequence[str], version: StatsVersion) -> Keyed:
+    """Records that say of columns which are no more what a new column of that name will be there: null."""
+    prefixes = [column_stats_prefix(name) for name in retired]
+    records: Keyed = []
+    for key, record in snapshot.metadata.scan(PARTITION_STATS.name, prefixes).items() if prefixes else ():
+        payload = record["ColumnStatsMetadata"]
+        rows = payload["valueCount"] or 0
+        stat = ColumnStat(column=payload["columnName"], minimum=None, maximum=None, value_count=rows, null_count=rows)
+        records.append((key, stat_record(stat, payload["fileName"], pa.string(), version, over_partition=True)))
+    return records
+
+
+def _emptied_records(
+    snapshot: Snapshot, written: set[str], indexed: Mapping[str, pa.DataType], gone: frozenset[tuple[str, str]]
+) -> Keyed:
+    """Records that take back the stats of partitions without a file from now on.
+
+    As Java does for DELETE_PARTITION (``HoodieMetadataWriteUtils.convertMetadataToPartitionStatRecords``); a partition
+    that is overwritten by no rows is the same.
+    """
+    emptied = {partition for partition, _ in gone} - written
+    if emptied:
+        emptied -= {b.partition for b in snapshot.base_files(sorted(emptied)) if (b.partition, b.file_id) not in gone}
+    nothing: dict[str, Any] = {"minimum": None, "maximum": None, "value_count": 0, "null_count": 0}
+    nothing |= {"total_size": 0, "total_uncompressed_size": 0, "over_partition": True, "deleted": True}
+    return [
+        (partition_stats_key(column, partition), stats_record(partition, column, **nothing))
+        for partition in sorted(emptied)
+        for column in indexed
+    ]
