@@ -24,7 +24,7 @@ from lakedex.commit.idempotency import next_batches
 from lakedex.commit.write_checks import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.definitions import replace_definitions
-from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate
+from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
 from lakedex.index.registry import INDEXES
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.liveness import Heartbeat
@@ -52,17 +52,6 @@ from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.types import Operation
 
 __all__ = ["PendingCommit", "Transaction"]
-
-
-def _records(now: Snapshot, results: Sequence[WrittenFile], updates: Sequence[IndexUpdate]) -> Updates:
-    """Records of one commit by metadata partition, for those partitions that the table has."""
-    if not now.metadata.has(FILES.name):
-        return {}
-    records: dict[str, Keyed] = {}
-    for update in updates:
-        for name, own in update.records.items():
-            records.setdefault(name, []).extend(own)
-    return {FILES.name: _files(results), **dict(sorted(records.items()))}
 
 
 def _files(results: Sequence[WrittenFile]) -> Keyed:
@@ -243,7 +232,7 @@ class Transaction:
         lock.check()
         for update in updates:
             replace_definitions(handle.storage, update.definitions)
-        logs = self._write_metadata(now, _records(now, change.results, updates))
+        logs = self._write_metadata(now, merge_records(_files(change.results), updates))
         lock.check()
         comments = now.comments if change.comments is None else change.comments
         body = encode_commit_metadata(
@@ -313,7 +302,7 @@ class Transaction:
         return self.handle.snapshot()
 
     def _write_metadata(self, now: Snapshot, updates: Updates) -> list[LogWritten]:
-        if not updates:
+        if not now.metadata.has(FILES.name):
             return []
         self._metadata_started = True
         floor = now.metadata.timeline.last_time

@@ -13,7 +13,7 @@ The bloom filter of a base file that is there, and the records of many.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,8 @@ from lakedex.index.protocol import (
     CommitContext,
     IndexUpdate,
     PruneResult,
+    RemovedFiles,
+    UndoContext,
     UnindexedBase,
     index_missing,
 )
@@ -248,6 +250,32 @@ class BloomFilters(UnindexedBase):
             (bloom_key(file.partition, file.file_name), bloom.record(ctx.instant))
             for file, bloom in filters
             if bloom is not None
+        ]
+        return IndexUpdate(records={self.name: records})
+
+    def before_undo(
+        self, ctx: UndoContext, target: Snapshot, partitions: Collection[str], options: WriteOptions
+    ) -> IndexUpdate:
+        """Filters of files that have none, since the index was built when they were not current."""
+        if not partitions or not ctx.snapshot.metadata.has(self.name):
+            return IndexUpdate()
+        bases = {bloom_key(base.partition, base.name): base for base in target.base_files(partitions)}
+        known = target.metadata.get_many(self.name, list(bases))
+        missing = [base for key, base in bases.items() if key not in known or is_deleted(known[key])]
+        task = BloomOfFile(storage=target.storage, base_path=target.base_path, folder=None, options=options)
+        built = dict(zip(missing, ctx.run(task, missing), strict=True))
+        return IndexUpdate(records=next(bloom_records(built, missing, len(missing) + 1)))
+
+    def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
+        """Mark the files' filters deleted."""
+        if not ctx.snapshot.metadata.has(self.name):
+            return IndexUpdate()
+        keys = [bloom_key(path, name) for path, names in removed.names.items() for name in names]
+        known = ctx.snapshot.metadata.get_many(self.name, keys)
+        records: Keyed = [
+            (key, bloom_record("", ctx.instant, b"", deleted=True))
+            for key, record in known.items()
+            if not is_deleted(record)
         ]
         return IndexUpdate(records={self.name: records})
 

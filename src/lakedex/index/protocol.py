@@ -10,7 +10,7 @@ nothing is said about a file that was not looked at; and what could not be used 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -41,12 +41,15 @@ __all__ = [
     "IndexUpdate",
     "PruneResult",
     "PruningIndex",
+    "RemovedFiles",
     "RowSelection",
     "Run",
+    "UndoContext",
     "UnindexedBase",
     "UnusedIndex",
     "damaged",
     "index_missing",
+    "merge_records",
     "unprunable_terms",
 ]
 
@@ -203,6 +206,36 @@ class CommitContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UndoContext:
+    """An action that takes files away: a rollback, a restore or a clean, under the table lock.
+
+    Attributes:
+        snapshot: the table; without the commits that are undone, once they are.
+        instant: the action's instant.
+        run: runs a task over items.
+    """
+
+    snapshot: Snapshot
+    instant: str
+    run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedFiles:
+    """Files that go.
+
+    Attributes:
+        names: names of files by partition.
+        partitions: partitions that have no file any more.
+        were_current: whether some may have been in current slices, as those of an undone commit; a cleaner's are not.
+    """
+
+    names: Mapping[str, Sequence[str]]
+    partitions: Collection[str] = ()
+    were_current: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdate:
     """What an index adds to one delta commit of the metadata table, and beside it.
 
@@ -221,6 +254,15 @@ class IndexUpdate:
     notes: tuple[str, ...] = ()
     bytes_written: int = 0
     seconds: float = 0.0
+
+
+def merge_records(listing: Keyed, updates: Iterable[IndexUpdate]) -> dict[str, Keyed]:
+    """Records of one delta commit by metadata partition: those of ``files``, then those of the indexes."""
+    records: dict[str, Keyed] = {}
+    for update in updates:
+        for name, own in update.records.items():
+            records.setdefault(name, []).extend(own)
+    return {FILES.name: listing, **dict(sorted(records.items()))}
 
 
 class Index(Protocol):
@@ -247,6 +289,21 @@ class Index(Protocol):
     def discard(self, snapshot: Snapshot, instant: str) -> None:
         """Remove what lies beside the metadata table of a commit that failed or is undone."""
 
+    def before_undo(
+        self, ctx: UndoContext, target: Snapshot, partitions: Collection[str], options: WriteOptions
+    ) -> IndexUpdate:
+        """Prepare for a rollback or restore, so that readers are right before it and after it.
+
+        Args:
+            ctx: the table as it is.
+            target: the table once the commits are undone.
+            partitions: those whose records have to hold for both; none where the commits' own log files go.
+            options: of the call.
+        """
+
+    def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
+        """Take files out of the index."""
+
 
 class UnindexedBase:
     """The honest default of each method of :class:`Index`: an index that does nothing and removes nothing."""
@@ -269,6 +326,16 @@ class UnindexedBase:
 
     def discard(self, snapshot: Snapshot, instant: str) -> None:
         """Nothing lies beside the metadata table."""
+
+    def before_undo(
+        self, ctx: UndoContext, target: Snapshot, partitions: Collection[str], options: WriteOptions
+    ) -> IndexUpdate:
+        """Prepare nothing."""
+        return IndexUpdate()
+
+    def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
+        """Change nothing."""
+        return IndexUpdate()
 
 
 def index_missing(index: str, store: MetadataStore) -> UnusedIndex:

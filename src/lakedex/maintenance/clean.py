@@ -24,14 +24,14 @@ from typing import Any
 
 from lakedex.codec.table_paths import last_part
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
-from lakedex.index.column_stats.index import tombstones
+from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.layout.file_slice import BaseFile, base_versions
 from lakedex.layout.names import PARTITION_METAFILE
 from lakedex.layout.table_files import delete_files, delete_partition, list_folder
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
-from lakedex.maintenance.metadata_undo import write_metadata
+from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import tidy
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
@@ -509,7 +509,8 @@ def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
     remove_metadata_of(now, instant.requested)  # Of a clean that died after it wrote it.
     now = replace_metadata_timeline(now)
     clock = InstantClock(now.config.timezone)
-    updates = tombstones(now, done.files, done.gone, instant.requested)
+    removed = RemovedFiles(names=done.files, partitions=done.gone)
+    updates = records_of_removal(now, removed, instant.requested)
     write_metadata(now, instant.requested, updates, clock)
     for path in done.gone:
         delete_partition(now.storage, now.base_path, path)

@@ -19,7 +19,7 @@ from lakedex.io.liveness import delete_heartbeat, is_expired
 from lakedex.io.storage import Storage
 from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
 from lakedex.layout.table_files import delete_files, delete_temp, inner_folders, list_folder, require_folders, temp_path
-from lakedex.maintenance.metadata_undo import correct, snapshot_without, written_since
+from lakedex.maintenance.metadata_undo import record_undo, snapshot_without, written_since
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.options import WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
@@ -258,7 +258,7 @@ def _correct(
     """Write the correction anew if a rollback that died has written it."""
     remove_metadata_of(snapshot, rollback)
     own = replace_metadata_timeline(snapshot_without(snapshot, {undone}))
-    correct(own, by_partition(files), rollback, clock)
+    record_undo(own, by_partition(files), rollback, clock)
 
 
 def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:

@@ -32,11 +32,9 @@ from lakedex.maintenance.failed_writes import (
     rollback_failed_writes,
 )
 from lakedex.maintenance.metadata_undo import (
-    can_drop_log_files,
-    correct,
-    narrow_definitions,
+    prepare_undo,
+    record_undo,
     snapshot_without,
-    widen,
     written_since,
 )
 from lakedex.options import WriteOptions
@@ -118,9 +116,7 @@ def restore_to(
     _require_files(snapshot, timeline.savepoint_metadata(savepoint), savepoint.requested, partitions)
     _require_commits(snapshot, savepoint.requested)
     target = snapshot_without(snapshot, names)
-    if not can_drop_log_files(snapshot, names):
-        widen(snapshot, target, partitions, clock, options)
-    narrow_definitions(snapshot, target.schema)
+    prepare_undo(snapshot, target, names, partitions, clock, options)
     plan = RestorePlan(savepoint=savepoint.requested, instants=tuple((i.requested, i.action) for i in undone))
     when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.reload().last_time))
     with Heartbeat(snapshot.storage, snapshot.base_path, when):
@@ -196,7 +192,7 @@ def _run(snapshot: Snapshot, restore: Instant, plan: RestorePlan, clock: Instant
     if written_since(replace_metadata_timeline(snapshot), names):
         remove_metadata_of(snapshot, restore.requested)
         now = replace_metadata_timeline(snapshot)
-        correct(now, _listed_still(now, names, done), restore.requested, clock)
+        record_undo(now, _listed_still(now, names, done), restore.requested, clock)
     metadata = RestoreMetadata(
         started=restore.requested,
         millis=int((time.time() - started) * 1000),

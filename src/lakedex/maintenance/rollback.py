@@ -20,7 +20,7 @@ from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.layout.table_files import list_folder
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, replace_metadata_timeline, roll_back
-from lakedex.maintenance.metadata_undo import can_drop_log_files, narrow_definitions, snapshot_without, widen
+from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, restore_to, tidy, undone_partitions
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
@@ -191,9 +191,8 @@ def _prepared(tidied: RecoveredTable, undone: Instant, options: WriteOptions) ->
     """The table, whose metadata can lose the commit."""
     snapshot, names = tidied.snapshot, {undone.requested}
     target = snapshot_without(snapshot, names)
-    if not can_drop_log_files(snapshot, names):
-        widen(snapshot, target, undone_partitions(snapshot.timeline, [undone]), tidied.clock, options)
-    narrow_definitions(snapshot, target.schema)
+    touched = undone_partitions(snapshot.timeline, [undone])
+    prepare_undo(snapshot, target, names, touched, tidied.clock, options)
     return replace_metadata_timeline(snapshot)
 
 

@@ -1,8 +1,4 @@
-"""What the metadata table says of files that are gone (``HoodieTableMetadataUtil.convertMetadataToRecords``).
-
-The entry of a file is marked deleted in ``files``, ``bloom_filters`` and ``column_stats``; merging never brings it back
-to life. A partition without files leaves the list of partitions.
-"""
+"""``column_stats`` as an index: collected in the pass that writes a file, recorded, and undone."""
 
 from __future__ import annotations
 
@@ -13,7 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.errors import CommitConflictError
-from lakedex.index.column_stats.partition_stats import partition_records_of_commit
+from lakedex.index.column_stats.partition_stats import (
+    partition_records_of_commit,
+    records_for_both,
+    records_of_partitions,
+)
 from lakedex.index.column_stats.pruning import ColumnStats
 from lakedex.index.column_stats.stats import (
     ColumnStat,
@@ -32,30 +32,29 @@ from lakedex.index.definitions import (
     stats_version,
     with_column_stats,
 )
-from lakedex.index.protocol import CollectContext, CommitContext, IndexUpdate, UnindexedBase
+from lakedex.index.protocol import (
+    CollectContext,
+    CommitContext,
+    IndexUpdate,
+    RemovedFiles,
+    UndoContext,
+    UnindexedBase,
+)
 from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.metadata.records import (
-    ALL_PARTITIONS,
-    BLOOM_FILTERS,
     COLUMN_STATS,
-    FILES,
     PARTITION_STATS,
-    Record,
-    all_partitions_record,
-    bloom_key,
-    bloom_record,
     column_stats_key,
     deleted_stats_record,
-    files_key,
-    files_record,
     is_deleted,
 )
 from lakedex.metadata.writer import Keyed
+from lakedex.options import WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.types import META_COLUMNS
 
-__all__ = ["CollectColumnStats", "ColumnStatsIndex", "tombstones"]
+__all__ = ["CollectColumnStats", "ColumnStatsIndex"]
 
 
 class ColumnStatsIndex(ColumnStats, UnindexedBase):
@@ -105,6 +104,32 @@ class ColumnStatsIndex(ColumnStats, UnindexedBase):
         return IndexUpdate(
             records={name: own for name, own in updates.items() if store.has(name)}, definitions=definitions
         )
+
+    def before_undo(
+        self, ctx: UndoContext, target: Snapshot, partitions: Collection[str], options: WriteOptions
+    ) -> IndexUpdate:
+        """Stats that hold with and without the commits, and only columns that both states have in the list for Java."""
+        snapshot = ctx.snapshot
+        path = definitions_path(snapshot.base_path)
+        document = read_definitions(snapshot.storage, path)
+        listed = source_fields(document)
+        kept = [name for name in listed if name in META_COLUMNS or name.split(".")[0] in target.schema.names]
+        definitions: dict[str, bytes | None] = {}
+        if kept != listed:
+            definitions[path] = encode_definitions(with_column_stats(document, kept, snapshot.config.version))
+        if not partitions or not snapshot.metadata.has(self.name):
+            return IndexUpdate(definitions=definitions)
+        return IndexUpdate(records=records_for_both(ctx, target, partitions), definitions=definitions)
+
+    def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
+        """Mark the files' stats deleted; compute those of partitions again whose current files changed."""
+        store = ctx.snapshot.metadata
+        records = {self.name: _tombstones(ctx.snapshot, removed.names)} if store.has(self.name) else {}
+        if removed.were_current and store.has(PARTITION_STATS.name):
+            computed, over_partitions = records_of_partitions(ctx, removed.names)
+            records[PARTITION_STATS.name] = over_partitions
+            records.setdefault(self.name, []).extend(computed)
+        return IndexUpdate(records=records)
 
     def _definitions(
         self, ctx: CommitContext, nan: frozenset[str], document: dict[str, Any], indexed: Mapping[str, pa.DataType]
@@ -184,39 +209,9 @@ KEYS_AT_ONCE = 100_000
 """Stats that are looked up at a time: some 50 MB of records."""
 
 
-def tombstones(
-    snapshot: Snapshot, files: Mapping[str, Sequence[str]], gone: Collection[str], instant: str
-) -> dict[str, Keyed]:
-    """Records by metadata partition that take files out, for those partitions that the table has.
-
-    Args:
-        snapshot: the table.
-        files: names of the files by partition.
-        gone: partitions that have no file any more.
-        instant: the action that removes them.
-    """
-    store = snapshot.metadata
-    if not store.has(FILES.name):
-        return {}
-    listed: Keyed = [(files_key(path), files_record({}, names)) for path, names in files.items() if names]
-    if gone:
-        listed.append((ALL_PARTITIONS, all_partitions_record((), map(files_key, gone))))
-    updates = {FILES.name: listed}
-    if store.has(BLOOM_FILTERS.name):
-        keys = [bloom_key(path, name) for path, names in files.items() for name in names]
-        known = store.get_many(BLOOM_FILTERS.name, keys)
-        updates[BLOOM_FILTERS.name] = [(key, bloom_record("", instant, b"", deleted=True)) for key in _live(known)]
-    if store.has(COLUMN_STATS.name):
-        updates[COLUMN_STATS.name] = _stats(snapshot, files)
-    return updates
-
-
-def _live(records: Mapping[str, Record]) -> list[str]:
-    return [key for key, record in records.items() if not is_deleted(record)]
-
-
-def _stats(snapshot: Snapshot, files: Mapping[str, Sequence[str]]) -> Keyed:
-    columns = _columns(snapshot)
+def _tombstones(snapshot: Snapshot, files: Mapping[str, Sequence[str]]) -> Keyed:
+    """Records that take files out. Merging never brings a deleted entry back to life."""
+    columns = _columns_ever(snapshot)
     subjects = [
         (column_stats_key(column, path, name), name, column)
         for path, names in files.items()
@@ -226,12 +221,12 @@ def _stats(snapshot: Snapshot, files: Mapping[str, Sequence[str]]) -> Keyed:
     found: Keyed = []
     for start in range(0, len(subjects), KEYS_AT_ONCE):
         part = {key: (name, column) for key, name, column in subjects[start : start + KEYS_AT_ONCE]}
-        live = _live(snapshot.metadata.get_many(COLUMN_STATS.name, list(part)))
-        found.extend((key, deleted_stats_record(*part[key])) for key in live)
+        known = snapshot.metadata.get_many(COLUMN_STATS.name, list(part))
+        found.extend((key, deleted_stats_record(*part[key])) for key, record in known.items() if not is_deleted(record))
     return found
 
 
-def _columns(snapshot: Snapshot) -> list[str]:
+def _columns_ever(snapshot: Snapshot) -> list[str]:
     """Columns that a file may have stats of: those of every schema that the timeline still knows, and the listed."""
     names = {*META_COLUMNS, *source_fields(read_definitions(snapshot.storage, definitions_path(snapshot.base_path)))}
     names.update(indexable_columns(snapshot.schema, limit=len(snapshot.schema)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,15 @@ from lakedex.codec.column_bounds import StatsVersion
 from lakedex.index.column_stats.stats import (
     ColumnStat,
     ColumnStatsBuilder,
+    indexable_columns,
     merge_stats,
     partition_mark,
     stat_of,
     stat_record,
     stats_records,
 )
-from lakedex.index.protocol import CommitContext
+from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
+from lakedex.index.protocol import CommitContext, UndoContext
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import (
@@ -33,9 +35,16 @@ from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY
+from lakedex.types import META_COLUMNS, RECORD_KEY
 
-__all__ = ["StatsOfFile", "partition_records", "partition_records_of_commit", "partition_stats"]
+__all__ = [
+    "StatsOfFile",
+    "partition_records",
+    "partition_records_of_commit",
+    "partition_stats",
+    "records_for_both",
+    "records_of_partitions",
+]
 
 
 WrittenStats = Mapping[tuple[str, str], Sequence[ColumnStat]]
@@ -229,3 +238,52 @@ def _emptied_records(
         for partition in sorted(emptied)
         for column in indexed
     ]
+
+
+def records_for_both(ctx: UndoContext, target: Snapshot, partitions: Collection[str]) -> dict[str, Keyed]:
+    """Records by which readers are right before and after commits are undone.
+
+    Files that become the newest again get the stats that they lack, and partitions get bounds that hold for both
+    states.
+    """
+    snapshot = ctx.snapshot
+    indexed, version = _recorded_columns(snapshot, partitions), _version(snapshot)
+    computed, before = partition_stats(target, partitions, indexed, ctx.run, version)
+    updates = {COLUMN_STATS.name: computed}
+    if snapshot.metadata.has(PARTITION_STATS.name):
+        _, now = partition_stats(snapshot, partitions, indexed, ctx.run, version)
+        updates[PARTITION_STATS.name] = [
+            # Without the mark by which lakedex would take it for the partition's own stat.
+            (
+                partition_stats_key(name, path),
+                stat_record(merge_stats(name, both), path, kind, version, over_partition=True),
+            )
+            for path in partitions
+            for name, kind in indexed.items()
+            for both in ([stat for stat in (*before[path], *now[path]) if stat.column == name],)
+        ]
+    return updates
+
+
+def records_of_partitions(ctx: UndoContext, partitions: Collection[str]) -> tuple[Keyed, Keyed]:
+    """Records of ``column_stats`` for files that had none to trust, and of ``partition_stats``, over current files."""
+    snapshot = ctx.snapshot
+    indexed, version = _recorded_columns(snapshot, partitions), _version(snapshot)
+    computed, merged = partition_stats(snapshot, partitions, indexed, ctx.run, version)
+    return computed, partition_records(merged, indexed, ctx.instant, version)
+
+
+def _version(snapshot: Snapshot) -> StatsVersion:
+    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    return stats_version(document, snapshot.config.version)
+
+
+def _recorded_columns(snapshot: Snapshot, partitions: Iterable[str]) -> dict[str, pa.DataType]:
+    """Columns that have records: those that are listed, and those that the partitions have stats of."""
+    kinds = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in snapshot.schema}
+    possible = [name for name in indexable_columns(snapshot.schema, limit=len(snapshot.schema)) if name in kinds]
+    listed = set(source_fields(read_definitions(snapshot.storage, definitions_path(snapshot.base_path))))
+    if snapshot.metadata.has(PARTITION_STATS.name):
+        keys = {partition_stats_key(name, path): name for path in partitions for name in possible}
+        listed |= {keys[key] for key in snapshot.metadata.get_many(PARTITION_STATS.name, list(keys))}
+    return {name: kinds[name] for name in possible if name in listed}
