@@ -1,6 +1,6 @@
 """RFC-37 by its lines: storage, records, keys and the three levels of tagging, on one small table.
 
-Numbers are those of the requirements; ``docs/metadata_index.md`` says which other tests hold a line.
+``docs/proposals.md`` has the text of each numbered line, and says which other tests hold it.
 """
 
 from __future__ import annotations
