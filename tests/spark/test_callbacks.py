@@ -1,9 +1,10 @@
-"""Who else may call the Python objects that Java calls: nobody."""
+"""Between Java and Python: nobody else calls the objects that Java calls, and the Java texts of the package compile."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from pyspark.sql import SparkSession
 
 from lakedex import Table, register_catalog
 from lakedex.errors import UnsupportedFeatureError
+from lakedex.spark import catalog
+from lakedex.spark.catalog.catalog import register_rules
+from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.jvm import callback_gateway
 
 
@@ -103,3 +107,13 @@ def test_a_server_that_others_started_gets_secret_names_too(
     callback_gateway(spark)
     assert pool.next_id >= 1 << 120
     pool.dict.pop("p0", None)
+
+
+@pytest.mark.smoke
+def test_the_packages_java_texts_compile(spark: SparkSession) -> None:
+    side = JavaBridge(spark)
+    texts = {item.name.removesuffix(".java") for item in files(catalog).iterdir() if item.name.endswith(".java")}
+    assert texts == {"LakedexBridge", "LakedexRules", "LakedexScanBuilder"}
+    for name in texts - {"LakedexRules"}:
+        assert str(side.compiled(name).getClass().getName()).startswith(name)
+    assert register_rules(side), "the rules' text is filled for this Spark and compiled"

@@ -1,11 +1,7 @@
-"""Aggregates over a catalog table, answered for Spark's optimizer from indexes without reading a file.
+"""Answer an aggregate over a catalog table from its indexes, for Spark's optimizer, without reading a file.
 
-What an index can say of an aggregate, without reading a file: the seam between Spark's rule and the indexes.
-
-Answers to Spark's optimizer: an aggregate over a table of the catalog, as rows that an index knows.
-
-The rule (``rules_source.py``) asks while Spark optimizes; whatever is not understood exactly leaves the plan as it is,
-and so does an error. Memory: the answer, at most ``MOST_ROWS`` rows.
+The rule (``LakedexRules.java``) asks while Spark optimizes; an aggregate that is not understood exactly, and an error,
+leave the plan unchanged. Memory: the answer, at most ``MOST_ROWS`` rows.
 """
 
 from __future__ import annotations

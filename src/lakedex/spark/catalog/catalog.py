@@ -28,7 +28,6 @@ from lakedex.io.folders import entries_of
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import alter_table, new_table
 from lakedex.spark.catalog.java_bridge import Answer, JavaBridge, JavaError
-from lakedex.spark.catalog.rules_source import RULES, rules_source
 from lakedex.spark.catalog.scan import Target
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
@@ -47,6 +46,10 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical.LocalRelation"
 
 
 _PHYSICAL = "org.apache.spark.sql.execution.LocalTableScanExec"
+
+
+_DEFAULTS = {"boolean": "false", "scala.Option": "scala.Option$.MODULE$.empty()"}
+"""Java type → the argument where Python has none to give."""
 
 
 class _Compiled:
@@ -70,13 +73,29 @@ def register_rules(side: JavaBridge) -> bool:
 
 
 def _compiled(side: JavaBridge) -> Any:
+    """The rule, its text filled with the arguments that this Spark's constructors take.
+
+    Raises:
+        KeyError: A constructor takes an argument without a known default.
+    """
     relation, scan = (_constructor(side, name) for name in (_LOGICAL, _PHYSICAL))
-    return side.compiled(RULES, rules_source(side.seq, relation, scan))
+    return side.compiled(
+        "LakedexRules",
+        RELATION_REST=_rest(relation),
+        SCAN_REST=_rest(scan),
+        SCAN_PARAMETERS=", ".join(f"{kind} p{number}" for number, kind in enumerate(scan)),
+        SCAN_ARGUMENTS=", ".join(f"p{number}" for number in range(len(scan))),
+    )
 
 
 def _constructor(side: JavaBridge, name: str) -> list[str]:
-    """Types that a case class takes."""
+    """Types of the arguments of a case class."""
     return [str(kind.getName()) for kind in side.type(name).getConstructors()[0].getParameterTypes()]
+
+
+def _rest(types: Sequence[str]) -> str:
+    """Default arguments after columns and rows, which come first."""
+    return "".join(f", {_DEFAULTS[kind]}" for kind in types[2:])
 
 
 _CATALOG = "org.apache.spark.sql.connector.catalog."

@@ -16,6 +16,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakedex.errors import LakedexError, UnsupportedFeatureError
-from lakedex.spark.catalog.java_source import BRIDGE, bridge_source
 from lakedex.spark.error_transport import remember
 from lakedex.spark.jvm import callback_gateway, java_names
 
@@ -171,15 +171,22 @@ class JavaBridge:
         self._thrown = _Thrown(self)
         with self._starting:
             if gateway not in self._bridges:
-                self._bridges[gateway] = self._bridge()
-        self.bridge: Any = self._bridges[gateway]
+                self._bridges[gateway] = self._glue()
+        self.bridge, self.scan_builder = self._bridges[gateway]
 
-    def compiled(self, name: str, source: str) -> Any:
-        """An object of the class ``name`` of a Java text, compiled by Janino.
+    def compiled(self, name: str, **placeholders: str) -> Any:
+        """An object of the class in ``<name>.java`` of this package, compiled by Janino.
+
+        Args:
+            name: The class.
+            placeholders: Word of the text → its replacement; ``SEQ`` is always replaced.
 
         Raises:
-            Py4JJavaError: the text does not fit this Spark.
+            Py4JJavaError: The text does not fit this Spark.
         """
+        source = (files("lakedex.spark.catalog") / f"{name}.java").read_text(encoding="utf-8")
+        for word, text in {"SEQ": self.seq, **placeholders}.items():
+            source = source.replace(word, text)
         # py4j remembers methods by the name of their class, so no two classes may share one.
         unique = f"{name}{uuid.uuid4().hex}"
         compiler = self.view.org.codehaus.janino.SimpleCompiler()
@@ -194,9 +201,10 @@ class JavaBridge:
         children = next(method for method in methods if str(method.getName()) == "children")
         return str(children.getReturnType().getName())
 
-    def _bridge(self) -> Any:
+    def _glue(self) -> tuple[Any, Any]:
+        """The bridge's Java half, and the scan builder where Spark wants a class for it."""
         try:
-            return self.compiled(BRIDGE, bridge_source(self.seq if self.needs_builder else None))
+            return self.compiled("LakedexBridge"), self.compiled("LakedexScanBuilder") if self.needs_builder else None
         except Py4JJavaError as error:
             raise UnsupportedFeatureError(
                 f"a catalog needs Java 11 or later and the compiler that comes with Spark: {error.java_exception}",

@@ -102,7 +102,7 @@ class TableScanBuilder(Answer):
         if not self._side.needs_builder:
             return super().java
         schema = self._side.struct(self._target.all_columns)
-        return self._side.bridge.scanBuilder(super().java, self._side.session, no_files(self._side), schema)
+        return self._side.scan_builder.make(super().java, self._side.session, no_files(self._side), schema)
 
     def pushFilters(self, filters: Any) -> Any:
         """All filters are used to leave files out, and all are applied again to rows."""

@@ -1,15 +1,5 @@
-"""Java text of the catalog's glue: what a py4j proxy cannot be or do. Compiled by Janino, which has no generics."""
+// Glue of the catalog that a py4j proxy cannot be or do. Compiled on the driver by Janino, which has no generics.
 
-from __future__ import annotations
-
-__all__ = ["BRIDGE", "bridge_source"]
-
-
-BRIDGE = "LakedexBridge"
-"""Name of the class in the text."""
-
-
-_SOURCE = """
 import java.lang.invoke.MethodHandles;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
@@ -293,55 +283,3 @@ public final class LakedexBridge {
     public String toString() { return description; }
   }
 }
-"""
-
-
-# Before 4.1 Spark hands Catalyst's filters to a FileScanBuilder only, which is a class; then to whoever asks.
-_BUILDER = """
-  public Object scanBuilder(Object python, org.apache.spark.sql.SparkSession session,
-      org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
-    return new Builder(python, session, index, schema);
-  }
-
-  public static final class Builder extends org.apache.spark.sql.execution.datasources.v2.FileScanBuilder
-      implements org.apache.spark.sql.connector.read.SupportsPushDownLimit,
-      org.apache.spark.sql.connector.read.SupportsPushDownTopN {
-    private final Object python;
-
-    Builder(Object python, org.apache.spark.sql.SparkSession session,
-        org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex index, StructType schema) {
-      super(session, index, schema);
-      this.python = python;
-    }
-
-    private org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters filters() {
-      return (org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters) python;
-    }
-
-    public SEQ pushFilters(SEQ filters) { return filters().pushFilters(filters); }
-    public org.apache.spark.sql.connector.expressions.filter.Predicate[] pushedFilters() {
-      return filters().pushedFilters();
-    }
-    public void pruneColumns(StructType columns) {
-      ((org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns) python).pruneColumns(columns);
-    }
-    public boolean pushLimit(int limit) {
-      return ((org.apache.spark.sql.connector.read.SupportsPushDownLimit) python).pushLimit(limit);
-    }
-    public boolean pushTopN(org.apache.spark.sql.connector.expressions.SortOrder[] orders, int limit) {
-      return ((org.apache.spark.sql.connector.read.SupportsPushDownTopN) python).pushTopN(orders, limit);
-    }
-    public boolean isPartiallyPushed() { return true; }
-    public org.apache.spark.sql.connector.read.Scan build() {
-      return ((org.apache.spark.sql.connector.read.ScanBuilder) python).build();
-    }
-  }
-}
-"""
-
-
-def bridge_source(builder_seq: str | None) -> str:
-    """The class ``BRIDGE``; with a scan builder where Spark wants a class for it: ``builder_seq`` is its ``Seq``."""
-    if builder_seq is None:
-        return _SOURCE
-    return _SOURCE.rstrip().removesuffix("}") + _BUILDER.replace("SEQ", builder_seq)

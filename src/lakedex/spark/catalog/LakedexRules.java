@@ -1,21 +1,7 @@
-"""Java text of the optimizer rule that lets a table answer an aggregate, and of the nodes that hold the answer.
+// The optimizer rule that lets a table answer an aggregate, and the plan nodes of the answer: a Catalyst class cannot be
+// a py4j proxy. Compiled on the driver by Janino, which has no generics. Versions of Spark and Scala differ in the type
+// of a Seq (SEQ) and in the arguments of two constructors (RELATION_REST, SCAN_…), so Python fills those in.
 
-A class of Catalyst cannot be a py4j proxy. The text differs between versions of Spark and Scala in the type of a
-``Seq`` and in what two constructors take; both are asked of the classes that are there. Janino has no generics.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-__all__ = ["RULES", "rules_source"]
-
-
-RULES = "LakedexRules"
-"""Name of the class in the text."""
-
-
-_SOURCE = """
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
 import java.lang.reflect.Proxy;
@@ -409,6 +395,7 @@ public final class LakedexRules {
       this.text = text;
     }
 
+
     public String nodeName() { return "LocalTableScan"; }
     public SEQ otherCopyArgs() { return list().$colon$colon(text); }
     public scala.collection.Iterator stringArgs() {
@@ -427,27 +414,3 @@ public final class LakedexRules {
     }
   }
 }
-"""
-
-
-_DEFAULTS = {"boolean": "false", "scala.Option": "scala.Option$.MODULE$.empty()"}
-
-
-def rules_source(seq: str, relation: Sequence[str], scan: Sequence[str]) -> str:
-    """The class ``RULES``.
-
-    Args:
-        seq: the type of a list of children.
-        relation: types that the constructor of ``LocalRelation`` takes.
-        scan: those of ``LocalTableScanExec``.
-
-    Raises:
-        KeyError: a constructor takes what has no known default.
-    """
-    text = _SOURCE.replace("SEQ", seq)
-    for name, types in (("RELATION", relation), ("SCAN", scan)):
-        # Columns and rows come first in both.
-        text = text.replace(f"{name}_REST", "".join(f", {_DEFAULTS[kind]}" for kind in types[2:]))
-    parameters = ", ".join(f"{kind} p{number}" for number, kind in enumerate(scan))
-    arguments = ", ".join(f"p{number}" for number in range(len(scan)))
-    return text.replace("SCAN_PARAMETERS", parameters).replace("SCAN_ARGUMENTS", arguments)
