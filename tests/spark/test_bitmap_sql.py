@@ -139,6 +139,31 @@ def test_aggregates_are_answered_without_a_job(spark: SparkSession, town: Path) 
         assert sorted(found, key=repr) == sorted((tuple(row) for row in plain), key=repr), query
 
 
+COUNTED = "select g, count(*) as n from town.t group by g"
+
+ABOVE_AN_ANSWER = (
+    f"{COUNTED} order by g",
+    f"{COUNTED} order by n desc, g limit 2",
+    f"select t.id, a.n from town.t t join ({COUNTED}) a on t.g = a.g order by t.id limit 3",
+    f"select /*+ merge(a) */ t.id, a.n from town.t t join ({COUNTED}) a on t.g = a.g order by t.id limit 3",
+    f"select g, n, rank() over (order by n, g) from ({COUNTED})",
+    f"{COUNTED} union all select 'more', 1",
+    f"{COUNTED} union select p, 1 from town.t",
+    f"select distinct n from ({COUNTED})",
+)
+"""Tasks of these get the plan below them, as part of closures and of generated code."""
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("query", ABOVE_AN_ANSWER)
+def test_operators_above_an_answer_run_on_executors(spark: SparkSession, town: Path, query: str) -> None:
+    frame = spark.sql(query)
+    found = sorted(repr(tuple(row)) for row in frame.collect())
+    assert nodes(frame, "AnswerScan")
+    plain = spark.sql(query.replace("count(*)", "sum(1)"))
+    assert found == sorted(repr(tuple(row)) for row in plain.collect()) and not nodes(plain, "AnswerScan")
+
+
 def test_a_join_reads_the_row_groups_of_its_partition(spark: SparkSession, town: Path) -> None:
     spark.createDataFrame([("b", 1), ("y", 2)], "p string, n int").createOrReplaceTempView("parts")
     query = "select /*+ BROADCAST(d) */ id from town.t t join parts d on t.p = d.p where t.k = 'm5' and d.n = 1"

@@ -395,6 +395,9 @@ public final class LakedexRules {
       this.text = text;
     }
 
+    // Tasks get the plan with the closures and generated code of the operators above it, and their class loader does not
+    // know this class. Not private: Janino would make it static.
+    protected Object writeReplace() { return new LocalTableScanExec(output(), rows()SCAN_REST); }
 
     public String nodeName() { return "LocalTableScan"; }
     public SEQ otherCopyArgs() { return list().$colon$colon(text); }
