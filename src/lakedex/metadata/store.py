@@ -173,7 +173,7 @@ class MetadataStore:
         """List folders again when they are next needed: files that were there may have been deleted."""
         self._entries.clear()
         self._groups.clear()
-        self.cache.whole.clear()
+        self.cache.completeness.clear()
 
     def give_up(self, partition: str, reason: str) -> None:
         """Use the partition no more in this state: reading it failed."""
