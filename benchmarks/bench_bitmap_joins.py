@@ -126,9 +126,7 @@ def main() -> None:
             options={"hoodie.parquet.block.size": str(1 << 20)},
         )
         table.bulk_insert(flights)
-        result = table.create_index(
-            "star", using="bitmap", columns=["carrier", "origin", "dest", "tailnum", "time_hour"]
-        )
+        result = table.indexes.create("bitmap", ["carrier", "origin", "dest", "tailnum", "time_hour"], name="star")
         print(f"{flights.num_rows:,} flights; {result}")
         connection = duckdb.connect()
         files = [f"{table.path}/{base.relative_path}" for base in table.scan().plan().files]

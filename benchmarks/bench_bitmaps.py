@@ -63,13 +63,13 @@ def sizes(folder: Path, data: pa.Table, loaded: float) -> None:
     peer = lance.write_dataset(data, str(folder / "sizes.lance"))
     table = Table.open(folder / "plain")
     for values in VALUES:
-        seconds, result = timed(lambda n=values: table.create_index(f"b{n}", using="bitmap", columns=[f"c{n}"]))
+        seconds, result = timed(lambda n=values: table.indexes.create("bitmap", [f"c{n}"], name=f"b{n}"))
         theirs, _ = timed(lambda n=values: peer.create_scalar_index(f"c{n}", "BITMAP"))
         print(
             f"| {values:,} | {result.bytes_written / data.num_rows:.3f} | {seconds:.2f} | {seconds / loaded:.2f} "
             f"| {theirs:.2f} |"
         )
-        table.drop_index(f"b{values}")
+        table.indexes.drop(f"b{values}")
 
 
 def upkeep(folder: Path, change: pa.Table) -> None:
@@ -133,7 +133,7 @@ def main() -> None:
             )
             loaded, _ = timed(lambda table=table: table.bulk_insert(data))
         for name, values in (("few", VALUES[:-1]), ("indexed", VALUES)):
-            Table.open(folder / name).create_index("all", using="bitmap", columns=[f"c{n}" for n in values])
+            Table.open(folder / name).indexes.create("bitmap", [f"c{n}" for n in values], name="all")
         print(f"{count:,} rows, {len(table.scan().plan().slices)} files, bulk load {loaded:.1f} s")
         sizes(folder, data, loaded)
         queries(folder, data)

@@ -43,7 +43,7 @@ def main() -> None:
         path = Path(folder) / "t"
         schema = pq.read_schema(work.load)
         table = Table.create(path, schema, record_key=work.key, partition_by=work.partition)
-        table.create_index("asked", using="bitmap", columns=[*work.bitmaps, "rider"])
+        table.indexes.create("bitmap", [*work.bitmaps, "rider"], name="asked")
         table.bulk_insert(pq.read_table(work.load))
         whole = table.scan()
         (all_rows,) = least(whole.to_arrow)

@@ -60,7 +60,7 @@ def _variants(name: str, kind: str, rng: np.random.Generator) -> list[ColumnBitm
 
 def commits_of(path: Path) -> list[str]:
     """Instants of a table's commits, the oldest first."""
-    return [str(instant) for instant in Table.open(path).history().column("commit_time").to_pylist()][::-1]
+    return [str(instant) for instant in Table.open(path).inspect.history().column("commit_time").to_pylist()][::-1]
 
 
 def add_coverage(

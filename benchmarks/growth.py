@@ -167,7 +167,7 @@ def _loaded(folder: Path, spec: Generated) -> tuple[Table, pa.Table]:
     made = Table.create(
         folder / "tables" / spec.name, first.schema, record_key="key", partition_by="city", ordering_by="ts"
     )
-    made.create_index("asked", using="bitmap", columns=list(work.bitmaps))
+    made.indexes.create("bitmap", list(work.bitmaps), name="asked")
     made.bulk_insert(first)
     return made, first
 

@@ -130,7 +130,7 @@ def scale_out(rows: int, folder: Path) -> list[dict[str, Any]]:
         made = Table.create(
             path, first.schema, name="trips", record_key="key", partition_by="city", ordering_by="ts", spark=spark
         )
-        made.create_index("asked", using="bitmap", columns=["zone", "status"])
+        made.indexes.create("bitmap", ["zone", "status"], name="asked")
         told: list[dict[str, Any]] = []
 
         def step(work: str, call: Callable[[], Any], **more: Any) -> None:

@@ -88,7 +88,7 @@ def load(table: Table, source: DataFrame) -> None:
         "time_hour", "carrier", "flight", "origin"
     )
     say(str(table.delete(cancelled)))
-    say(str(table.delete("month = 2 AND day = 8 AND dep_time IS NULL")))
+    say(str(table.delete(where="month = 2 AND day = 8 AND dep_time IS NULL")))
 
 
 def ask(spark: SparkSession, table: Table) -> None:
@@ -108,13 +108,13 @@ def ask(spark: SparkSession, table: Table) -> None:
 
 def bitmaps(table: Table) -> None:
     title("Bitmaps of carrier and destination")
-    say(str(table.create_index("by_carrier", using="bitmap", columns=["carrier", "dest"])))
-    say(str(table.index_stats("by_carrier")))
+    say(str(table.indexes.create("bitmap", ["carrier", "dest"], name="by_carrier")))
+    say(str(table.indexes.stats("by_carrier")))
     where = "carrier = 'HA' OR dest IN ('HDN', 'LEX')"
     say(f"\nflights with {where}: {table.scan(where).count():,}, counted without opening a data file")
     say(str(table.scan(where).explain(answer="count")))
     say(str(table.scan(where).count_by("carrier").to_pydict()))
-    say(f"\nflights to the mountains: {table.join_filter(['EGE', 'JAC', 'HDN'], on='dest').count():,}")
+    say(f"\nflights to the mountains: {table.scan().semi_join(['EGE', 'JAC', 'HDN'], on='dest').count():,}")
     change = table.scan("carrier = 'HA'").to_arrow().slice(0, 5)
     say(str(table.upsert(change.select(table.schema.names))))
 

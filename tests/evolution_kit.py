@@ -116,6 +116,6 @@ def questions(case: EvolutionCase, path: Path, refused: Callable[[Table, str], N
                 "drop": life.table.drop_columns,
                 "rename": life.table.rename_column,
                 "widen": life.table.widen_column,
-                "rewrite": life.table.rewrite_files,
+                "rewrite": life.table.maintenance.rewrite_files,
             }
             calls[verb](*(word for word in words if word))

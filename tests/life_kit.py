@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "table") and self.steps % self.thin:
-            report = Table.open(self.path).validate()
+            report = Table.open(self.path).maintenance.validate()
             assert report.ok, str(report)
         self.folder.cleanup()
 
@@ -289,23 +289,23 @@ class Life(RuleBasedStateMachine):
     @rule(commits=st.integers(1, 3))
     def clean(self, commits: int) -> None:
         self._count("clean")
-        self.table.clean(commits=commits)
+        self.table.maintenance.clean(commits=commits)
         self.model.cleaned = True
 
     @rule()
     def compact_metadata(self) -> None:
         self._count("compact_metadata")
-        self.table.compact()
+        self.table.maintenance.compact_metadata()
 
     @rule()
     def archive(self) -> None:
         self._count("archive")
-        self.table.archive()
+        self.table.maintenance.archive()
 
     @rule()
     def rebuild_metadata(self) -> None:
         self._count("rebuild_metadata")
-        self.table.rebuild_metadata()
+        self.table.maintenance.rebuild_metadata()
 
     @precondition(lambda self: self.model.commits)
     @rule()
@@ -313,7 +313,7 @@ class Life(RuleBasedStateMachine):
         self._count("rollback")
         instant = self.model.commits[-1][0]
         try:
-            self.table.rollback(instant)
+            self.table.maintenance.rollback(instant)
         except InvalidInputError as error:
             refusal = str(error)
         else:
@@ -340,7 +340,7 @@ class Life(RuleBasedStateMachine):
         if instant in self.model.savepoints:
             self.model.savepoints.remove(instant)
         else:
-            assert self.table.savepoint() == instant
+            assert self.table.maintenance.savepoint() == instant
         self.model.savepoints.append(instant)
 
     @precondition(lambda self: self.model.savepoints)
@@ -367,9 +367,9 @@ class Life(RuleBasedStateMachine):
         later = [name for name in self.model.savepoints if instants.index(name) > instants.index(instant)]
         if later:
             for name in later:
-                self.table.delete_savepoint(name)
+                self.table.maintenance.delete_savepoint(name)
                 self.model.savepoints.remove(name)
-        self.table.restore(instant)
+        self.table.maintenance.restore(instant)
         self.model.back_to(instants.index(instant) + 1)
         self.table = self.reopened()
 
@@ -378,7 +378,7 @@ class Life(RuleBasedStateMachine):
     def delete_savepoint(self, data: Any) -> None:
         self._count("delete_savepoint")
         instant = data.draw(st.sampled_from(self.model.savepoints))
-        self.table.delete_savepoint(instant)
+        self.table.maintenance.delete_savepoint(instant)
         self.model.savepoints.remove(instant)
 
     def _active(self) -> list[str]:
@@ -397,12 +397,12 @@ class Life(RuleBasedStateMachine):
     @rule(name=st.sampled_from(INDEXES))
     def index(self, name: str) -> None:
         self._count("index")
-        if name in self.table.indexes().column("name").to_pylist():
-            self.table.drop_index(name)
+        if name in self.table.indexes.list().column("name").to_pylist():
+            self.table.indexes.drop(name)
         elif name == "by_n":
-            self.table.create_index(name, using="bitmap", columns=["n", "p"])
+            self.table.indexes.create("bitmap", ["n", "p"], name=name)
         else:
-            self.table.create_index(name)
+            self.table.indexes.create(name)
 
     @rule()
     def evolve(self) -> None:
@@ -411,7 +411,7 @@ class Life(RuleBasedStateMachine):
             self.model.rows = {place: (*row[:2], None) for place, row in self.model.rows.items()}
             self.model.has_extra = False
             self._committed("evolve", result)
-            self._committed("rewrite_files", self.table.rewrite_files())
+            self._committed("rewrite_files", self.table.maintenance.rewrite_files())
             return
         added = pa.schema([(EXTRA, pa.string())])
         try:
@@ -420,7 +420,7 @@ class Life(RuleBasedStateMachine):
             # Undone: what took it out of the files.
             if "still hold it" not in str(error) or not self.model.undone:
                 raise
-            self._committed("rewrite_files", self.table.rewrite_files())
+            self._committed("rewrite_files", self.table.maintenance.rewrite_files())
             result = self.table.add_columns(added)
         self.model.has_extra = True
         self._committed("evolve", result)
@@ -475,7 +475,7 @@ class Life(RuleBasedStateMachine):
             assert self.table.scan(text).count() == len(right), text
         self.steps += 1
         if self.steps % self.thin == 0:
-            report = Table.open(self.path).validate()
+            report = Table.open(self.path).maintenance.validate()
             assert report.ok, str(report)
 
     def check_past(self) -> None:
@@ -584,7 +584,7 @@ class MovingLife(Life):
         """Short lives take this step often, and rows have to move in them."""
         self.upsert(batch)
         self._count("archive")
-        self.table.archive()
+        self.table.maintenance.archive()
 
 
 class FoldingLife(Life):
@@ -592,7 +592,7 @@ class FoldingLife(Life):
 
     def _made(self) -> Table:
         table = super()._made()
-        table.create_index("by_n", using="bitmap", columns=["n", "p"])
+        table.indexes.create("bitmap", ["n", "p"], name="by_n")
         return table
 
     @rule(batch=BATCHES)

@@ -11,7 +11,7 @@ from lakedex.metadata.records import is_deleted
 
 def commits_of(table: Table) -> list[str]:
     """Commits that are on the timeline, oldest first."""
-    found: list[str] = table.history()["commit_time"].to_pylist()[::-1]
+    found: list[str] = table.inspect.history()["commit_time"].to_pylist()[::-1]
     return found
 
 
@@ -22,7 +22,7 @@ def actions_of(table: Table, action: str) -> list[Any]:
 
 def with_bitmaps(table: Table) -> Table:
     """The table with a bitmap index of its partition column."""
-    table.create_index("cities", using="bitmap", columns=["city"])
+    table.indexes.create("bitmap", ["city"], name="cities")
     return table
 
 

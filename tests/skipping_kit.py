@@ -208,7 +208,7 @@ class Maker:
         what = rng.choices(["insert", "upsert", "delete", "unseen"], [5, 3, 1, 2])[0] if number else "insert"
         self.story.append(f"{what} generation {generation}")
         if what == "delete":
-            table.delete(rng.choice(["i = 2", "l IS NULL", "o", "d < 1.0D"]))
+            table.delete(where=rng.choice(["i = 2", "l IS NULL", "o", "d < 1.0D"]))
         elif what == "unseen":
             # A commit of somebody who keeps no stats: its files have no records.
             listed = properties(self.path)["hoodie.table.metadata.partitions"]

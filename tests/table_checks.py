@@ -80,7 +80,7 @@ def read(path: Path) -> Rows:
 def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str, str] | None = None) -> Table:
     """A table on a given storage and engine."""
     engine = engine or LocalEngine(2)
-    return Table(TableContext(storage, str(path), engine), LocalSession(engine), options)
+    return Table(TableContext(storage, str(path), engine, options or {}), LocalSession(engine))
 
 
 def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, partitioned: bool = True) -> Table:

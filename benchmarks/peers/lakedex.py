@@ -64,7 +64,7 @@ def _create(spark: Any, work: Workload, path: str, schema: pa.Schema, bitmaps: b
         spark=spark,
     )
     if bitmaps:
-        table.create_index("asked", using="bitmap", columns=list(work.bitmaps))
+        table.indexes.create("bitmap", list(work.bitmaps), name="asked")
     return table
 
 

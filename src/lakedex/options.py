@@ -343,7 +343,7 @@ REFUSED = {
     "hoodie.datasource.write.payload.class": "set hoodie.record.merge.mode instead",
     "hoodie.compaction.payload.class": "set hoodie.record.merge.mode instead",
     "hoodie.write.record.merge.custom.implementation.classes": "custom mergers are Java code",
-    "hoodie.metadata.index.drop": "call Table.drop_index",
+    "hoodie.metadata.index.drop": "call indexes.drop",
 }
 """Options that are never taken here, with what to do instead."""
 

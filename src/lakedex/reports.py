@@ -221,6 +221,75 @@ class IndexResult:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnIndexStats:
+    """One column of an index, over the current base files.
+
+    Attributes:
+        column: name, or dotted path.
+        entries: records of the column; for a bitmap index bitmaps: a value and a file each, null counted as a value.
+        files_indexed: files (partitions, for ``partition_stats``) with an entry of the column.
+        distinct: distinct values in a bitmap index, null not counted; None for other indexes.
+        not_indexed: files that a bitmap index covers without entries, by the reason.
+    """
+
+    column: str
+    entries: int
+    files_indexed: int
+    distinct: int | None = None
+    not_indexed: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        why = "; ".join(f"not indexed in {count} files: {reason}" for reason, count in self.not_indexed.items())
+        values = "" if self.distinct is None else f"{self.distinct:,} values, "
+        head = f"{self.column}: {values}{self.entries:,} entries in {self.files_indexed} files"
+        return f"{head}; {why}" if why else head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStats:
+    """How much an index holds.
+
+    Attributes:
+        name: the index.
+        entries: records of current files (of partitions, for ``partition_stats``); of a bitmap index, bitmaps.
+        files_covered: current base files (partitions) with an entry for every column of the index. A bitmap index also
+            covers a file by an entry that says why a column is not indexed there.
+        files_uncovered: those without, which queries read and upserts look into; files without rows have no entry.
+        bytes: size of the index's files; of a bitmap index its share of ``bytes_of_runs``, by entries, since runs hold
+            the columns of all bitmap indexes together.
+        columns: figures of each column.
+        bytes_of_runs: size of all runs of bitmaps that count.
+        runs: number of these runs.
+        rows_covered: rows of the files that a bitmap index covers.
+        damage: what of a bitmap index cannot be read; :meth:`lakedex.Indexes.validate` says more.
+    """
+
+    name: str
+    entries: int
+    files_covered: int
+    files_uncovered: int
+    bytes: int
+    columns: tuple[ColumnIndexStats, ...] = ()
+    bytes_of_runs: int = 0
+    runs: int = 0
+    rows_covered: int = 0
+    damage: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        runs = f", of {size_text(self.bytes_of_runs)} in {self.runs} runs" if self.runs else ""
+        rows = f", {self.rows_covered:,} rows" if self.rows_covered else ""
+        head = (
+            f"{self.name}: {self.entries:,} entries, {self.files_covered} covered, {self.files_uncovered} not{rows}, "
+            f"{size_text(self.bytes)}{runs}"
+        )
+        return printed([head, *(f"  {column}" for column in self.columns), *(f"  damage: {d}" for d in self.damage)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RebuildResult:
     """What making the metadata table anew did.
@@ -297,7 +366,7 @@ def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, i
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ValidationReport:
-    """What :meth:`lakedex.Table.validate_index` found, and what it mended.
+    """What :meth:`lakedex.Indexes.validate` found, and what it mended.
 
     Attributes:
         name: the index.
@@ -346,7 +415,7 @@ class ValidationReport:
         if self.files_repaired:
             lines.append(f"  repaired: entries of {self.files_repaired} files written anew")
         elif not self.ok:
-            lines.append("  not repaired: validate_index with repair=True mends it")
+            lines.append("  not repaired: indexes.validate with repair=True mends it")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
@@ -420,7 +489,7 @@ class TableDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TableReport:
-    """What :meth:`lakedex.Table.validate` found.
+    """What :meth:`lakedex.Maintenance.validate` found.
 
     Attributes:
         table, instant: the table, and the commit that was looked at.
@@ -463,7 +532,7 @@ class TableReport:
         ]
         lines += difference_lines(self.differences, self.kinds.items())
         if not self.ok:
-            lines.append("  rebuild_metadata() makes the metadata anew")
+            lines.append("  maintenance.rebuild_metadata() makes the metadata anew")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:

@@ -107,8 +107,8 @@ def test_every_action(spark: SparkSession, table: Table) -> None:
     assert table.update({"n": "n + 1", "nu": "upper(city)"}, where="id = '55'").updated == 1
     assert table.scan("id = '55'", columns=["n", "nu"]).to_spark().collect() == [(1056, "C1")]
     assert table.update({"n": F.lit(5)}, where=F.col("id") == "56").updated == 1
-    assert table.delete("n = 5 and id = '56'").deleted == 1
-    assert table.delete(F.col("id") == "57").deleted == 1
+    assert table.delete(where="n = 5 and id = '56'").deleted == 1
+    assert table.delete(where=F.col("id") == "57").deleted == 1
     assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id"), all_partitions=True).deleted == 2
     assert table.insert(frame(spark, 80).where("id >= 75")).inserted == 5
     assert table.to_df().count() == load(spark, table).count() == table.scan().to_arrow().num_rows == 71
@@ -141,7 +141,7 @@ def test_views_follow_this_sessions_writes(spark: SparkSession, table: Table) ->
 
 
 def test_a_frame_of_an_earlier_commit_keeps_its_rows(spark: SparkSession, table: Table) -> None:
-    first = table.history().column("commit_time")[0].as_py()
+    first = table.inspect.history().column("commit_time")[0].as_py()
     loaded = load(spark, table)
     assert loaded.count() == 60
     table.upsert(frame(spark, 61).where("id = 60"))

@@ -204,7 +204,7 @@ def test_upsert_of_what_was_read(path: Path) -> None:
 
 
 ACTIONS: dict[str, Callable[[Table], Any]] = {
-    "delete": lambda t: t.delete("v < 3"),
+    "delete": lambda t: t.delete(where="v < 3"),
     "update": lambda t: t.update({"v": "v + 1000"}, "v < 3"),
 }
 

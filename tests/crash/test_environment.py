@@ -69,7 +69,7 @@ def test_a_scan_whose_files_were_cleaned(template: Path, path: Path) -> None:
     scan = Table.open(path).scan()
     table = Table.open(path)
     table.upsert(frame(CHANGE))
-    table.clean(versions=1)
+    table.maintenance.clean(versions=1)
     with pytest.raises(FileGoneError, match=r"\.parquet: cannot read.*open the table again, and raise hoodie\.clean"):
         scan.to_arrow()
 

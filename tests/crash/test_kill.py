@@ -60,7 +60,7 @@ WRITES = {
         lambda t: t.insert(frame({"n0": ("c", 5, 101)}), options={"hoodie.parquet.small.file.limit": "0"}),
         {**START, "n0": ("c", 5, 101)},
     ),
-    "delete": Write(lambda t: t.delete("v < 3"), {key: row for key, row in START.items() if row[2] >= 3}),
+    "delete": Write(lambda t: t.delete(where="v < 3"), {key: row for key, row in START.items() if row[2] >= 3}),
     "overwrite": Write(
         lambda t: t.insert_overwrite(frame({"k1": ("b", 0, 100), "n9": ("c", 5, 102)})),
         {**{k: row for k, row in START.items() if row[0] != "b"}, "k1": ("b", 0, 100), "n9": ("c", 5, 102)},

@@ -82,7 +82,7 @@ def test_killed_at_any_moment(seed: int, tmp_path: Path) -> None:
         if kill % 10 == 9:
             shutil.copytree(path, tmp_path / "copy")
             write(tmp_path / "copy", number + 1)
-            report = Table.open(tmp_path / "copy").validate()
+            report = Table.open(tmp_path / "copy").maintenance.validate()
             assert report.ok, str(report)
             shutil.rmtree(tmp_path / "copy")
     assert unfinished > (KILLS / 4 if KILLS >= 50 else 0)

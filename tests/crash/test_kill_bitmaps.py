@@ -34,11 +34,11 @@ COLUMNS = ("city", "v")
 
 
 def build(table: Table) -> object:
-    return table.create_index("idx", using="bitmap", columns=list(COLUMNS), if_not_exists=True)
+    return table.indexes.create("bitmap", list(COLUMNS), name="idx", if_not_exists=True)
 
 
 def drop(table: Table) -> object:
-    return table.drop_index("idx", if_exists=True)
+    return table.indexes.drop("idx", if_exists=True)
 
 
 def indexed(path: Path) -> None:
@@ -96,7 +96,7 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
         same_answers(table, *ASKED)
         if name != "drop":
             build(table)
-            table.refresh_index("idx")
+            table.indexes.refresh("idx")
             assert uncovered(table, *COLUMNS) == []
             assert len(run_names(table)) <= 5
         else:

@@ -37,8 +37,8 @@ class Case:
 
 
 def make_all(table: Table) -> None:
-    table.create_index("column_stats", if_not_exists=True)
-    table.create_index("bloom_filters", if_not_exists=True)
+    table.indexes.create("column_stats", if_not_exists=True)
+    table.indexes.create("bloom_filters", if_not_exists=True)
 
 
 CASES = {
@@ -46,24 +46,24 @@ CASES = {
         lambda path: new_table(path, START, NONE), make_all, {"bloom_filters", "column_stats", "partition_stats"}
     ),
     "more columns": Case(
-        lambda path: new_table(path, START, NONE).create_index("column_stats", columns=["id"]),
-        lambda t: t.create_index("column_stats", columns=["v"], if_not_exists=True),
+        lambda path: new_table(path, START, NONE).indexes.create("column_stats", ["id"]),
+        lambda t: t.indexes.create("column_stats", ["v"], if_not_exists=True),
         {"column_stats", "partition_stats"},
     ),
     "drop": Case(
         lambda path: new_table(path, START),
-        lambda t: t.drop_index("column_stats", if_exists=True),
+        lambda t: t.indexes.drop("column_stats", if_exists=True),
         {"bloom_filters"},
     ),
     "rebuild": Case(
         lambda path: new_table(path, START),
-        lambda t: t.rebuild_metadata(),
+        lambda t: t.maintenance.rebuild_metadata(),
         {"bloom_filters", "column_stats", "partition_stats"},
         sparse=16,
     ),
     "rebuild of a lost one": Case(
         lambda path: (new_table(path, START), shutil.rmtree(path / ".hoodie/metadata")),
-        lambda t: t.rebuild_metadata(),
+        lambda t: t.maintenance.rebuild_metadata(),
         {"bloom_filters", "column_stats", "partition_stats"},
         sparse=16,
     ),
@@ -71,8 +71,8 @@ CASES = {
 
 
 def assert_whole(table: Table) -> None:
-    for name in table.indexes().column("name").to_pylist():
-        assert table.index_stats(name).files_uncovered == 0, name
+    for name in table.indexes.list().column("name").to_pylist():
+        assert table.indexes.stats(name).files_uncovered == 0, name
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,8 +87,8 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
             assert_whole(table)
         table.upsert(frame(NEXT))
         check_table(found, {**START, **NEXT}, index_builds=True)
-        assert Table.open(found).validate().ok
+        assert Table.open(found).maintenance.validate().ok
         case.run(table)
-        assert set(table.indexes().column("name").to_pylist()) == case.indexes
+        assert set(table.indexes.list().column("name").to_pylist()) == case.indexes
         assert_whole(table)
         check_table(found, {**START, **NEXT}, index_builds=True)

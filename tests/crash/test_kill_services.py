@@ -64,23 +64,23 @@ def overwritten(table: Table) -> None:
 def built_since(table: Table) -> None:
     """The indexes know the last commit by more than its own records."""
     two_commits(table)
-    table.drop_index("bloom_filters")
-    table.drop_index("partition_stats", if_exists=True)
-    table.drop_index("column_stats")
-    table.create_index("column_stats")
-    table.create_index("bloom_filters")
+    table.indexes.drop("bloom_filters")
+    table.indexes.drop("partition_stats", if_exists=True)
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats")
+    table.indexes.create("bloom_filters")
 
 
 def saved(table: Table) -> None:
     """A savepoint, and later commits of which a clean has taken all but the last one's files."""
-    table.savepoint(comment="good")
+    table.maintenance.savepoint(comment="good")
     two_commits(table)
     table.insert_overwrite(frame({"x": ("a", 4, 80)}), scope="table")
-    table.clean(versions=1)
+    table.maintenance.clean(versions=1)
 
 
 def saved_and_built(table: Table) -> None:
-    table.savepoint()
+    table.maintenance.savepoint()
     built_since(table)
     table.upsert(frame({"z": ("c", 9, 90)}))
 
@@ -90,21 +90,27 @@ def last(table: Table) -> str:
 
 
 def to_savepoint(table: Table) -> object:
-    return table.restore(table.savepoints()["instant"][0].as_py())
+    return table.maintenance.restore(table.maintenance.savepoints()["instant"][0].as_py())
 
 
 X: Rows = {"x": ("a", 5, 81)}
 SERVICES = {
-    "clean": Service(overwritten, lambda t: t.clean(commits=1), X, X),
-    "rollback": Service(two_commits, lambda t: t.rollback(last(t)), {**START, **ONE, **TWO}, {**START, **ONE}),
+    "clean": Service(overwritten, lambda t: t.maintenance.clean(commits=1), X, X),
+    "rollback": Service(
+        two_commits, lambda t: t.maintenance.rollback(last(t)), {**START, **ONE, **TWO}, {**START, **ONE}
+    ),
     "rollback of an overwrite": Service(
         lambda t: (t.upsert(frame(ONE)), t.insert_overwrite(frame(X), scope="table")),
-        lambda t: t.rollback(last(t)),
+        lambda t: t.maintenance.rollback(last(t)),
         X,
         {**START, **ONE},
     ),
     "rollback past an index build": Service(
-        built_since, lambda t: t.rollback(last(t)), {**START, **ONE, **TWO}, {**START, **ONE}, index_builds=True
+        built_since,
+        lambda t: t.maintenance.rollback(last(t)),
+        {**START, **ONE, **TWO},
+        {**START, **ONE},
+        index_builds=True,
     ),
     "restore": Service(saved, to_savepoint, {"x": ("a", 4, 80)}, START, sparse=24),
     "restore past an index build": Service(
@@ -169,12 +175,12 @@ def test_kill_inside_of_finishing(name: str, templates: Callable[[str], Path], p
 def test_a_savepoint_that_dies(templates: Callable[[str], Path], path: Path) -> None:
     """It is there or not; the same call made again makes it."""
     service = SERVICES["rollback"]
-    for found in deaths(partial(fresh_copy, templates("rollback"), path), writes(lambda t: t.savepoint())):
+    for found in deaths(partial(fresh_copy, templates("rollback"), path), writes(lambda t: t.maintenance.savepoint())):
         table = Table.open(found)
         assert read(found) == service.before
-        if not table.savepoints().num_rows:
-            table.savepoint()
-        assert table.savepoints()["instant"].to_pylist() == [last(table)]
+        if not table.maintenance.savepoints().num_rows:
+            table.maintenance.savepoint()
+        assert table.maintenance.savepoints()["instant"].to_pylist() == [last(table)]
         table.upsert(frame(NEXT))
         check_table(found, {**service.before, **NEXT})
 
@@ -182,11 +188,11 @@ def test_a_savepoint_that_dies(templates: Callable[[str], Path], path: Path) -> 
 def test_deleting_a_savepoint_dies(templates: Callable[[str], Path], path: Path) -> None:
     """It is there or not; no file is lost."""
     template = fresh_copy(templates("rollback"), path.with_name("saved"))
-    kept = Table.open(template).savepoint()
-    delete = writes(lambda t: t.delete_savepoint(kept))
+    kept = Table.open(template).maintenance.savepoint()
+    delete = writes(lambda t: t.maintenance.delete_savepoint(kept))
     for found in deaths(partial(fresh_copy, template, path), delete):
         table = Table.open(found)
-        if table.savepoints().num_rows:
-            table.delete_savepoint(kept)
-        assert table.savepoints().num_rows == 0
-        assert table.savepoint() == kept
+        if table.maintenance.savepoints().num_rows:
+            table.maintenance.delete_savepoint(kept)
+        assert table.maintenance.savepoints().num_rows == 0
+        assert table.maintenance.savepoint() == kept

@@ -53,7 +53,7 @@ def archivable(path: Path) -> None:
     """Archived once already, so that the next archival merges files of the history."""
     commits(path, 6, STILL)
     table = Table.open(path, options={**OFF, **TIGHT})
-    table.archive()
+    table.maintenance.archive()
     commits_of(table, 4)
 
 
@@ -86,8 +86,8 @@ class Case:
 
 
 CASES = {
-    "compaction": Case(lambda path: commits(path, 3, {}), lambda t: t.compact(), 6),
-    "archival": Case(archivable, lambda t: t.archive(options=TIGHT), 12),
+    "compaction": Case(lambda path: commits(path, 3, {}), lambda t: t.maintenance.compact_metadata(), 6),
+    "archival": Case(archivable, lambda t: t.maintenance.archive(options=TIGHT), 12),
     "cleaning": Case(cleanable, clean, 8),
 }
 
@@ -127,8 +127,8 @@ def _check_upkeep(path: Path) -> None:
         active = {instant.requested for instant in timeline.completed()}
         assert not active & set(archived)
         assert sorted(set(archived)) == sorted(archived)
-    whole = Table.open(path).history(archived=True).num_rows
-    assert whole == len(set(Table.open(path).history(archived=True).column("commit_time").to_pylist()))
+    whole = Table.open(path).inspect.history(archived=True).num_rows
+    assert whole == len(set(Table.open(path).inspect.history(archived=True).column("commit_time").to_pylist()))
 
 
 def test_the_cases_do_what_they_say(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_kill_in_an_index_build(tmp_path: Path) -> None:
 
     def build(table: Table) -> None:
         for name in ("column_stats", "bloom_filters"):
-            table.create_index(name, if_not_exists=True)
+            table.indexes.create(name, if_not_exists=True)
 
     for found in deaths(partial(fresh_copy, template, tmp_path / "t"), writes(build), ("after", "during"), sparse=9):
         assert read(found) == START
@@ -111,8 +111,8 @@ def test_kill_in_an_index_build(tmp_path: Path) -> None:
         build(table)
         check_table(found, {**START, **NEXT}, index_builds=True)
         for name in ("column_stats", "bloom_filters"):
-            assert table.validate_index(name).ok
-            assert table.index_stats(name).files_uncovered == 0
+            assert table.indexes.validate(name).ok
+            assert table.indexes.stats(name).files_uncovered == 0
 
 
 def test_kill_in_the_creation(tmp_path: Path) -> None:

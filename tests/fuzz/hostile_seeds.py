@@ -64,14 +64,14 @@ def _sound(path: Path, version: str) -> None:
     table = Table.create(path, SCHEMA, record_key="id", partition_by="city", ordering_by="ts", options=options)
     for number in range(5):
         table.upsert(rows(0, 8 + number, number))
-    table.create_index("colors", using="bitmap", columns=["color"])
-    table.rollback(str(table.upsert(rows(0, 4, 5)).instant))
-    table.compact()
-    table.archive()
+    table.indexes.create("bitmap", ["color"], name="colors")
+    table.maintenance.rollback(str(table.upsert(rows(0, 4, 5)).instant))
+    table.maintenance.compact_metadata()
+    table.maintenance.archive()
     table.insert_overwrite(rows(0, 12, 6))
-    table.savepoint(comment="good")
+    table.maintenance.savepoint(comment="good")
     table.upsert(rows(0, 6, 7))
-    table.clean(commits=1)
+    table.maintenance.clean(commits=1)
     table.upsert(rows(4, 14, 8))
 
 
@@ -80,15 +80,15 @@ def _write(table: Table) -> None:
 
 
 def _roll_back(table: Table) -> None:
-    table.rollback(str(table.history(1)["commit_time"][0]))
+    table.maintenance.rollback(str(table.inspect.history(1)["commit_time"][0]))
 
 
 def _restore(table: Table) -> None:
-    table.restore(str(table.savepoints()["instant"][0]))
+    table.maintenance.restore(str(table.maintenance.savepoints()["instant"][0]))
 
 
 def _clean(table: Table) -> None:
-    table.clean(versions=1)
+    table.maintenance.clean(versions=1)
 
 
 _DEATHS: Mapping[str, tuple[Callable[[Table], None], str, str, str]] = {
@@ -99,7 +99,12 @@ _DEATHS: Mapping[str, tuple[Callable[[Table], None], str, str, str]] = {
     "rollback_planned": (_roll_back, "after", "create", ".rollback.requested"),
     "rollback_begun": (_roll_back, "after", "create", ".rollback.inflight"),
     "restore_begun": (_restore, "after", "create", ".restore.inflight"),
-    "compaction_planned": (lambda table: (table.compact(), None)[1], "after", "create", ".compaction.requested"),
+    "compaction_planned": (
+        lambda table: (table.maintenance.compact_metadata(), None)[1],
+        "after",
+        "create",
+        ".compaction.requested",
+    ),
 }
 """By state: what the writer did, and at which change it died, if it did."""
 STATES = ("sound", *_DEATHS)
@@ -111,7 +116,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
 
     def act(faults: Faults) -> None:
         session = LocalSession()
-        action(Table(TableContext(FaultyStorage(faults), str(path), session.engine), session, OPTIONS))
+        action(Table(TableContext(FaultyStorage(faults), str(path), session.engine, OPTIONS), session))
 
     if not call:
         act(Faults())
@@ -122,7 +127,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
         shutil.copytree(sound, trial)
         seen = Faults()
         session = LocalSession()
-        action(Table(TableContext(FaultyStorage(seen), str(trial), session.engine), session, OPTIONS))
+        action(Table(TableContext(FaultyStorage(seen), str(trial), session.engine, OPTIONS), session))
     hits = [
         number
         for number, (name, where) in enumerate(seen.seen, 1)

@@ -57,12 +57,12 @@ def _query(table: Table) -> Any:
 
 
 def _past(table: Table) -> Any:
-    found = table.history()["commit_time"].to_pylist()
+    found = table.inspect.history()["commit_time"].to_pylist()
     return table.scan(as_of=found[len(found) // 2]).to_arrow() if found else None
 
 
 def _changes(table: Table) -> Any:
-    return table.changes("earliest", fallback="full").to_arrow(), table.history(archived=True)
+    return table.changes("earliest", fallback="full").to_arrow(), table.inspect.history(archived=True)
 
 
 def _upsert(table: Table) -> Any:
@@ -70,18 +70,18 @@ def _upsert(table: Table) -> Any:
 
 
 def _rollback(table: Table) -> Any:
-    found = table.history(1)["commit_time"].to_pylist()
-    return str(table.rollback(str(found[0]))) if found else None
+    found = table.inspect.history(1)["commit_time"].to_pylist()
+    return str(table.maintenance.rollback(str(found[0]))) if found else None
 
 
 def _restore(table: Table) -> Any:
-    found = table.savepoints()
-    return found, str(table.restore(str(found["instant"][0]))) if len(found) else None
+    found = table.maintenance.savepoints()
+    return found, str(table.maintenance.restore(str(found["instant"][0]))) if len(found) else None
 
 
 def _inspect(table: Table) -> Any:
     seen = table.inspect
-    return seen.files(), seen.timeline(), seen.column_stats(), seen.bitmaps(), table.indexes(), table._repr_html_()
+    return seen.files(), seen.timeline(), seen.column_stats(), seen.bitmaps(), table.indexes.list(), table._repr_html_()
 
 
 OPERATIONS: dict[str, Callable[[Table], Any]] = {
@@ -96,17 +96,19 @@ OPERATIONS: dict[str, Callable[[Table], Any]] = {
     "overwrite": lambda table: str(table.insert_overwrite(rows(0, 3, 21))),
     "erase": lambda table: str(table.erase(["k4"])),
     "add_columns": lambda table: str(table.add_columns(pa.schema([("more", pa.int32())]))),
-    "clean": lambda table: str(table.clean(versions=1)),
+    "clean": lambda table: str(table.maintenance.clean(versions=1)),
     "rollback": _rollback,
     "restore": _restore,
-    "savepoint": lambda table: (table.savepoint(), table.savepoints()),
-    "drop_index": lambda table: str(table.drop_index("column_stats")),
-    "drop_bitmaps": lambda table: str(table.drop_index("colors")),
-    "refresh_index": lambda table: str(table.refresh_index("colors")),
-    "validate": lambda table: str(table.validate()),
-    "rebuild": lambda table: str(table.rebuild_metadata()),
-    "archive": lambda table: str(table.archive(options={**UPKEEP, "hoodie.archive.merge.files.batch.size": "2"})),
-    "compact": lambda table: str(table.compact()),
+    "savepoint": lambda table: (table.maintenance.savepoint(), table.maintenance.savepoints()),
+    "drop_index": lambda table: str(table.indexes.drop("column_stats")),
+    "drop_bitmaps": lambda table: str(table.indexes.drop("colors")),
+    "refresh_index": lambda table: str(table.indexes.refresh("colors")),
+    "validate": lambda table: str(table.maintenance.validate()),
+    "rebuild": lambda table: str(table.maintenance.rebuild_metadata()),
+    "archive": lambda table: str(
+        table.maintenance.archive(options={**UPKEEP, "hoodie.archive.merge.files.batch.size": "2"})
+    ),
+    "compact": lambda table: str(table.maintenance.compact_metadata()),
 }
 READS = ("read", "query", "past", "changes", "inspect", "validate")
 WRITES = tuple(name for name in OPERATIONS if name not in READS)

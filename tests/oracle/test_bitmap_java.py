@@ -46,7 +46,7 @@ def indexed(path: Path) -> Table:
     table = create(path, rows([], 0).schema, partition_by="part")
     for number, part in enumerate("aabb"):  # A file each: the table's options have no small files filled.
         table.insert(rows([f"{part}{number}{n}" for n in range(6)], 1, part))
-    table.create_index("seen", using="bitmap", columns=["value", "colour"])
+    table.indexes.create("bitmap", ["value", "colour"], name="seen")
     return table
 
 
@@ -72,15 +72,15 @@ def check(java: JavaJudge, path: Path, everything: pa.Table | None = None) -> pa
 
 
 def uncovered(path: Path) -> int:
-    return Table.open(path).index_stats("seen").files_uncovered
+    return Table.open(path).indexes.stats("seen").files_uncovered
 
 
 def heal(java: JavaJudge, path: Path) -> None:
     """A refresh covers everything again, and says nothing wrong."""
     found = check(java, path)
-    Table.open(path).refresh_index("seen")
+    Table.open(path).indexes.refresh("seen")
     assert uncovered(path) == 0
-    report = Table.open(path).validate_index("seen")
+    report = Table.open(path).indexes.validate("seen")
     assert report.ok, str(report)
     check(java, path, found)  # It changes no data file, and that read of Java's uses no index.
 
@@ -128,7 +128,7 @@ def sql(java: JavaJudge, path: Path, *calls: str) -> None:
 def test_rollback_restore_and_clustering(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
     """Base files come back that later ones had replaced, and all rows move into new file groups."""
     table = indexed(tmp_path)
-    saved = str(table.history().column("commit_time")[0].as_py())
+    saved = str(table.inspect.history().column("commit_time")[0].as_py())
     sql(java, tmp_path, f"CALL create_savepoint(table => 't', commit_time => '{saved}')")
     before = assert_all_see(tmp_path, java, rust)
     undone = table.upsert(rows(["a00", "b20"], 5))
@@ -163,7 +163,7 @@ def test_the_metadata_table_is_dropped_and_made_anew(java: JavaJudge, tmp_path: 
     java_writes(java, tmp_path, rows(["a02"], 8), options=without)
     assert not folder.exists()
     check(java, tmp_path)
-    assert Table.open(tmp_path).indexes().column("name").to_pylist().count("seen") == 1
+    assert Table.open(tmp_path).indexes.list().column("name").to_pylist().count("seen") == 1
     java_writes(java, tmp_path, rows(["b21"], 9, "b"))
     heal(java, tmp_path)
 
@@ -174,7 +174,7 @@ def test_tables_of_javas(java: JavaJudge, tmp_path: Path, kind: str) -> None:
     options = {"hoodie.datasource.write.table.type": kind, "hoodie.parquet.small.file.limit": "0"}
     for number, part in enumerate("ab"):
         java_writes(java, tmp_path, rows([f"{part}{number}{n}" for n in range(6)], 1, part), "bulk_insert", options)
-    Table.open(tmp_path).create_index("seen", using="bitmap", columns=["value", "colour"])
+    Table.open(tmp_path).indexes.create("bitmap", ["value", "colour"], name="seen")
     assert uncovered(tmp_path) == 0
     check(java, tmp_path)
     java_writes(java, tmp_path, rows(["a00", "a01", "a0new"], 3), options=options)

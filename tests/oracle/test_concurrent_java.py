@@ -149,7 +149,7 @@ def test_commits_side_by_side(java: JavaJudge, rust: RustJudge, tmp_path: Path) 
     read = assert_all_see(tmp_path, java, rust, frame(list(state.rows.values())))
     keys = read.column("key").to_pylist()
     assert len(keys) == len(set(keys)) == 14 + 2 * COMMITS + sum(key.startswith("both-") for key in keys)
-    history = Table.open(tmp_path).history(limit=None, archived=True)
+    history = Table.open(tmp_path).inspect.history(limit=None, archived=True)
     assert len(history) == 1 + 2 * COMMITS
     assert not (tmp_path / ".hoodie" / "lock").exists()
     # What Java left of the writes that it lost is undone at once by a writer that is alone again.

@@ -39,7 +39,7 @@ def incremental(java: JavaJudge, path: Path, since: str, until: str | None, **op
 
 def completions(path: Path) -> dict[str, str]:
     """Requested time → completion time of each commit."""
-    found = Table.open(path).history().select(["commit_time", "state_transition_time"]).to_pylist()
+    found = Table.open(path).inspect.history().select(["commit_time", "state_transition_time"]).to_pylist()
     return {row["commit_time"]: row["state_transition_time"] for row in reversed(found)}
 
 
@@ -83,7 +83,7 @@ def test_version_9_and_clustering(java: JavaJudge, tmp_path: Path) -> None:
     clustering = {**version_9, "hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "1"}
     java.write(tmp_path, keyed(["b1"], 3, 3, "b"), "upsert", partition="part", ordering="ts", options=clustering)
     java.write(tmp_path, keyed(["a1"], 4, 4), "upsert", partition="part", ordering="ts", options=version_9)
-    assert "CLUSTER" in Table.open(tmp_path).history().column("operation").to_pylist()
+    assert "CLUSTER" in Table.open(tmp_path).inspect.history().column("operation").to_pylist()
     assert_same_changes(java, tmp_path, keep=2)
 
 

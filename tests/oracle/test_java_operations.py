@@ -141,8 +141,8 @@ NO_JAVA_INDEX = {**WRITE_V8, **NO_INDEX, "hoodie.metadata.index.partition.stats.
 def covered(path: Path) -> dict[str, int]:
     """Files (or partitions) that an index lacks, by index."""
     table = Table.open(path)
-    names = table.indexes().column("name").to_pylist()
-    return {name: table.index_stats(name).files_uncovered for name in names}
+    names = table.indexes.list().column("name").to_pylist()
+    return {name: table.indexes.stats(name).files_uncovered for name in names}
 
 
 ALL_COVERED = {"bloom_filters": 0, "column_stats": 0, "partition_stats": 0}
@@ -165,9 +165,9 @@ def test_indexes_made_and_dropped(java: JavaJudge, rust: RustJudge, tmp_path: Pa
         table.insert(second)
     assert covered(tmp_path) == {}
 
-    table.create_index("column_stats", columns=["value", "key"])
-    table.create_index("bloom_filters")
-    table.create_index("column_stats", columns=["ts"])
+    table.indexes.create("column_stats", ["value", "key"])
+    table.indexes.create("bloom_filters")
+    table.indexes.create("column_stats", ["ts"])
     assert covered(tmp_path) == ALL_COVERED
     expected = assert_all_see(tmp_path, java, rust, both(first, second))
     assert_same_answers(tmp_path, java, FILTERS)
@@ -184,18 +184,18 @@ def test_indexes_made_and_dropped(java: JavaJudge, rust: RustJudge, tmp_path: Pa
     assert covered(tmp_path) == ALL_COVERED
     assert_same_answers(tmp_path, java, FILTERS)
 
-    table.drop_index("bloom_filters")
-    table.drop_index("column_stats")
+    table.indexes.drop("bloom_filters")
+    table.indexes.drop("column_stats")
     assert_all_see(tmp_path, java, rust, expected)
     java_writes(keyed(["k2"], 9, 9), NO_JAVA_INDEX)
     assert covered(tmp_path) == {}
     # Java drops what its options do not name: it is built anew.
-    table.create_index("bloom_filters")
-    table.create_index("column_stats")
+    table.indexes.create("bloom_filters")
+    table.indexes.create("column_stats")
     java_writes(keyed(["k4"], 10, 10), NO_JAVA_INDEX)
     assert covered(tmp_path) == {}
-    table.create_index("column_stats")
-    table.create_index("bloom_filters")
+    table.indexes.create("column_stats")
+    table.indexes.create("bloom_filters")
     table.insert_overwrite(keyed(["k3", "k6"], 11, 11, "b"))
     java_writes(both(keyed(["k6"], 12, 12, "b"), keyed(["k1"], 12, 0)), WRITE_BLOOM)
     assert covered(tmp_path) == ALL_COVERED
@@ -274,7 +274,7 @@ def test_schema_changes_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path
     check("amount >= 10", "amount = 4")
 
     # Both names come back as new columns.
-    table.rewrite_files()
+    table.maintenance.rewrite_files()
     table.add_columns(pa.schema([("x", pa.int64()), ("v", pa.float64())]))
     rows.change(table.schema)
     for found in rows.by_key.values():

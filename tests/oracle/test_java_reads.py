@@ -402,7 +402,7 @@ def test_default_java_writer_upgrades_our_table(java: JavaJudge, tmp_path: Path)
     fresh = Table.open(tmp_path)
     for where in FILTERS:
         assert fresh.scan(where).count() == fresh.scan(where, skipping=False).count(), where
-    assert table.delete("a = 1").deleted == 1
+    assert table.delete(where="a = 1").deleted == 1
     assert own_rows(tmp_path).num_rows == 8
     assert_all_see(tmp_path, java)
 

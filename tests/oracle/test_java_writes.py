@@ -138,7 +138,7 @@ def test_file_group_that_a_delete_emptied(java: JavaJudge, rust: RustJudge, tmp_
         java.write(path, keyed(["k1", "k4"], 2, 2), partition="part", ordering="ts", options=options)
         expected = pa.concat_tables([keyed(["k3"], 1, 1), keyed(["k1", "k4"], 2, 2)])
         assert_all_see(path, java, rust, expected)
-        assert table.delete("true").deleted == 3
+        assert table.delete(where="true").deleted == 3
         java.write(path, keyed(["k3"], 0, 3), partition="part", ordering="ts", options=options)
         assert_all_see(path, java, rust, keyed(["k3"], 0, 3))
 
@@ -218,7 +218,7 @@ def test_we_write_to_tables_that_java_made(java: JavaJudge, rust: RustJudge, tmp
     table = Table.open(tmp_path, options=OWN_FILE)
     result = table.upsert(expected.upsert(spread(["a1", "m1", "z1"], 11, 2)))
     assert (result.updated, result.inserted) == (2, 1)
-    table.delete("key = 'm2'")
+    table.delete(where="key = 'm2'")
     expected.delete(["m2"])
     seen_by_rust = None if name == "no metadata" else rust
     assert_all_see(tmp_path, java, seen_by_rust, expected.table())
@@ -416,7 +416,7 @@ def test_java_cleans_and_archives(java: JavaJudge, rust: RustJudge, tmp_path: Pa
     assert list((timeline / "history").glob("*.parquet"))
     assert len(list(timeline.glob("*.commit"))) < 8
     assert_all_see(tmp_path, java, rust, expected.table())
-    table.delete("key = 'still'")
+    table.delete(where="key = 'still'")
     expected.delete(["still"])
     assert_all_see(tmp_path, java, rust, expected.table())
     assert_same_answers(tmp_path, java, ["value >= 11", "key = 'k4' and value = 0"])

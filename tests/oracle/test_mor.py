@@ -75,7 +75,7 @@ def same_as_java(path: Path, java: JavaJudge, *, as_of: bool = True) -> Table:
     for kind in ("snapshot",) if is_plain else ("snapshot", "read_optimized"):
         theirs = java.read(path, options={**READ_PLAIN, "hoodie.datasource.query.type": kind}, meta=True)
         assert_same_rows(table.scan(query_type=kind).to_arrow(), theirs)
-    for instant in table.history().column("commit_time").to_pylist()[1:] if as_of else ():
+    for instant in table.inspect.history().column("commit_time").to_pylist()[1:] if as_of else ():
         theirs = java.read(path, options={**READ_PLAIN, "as.of.instant": instant}, meta=True)
         assert_same_rows(table.scan(as_of=instant).to_arrow(), theirs)
     return table

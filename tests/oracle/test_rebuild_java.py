@@ -52,7 +52,7 @@ def look(path: Path, java: JavaJudge, keys: list[str]) -> None:
 
 
 def assert_valid(path: Path) -> None:
-    report = Table.open(path).validate()
+    report = Table.open(path).maintenance.validate()
     assert report.ok, str(report)
 
 
@@ -63,7 +63,7 @@ def test_a_lost_metadata_table(java: JavaJudge, rust: RustJudge, tmp_path: Path)
         table.insert(rows(part, range(4)))
     keys = [f"{part}{n}" for part in "ab" for n in range(4)]
     shutil.rmtree(tmp_path / ".hoodie/metadata")
-    result = Table.open(tmp_path).rebuild_metadata()
+    result = Table.open(tmp_path).maintenance.rebuild_metadata()
     assert (result.partitions, result.files) == (2, 2)
     assert properties(tmp_path)[LISTED] == ALL
     check(tmp_path, java, rust, keys)
@@ -98,8 +98,8 @@ def test_a_table_of_javas(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> N
     keys = [f"{part}{n}" for part in "ab" for n in range(4)]
     table = Table.open(tmp_path)
     assert properties(tmp_path)[LISTED] == "files"
-    table.create_index("bloom_filters")
-    table.create_index("column_stats")
+    table.indexes.create("bloom_filters")
+    table.indexes.create("column_stats")
     assert properties(tmp_path)[LISTED] == ALL
     assert_same_answers(tmp_path, java, FILTERS)
     upsert(java, tmp_path, rows("a", range(3, 5), 2), {**WRITE_BLOOM, **OWN_FILE})
@@ -115,15 +115,15 @@ def test_a_table_of_javas(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> N
     )
     keys = sorted({*keys, "b4"})
     assert "bloom_filters" not in properties(tmp_path)[LISTED]
-    assert Table.open(tmp_path).create_index("bloom_filters").files == 3
+    assert Table.open(tmp_path).indexes.create("bloom_filters").files == 3
     upsert(java, tmp_path, rows("b", range(5), 3), WRITE_BLOOM)
     assert keys_of(Table.open(tmp_path).to_df()) == keys
     shutil.rmtree(tmp_path / ".hoodie/metadata/files")
-    Table.open(tmp_path).rebuild_metadata()
+    Table.open(tmp_path).maintenance.rebuild_metadata()
     upsert(java, tmp_path, rows("a", range(2, 7), 4), WRITE_BLOOM)
     keys = sorted({*keys, "a5", "a6"})
     check(tmp_path, java, rust, keys)
-    Table.open(tmp_path).drop_index("column_stats")
+    Table.open(tmp_path).indexes.drop("column_stats")
     upsert(java, tmp_path, rows("a", range(1), 5), WRITE_BLOOM)
     assert properties(tmp_path)[LISTED] == ALL
     look(tmp_path, java, keys)

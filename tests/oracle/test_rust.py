@@ -84,9 +84,9 @@ def test_a_life(rust: RustJudge, tmp_path: Path, options: dict[str, str], partit
     check(rust, table)
     table.update({"ts": "ts + 100"}, "n = 1")
     check(rust, table)
-    table.delete("city = 'b'")
+    table.delete(where="city = 'b'")
     check(rust, table)
-    for instant in table.history().column("commit_time").to_pylist():
+    for instant in table.inspect.history().column("commit_time").to_pylist():
         assert_same_rows(rust.read(tmp_path, as_of=instant, meta=True), table.scan(as_of=instant).to_arrow())
 
 

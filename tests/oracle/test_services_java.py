@@ -83,10 +83,10 @@ def test_cleans_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> Non
     table.insert_overwrite(SCHEMA.empty_table(), partitions=[{"part": "c"}])
     kept = table.upsert(keyed(["k1"], 5, 5)).instant
     rows = both(keyed(["k1"], 5, 5), keyed(["k2"], 1, 1), keyed(["k3"], 1, 2, "b"))
-    planned = table.clean(dry_run=True, commits=1)
+    planned = table.maintenance.clean(dry_run=True, commits=1)
     assert planned.files == 4
     assert planned.partitions["part=c"].gone
-    done = table.clean(commits=1)
+    done = table.maintenance.clean(commits=1)
     assert done.partitions == planned.partitions
     assert not (tmp_path / "part=c").exists()
     look(java, rust, tmp_path, rows)
@@ -104,7 +104,7 @@ def test_cleans_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> Non
     rows = both(keyed(["k1"], 7, 7), rows.slice(1))
     look(java, rust, tmp_path, rows)
     table.upsert(keyed(["k1", "n1"], 8, 8))
-    assert table.clean(versions=1).files == 2
+    assert table.maintenance.clean(versions=1).files == 2
     rows = both(keyed(["k1", "n1"], 8, 8), rows.slice(1))
     look(java, rust, tmp_path, rows)
     java_writes(java, tmp_path, keyed(["k4"], 9, 9, "c"))
@@ -116,7 +116,7 @@ def test_a_pending_clean_of_the_other(java: JavaJudge, rust: RustJudge, tmp_path
     table = new(tmp_path)
     for ts in range(2, 5):
         table.upsert(keyed(["k1"], ts, ts))
-    run = lambda t: t.clean(commits=1)  # noqa: E731
+    run = lambda t: t.maintenance.clean(commits=1)  # noqa: E731
     kill(tmp_path, run, Faults(2, "after", only=("delete", ".parquet")))
     assert actions_of(table, "clean")[0].state is State.INFLIGHT
     java_writes(java, tmp_path, keyed(["k1"], 5, 5), options={"hoodie.clean.automatic": "true"})
@@ -129,7 +129,7 @@ def test_a_pending_clean_of_the_other(java: JavaJudge, rust: RustJudge, tmp_path
     timeline = tmp_path / ".hoodie/timeline"
     (timeline / clean.file_name).unlink()  # As if Java had died before its last step.
     grow_old(timeline / f"{clean.requested}.clean.inflight")
-    assert table.clean(commits=1).notes
+    assert table.maintenance.clean(commits=1).notes
     assert {instant.state for instant in actions_of(table, "clean")} == {State.COMPLETED}
     check(java, rust, tmp_path, rows)
 
@@ -151,20 +151,20 @@ def test_rollbacks_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> 
     table = new(tmp_path)
     rows = both(keyed(["k1", "k2"], 1, 1), keyed(["k3"], 1, 2, "b"), keyed(["k4"], 1, 3, "c"))
     undone = table.upsert(both(keyed(["k1"], 2, 9), keyed(["n1"], 2, 9, "d"))).instant
-    assert table.rollback(str(undone)).files_deleted == 2
+    assert table.maintenance.rollback(str(undone)).files_deleted == 2
     look(java, rust, tmp_path, rows)
     undone = java_writes(java, tmp_path, both(keyed(["k1"], 3, 8), keyed(["n2"], 3, 8, "d")))
-    table.rollback(undone)
+    table.maintenance.rollback(undone)
     look(java, rust, tmp_path, rows)
     undone = table.upsert(both(keyed(["k3"], 4, 7, "b"), keyed(["n3"], 4, 7, "e"))).instant
     call(java, tmp_path, f"rollback_to_instant(table => 't', instant_time => '{undone}')")
     look(java, rust, tmp_path, rows)
     undone = java_writes(java, tmp_path, keyed(["k9"], 4, 7, "b"), "insert_overwrite")
-    table.rollback(undone)
+    table.maintenance.rollback(undone)
     look(java, rust, tmp_path, rows)
     table.add_columns(pa.schema([("more", pa.int32())]))
     undone = commits_of(table)[-1]
-    table.rollback(undone)
+    table.maintenance.rollback(undone)
     assert table.schema.names == SCHEMA.names
     look(java, rust, tmp_path, rows)
     java_writes(java, tmp_path, keyed(["k1"], 5, 5))
@@ -179,9 +179,9 @@ def test_rollback_of_what_the_metadata_table_compacted(java: JavaJudge, rust: Ru
     undone = str(table.upsert(both(keyed(["k1", "k2"], 2, 99), keyed(["n1"], 2, 99, "d"))).instant)
     last = java_writes(java, tmp_path, keyed(["k4"], 3, 5, "c"), options=metadata_compaction(1))
     assert list((tmp_path / ".hoodie/metadata/column_stats").glob("*.hfile"))
-    table.rollback(last)
+    table.maintenance.rollback(last)
     assert "part=d" in {path.split("/")[0] for path in known_files(table)}
-    table.rollback(undone)
+    table.maintenance.rollback(undone)
     look(java, rust, tmp_path, rows)
     assert table.snapshot().metadata.partition_paths() == ["part=a", "part=b", "part=c"]
     java_writes(java, tmp_path, both(keyed(["k1"], 4, 4), keyed(["n1"], 4, 4, "d")), options=metadata_compaction(1))
@@ -241,13 +241,13 @@ def test_restores_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, comp
     def spoil() -> None:
         table.upsert(both(keyed(["k1"], 5, 50), keyed(["n1"], 5, 51, "d")))
         table.insert_overwrite(keyed(["k9"], 7, 70, "b"))
-        table.clean(versions=1)
+        table.maintenance.clean(versions=1)
         later = both(keyed(["k1"], 6, 60), keyed(["k9"], 8, 80, "b"), keyed(["n2"], 6, 61, "e"))
         java_writes(java, tmp_path, later, options=options)
 
-    saved = table.savepoint(comment="before")
+    saved = table.maintenance.savepoint(comment="before")
     spoil()
-    assert len(table.restore(saved).undone) == 3
+    assert len(table.maintenance.restore(saved).undone) == 3
     look(java, rust, tmp_path, rows)
     spoil()
     # Java deletes a metadata table that was compacted since, and must not compact the one that it makes in its place:
@@ -258,9 +258,9 @@ def test_restores_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, comp
     rows = both(keyed(["k1"], 4, 40), rows.slice(1))
 
     call(java, tmp_path, f"create_savepoint(table => 't', commit_time => '{commits_of(table)[-1]}')")
-    table.delete_savepoint(saved)
+    table.maintenance.delete_savepoint(saved)
     table.delete(pa.table({"key": ["k3", "k4"]}), all_partitions=True)
-    table.restore(table.savepoints()["instant"][0].as_py())
+    table.maintenance.restore(table.maintenance.savepoints()["instant"][0].as_py())
     assert_same_rows(own_rows(tmp_path), rows, "key")
     java_writes(java, tmp_path, keyed(["k1"], 5, 41), options=options)
     assert_all_see(tmp_path, java, rust, both(keyed(["k1"], 5, 41), rows.slice(1)))
@@ -271,10 +271,10 @@ def test_java_finishes_our_restore(java: JavaJudge, rust: RustJudge, tmp_path: P
     """Ours died in the middle."""
     table = new(tmp_path)
     rows = both(keyed(["k1", "k2"], 1, 1), keyed(["k3"], 1, 2, "b"), keyed(["k4"], 1, 3, "c"))
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     table.upsert(both(keyed(["k1"], 5, 50), keyed(["n1"], 5, 51, "d")))
     table.upsert(both(keyed(["k1"], 6, 60), keyed(["n2"], 6, 61, "e")))
-    kill(tmp_path, lambda t: t.restore(saved), Faults(1, "after", only=("delete", ".parquet")))
+    kill(tmp_path, lambda t: t.maintenance.restore(saved), Faults(1, "after", only=("delete", ".parquet")))
     assert_same_rows(own_rows(tmp_path), rows, "key")
     call(java, tmp_path, f"rollback_to_savepoint(table => 't', instant_time => '{saved}')")
     assert_same_rows(java.read(tmp_path, options=READ_PLAIN), rows, "key")

@@ -69,7 +69,7 @@ def look(path: Path, java: JavaJudge) -> None:
 
 def assert_valid(path: Path) -> None:
     for index in ("column_stats", "bloom_filters"):
-        report: ValidationReport = Table.open(path).validate_index(index)
+        report: ValidationReport = Table.open(path).indexes.validate(index)
         assert report.ok, str(report)
 
 
@@ -100,10 +100,10 @@ def test_turns(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
     commits = []
     for number in range(1, 29):
         upsert(table, number, 1)
-        commits.append(str(table.history(1).column("commit_time")[0].as_py()))
+        commits.append(str(table.inspect.history(1).column("commit_time")[0].as_py()))
     assert len(compactions(tmp_path)) > 1
     assert any(action == "clean" for _, action in metadata_timeline(tmp_path))
-    active = {str(time) for time in table.history().column("commit_time").to_pylist()}
+    active = {str(time) for time in table.inspect.history().column("commit_time").to_pylist()}
     assert len(active) <= 8
     assert archived_by_java(java, tmp_path) == set(commits) - active
     look(tmp_path, java)
@@ -113,7 +113,7 @@ def test_turns(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
         java_upserts(java, tmp_path, number)
     theirs = set(compactions(tmp_path)) - set(before)
     assert theirs, "Java compacted on top of ours"
-    now = {str(time) for time in Table.open(tmp_path).history().column("commit_time").to_pylist()}
+    now = {str(time) for time in Table.open(tmp_path).inspect.history().column("commit_time").to_pylist()}
     assert archived_by_java(java, tmp_path) >= active - now, "Java archived what we wrote"
     look(tmp_path, java)
 
@@ -121,7 +121,7 @@ def test_turns(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> None:
     assert set(compactions(tmp_path)) - theirs - set(before), "ours on top of Java's"
     java_upserts(java, tmp_path, 45)
     check(tmp_path, java, rust)
-    whole = Table.open(tmp_path).history(archived=True).column("commit_time").to_pylist()
+    whole = Table.open(tmp_path).inspect.history(archived=True).column("commit_time").to_pylist()
     assert len(whole) == len(set(whole)) == 28 + 4 + 12 + 1
     assert set(commits) <= set(whole)
 
@@ -150,14 +150,14 @@ def test_a_compaction_that_java_left_pending(java: JavaJudge, tmp_path: Path) ->
     ]:
         entry.unlink(missing_ok=True)
     assert compactions(tmp_path) == []
-    result = Table.open(tmp_path).compact()
+    result = Table.open(tmp_path).maintenance.compact_metadata()
     assert result.found == (done,)
     assert done in compactions(tmp_path)
     look(tmp_path, java)
 
     table = Table.open(tmp_path, options=OURS | {"hoodie.metadata.compact.max.delta.commits": "99"})
     upsert(table, 5, 2)
-    mine = table.compact().instants[-1]
+    mine = table.maintenance.compact_metadata().instants[-1]
     for entry in [*timeline.glob(f"{mine}_*.commit"), *folder.glob(f"*/*_{mine}.hfile")]:
         entry.unlink(missing_ok=True)
     java_upserts(java, tmp_path, 7, metadata_compaction(50))
@@ -172,8 +172,8 @@ def test_java_reads_old_states_across_our_archive(java: JavaJudge, tmp_path: Pat
     states = {}
     for number in range(1, 16):
         upsert(table, number, 1)
-        states[str(table.history(1).column("commit_time")[0].as_py())] = table.scan().count()
-    active = table.history().column("commit_time").to_pylist()
+        states[str(table.inspect.history(1).column("commit_time")[0].as_py())] = table.scan().count()
+    active = table.inspect.history().column("commit_time").to_pylist()
     assert len(active) < len(states)
     cleaned = max((tmp_path / ".hoodie/timeline").glob("*_*.clean"))
     earliest = decode_clean_metadata(cleaned.read_bytes()).earliest
@@ -204,7 +204,7 @@ def test_tables_that_java_kept_up(java: JavaJudge, tmp_path: Path) -> None:
     assert last_compaction(check_reads.snapshot().metadata.timeline) is not None
     assert_all_see(tmp_path, java)
     assert_same_answers(tmp_path, java, FILTERS)
-    history = check_reads.history(archived=True)
+    history = check_reads.inspect.history(archived=True)
     assert history.num_rows == 5
     manifest = max((tmp_path / ".hoodie/timeline/history").glob("manifest_*"))
     assert json.loads(manifest.read_text())["files"]

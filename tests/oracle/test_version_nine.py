@@ -163,8 +163,8 @@ def test_java_upgrades_under_us(java: JavaJudge, rust: RustJudge, tmp_path: Path
     with pytest.raises(OptionError, match="is of version 9, not 8"):
         Table.open(tmp_path, options={"hoodie.write.table.version": "8"}).upsert(typed([1], 9, "a"))
     # Made anew, the index is V2.
-    table.drop_index("column_stats")
-    table.create_index("column_stats")
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats")
     assert definitions(tmp_path)["version"] == "V2"
     assert None not in [stat["valueType"] for stat in stats_of(tmp_path)]
     java_writes(java, tmp_path, typed([4], 20, "a"))

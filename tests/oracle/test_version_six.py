@@ -58,7 +58,7 @@ def look(path: Path, rust: RustJudge, expected: pa.Table) -> None:
     assert_same_rows(own_rows(path), expected, "key")
     assert_same_rows(rust.read(path), expected, "key")
     for name in ("column_stats", "bloom_filters"):
-        assert Table.open(path).validate_index(name).ok, name
+        assert Table.open(path).indexes.validate(name).ok, name
 
 
 @pytest.mark.parametrize(("release", "maker"), [("0.15.0", "java"), ("0.15.0", "lakedex"), ("1.1.1", "lakedex")])
@@ -155,7 +155,7 @@ def test_an_index_built_on_a_table_of_0_15(
     write(old_java, tmp_path, rows(["k3"], 1, [3.0]), "insert_overwrite_table", **OWN_FILE, **no_index)
     table = Table.open(tmp_path, options=OWN_FILE)
     table.insert(rows(["k1", "k2"], 2, [7.0, NAN]))
-    assert table.create_index("bloom_filters").files == 2
+    assert table.indexes.create("bloom_filters").files == 2
     check(tmp_path, old_java, rust, pa.concat_tables([rows(["k3"], 1, [3.0]), rows(["k1", "k2"], 2, [7.0, NAN])]))
     filters = ["d = 7", "d > 100", "d = double('NaN')", "d <= 3"]
     assert_same_answers(tmp_path, old_java, filters)
@@ -168,4 +168,4 @@ def test_an_index_built_on_a_table_of_0_15(
         rows(["k1", "k4", "k5"], 3, [1.0, 4.0, 5.0]),
     ]
     assert_same_rows(own_rows(tmp_path), pa.concat_tables(expected), "key")
-    assert table.validate_index("bloom_filters").ok
+    assert table.indexes.validate("bloom_filters").ok

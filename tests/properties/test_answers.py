@@ -192,7 +192,7 @@ def join(seed: int) -> None:
     rows = list(zip(*([key(v) for v in values_of(everything, name)] for name in names), strict=True))
     ids = everything.column("id").to_pylist()
     for how in ("semi", "anti"):
-        scan = table.join_filter(dim, names[0] if len(names) == 1 else names, how)
+        scan = getattr(table.scan(), f"{how}_join")(dim, names[0] if len(names) == 1 else names)
         if rng.random() < 0.7:
             scan = replace(scan, cost_gate=False)
         want = sorted(i for i, row in zip(ids, rows, strict=True) if (row in wanted) == (how == "semi"))

@@ -50,7 +50,7 @@ def after(state: State, instant: str, n: int, action: Action) -> State:
 
 
 def completed(table: Table) -> dict[str, str]:
-    history = table.history().select(["commit_time", "state_transition_time"]).to_pylist()
+    history = table.inspect.history().select(["commit_time", "state_transition_time"]).to_pylist()
     return {row["commit_time"]: row["state_transition_time"] for row in history}
 
 

@@ -74,7 +74,7 @@ def test_plans_of_a_table_that_lives_on(steps: list[tuple[str, object]]) -> None
             if action == "lose":
                 lose(path, str(what))
             elif action == "delete":
-                writer.delete(f"n < {what}")
+                writer.delete(where=f"n < {what}")
             else:
                 getattr(writer, action)(frame(what))  # type: ignore[arg-type]
             instant = lasting.inspect.snapshot.instant

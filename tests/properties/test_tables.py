@@ -278,7 +278,7 @@ def apply(table: Table, model: Model, step: tuple[str, Any]) -> None:
         model.rows = left
     elif name == "delete where":
         gone = {model.place(row) for row in model.matching(what)}
-        assert table.delete(what.text).deleted == len(gone)
+        assert table.delete(where=what.text).deleted == len(gone)
         model.rows = {place: row for place, row in model.rows.items() if place not in gone}
     elif name.startswith("overwrite"):
         scope = "table" if name.endswith("table") else "partitions"
@@ -295,11 +295,11 @@ def apply(table: Table, model: Model, step: tuple[str, Any]) -> None:
 
 def alter(table: Table, model: Model, name: str, what: str) -> None:
     if name == "index":
-        if table.indexes().column("name").to_pylist().count(what):
-            table.drop_index(what)
+        if table.indexes.list().column("name").to_pylist().count(what):
+            table.indexes.drop(what)
         else:
-            table.create_index(what)
-            assert table.index_stats(what).files_uncovered == sum_of_empty_files(table) * (what == "column_stats")
+            table.indexes.create(what)
+            assert table.indexes.stats(what).files_uncovered == sum_of_empty_files(table) * (what == "column_stats")
     elif name == "rename":
         # There and back: by way of new files, whose statistics go by the other name.
         table.rename_column(what, "elsewhere")
@@ -308,7 +308,7 @@ def alter(table: Table, model: Model, name: str, what: str) -> None:
     else:
         kind = table.schema.field(what).type
         table.drop_columns(what)
-        table.rewrite_files()
+        table.maintenance.rewrite_files()
         table.add_columns(pa.schema([(what, kind)]))
         model.rows = {place: {**row, what: None} for place, row in model.rows.items()}
 

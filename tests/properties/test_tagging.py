@@ -314,24 +314,24 @@ def test_create_index_builds_what_was_asked_for(tmp_path: Path) -> None:
     """Types and sizes hold for built indexes too; without a word the footers' filters do."""
     table = make(tmp_path, rows(*((f"k{n}", "a", 1, n) for n in range(10))))
     before = bloom_of(table)
-    table.drop_index("bloom_filters")
-    table.create_index("bloom_filters")
+    table.indexes.drop("bloom_filters")
+    table.indexes.create("bloom_filters")
     assert bloom_of(table).encode() == before.encode()
-    table.drop_index("bloom_filters")
+    table.indexes.drop("bloom_filters")
     wanted = {
         "hoodie.index.bloom.num_entries": "4",
         "hoodie.index.bloom.fpp": "0.01",
         "hoodie.bloom.index.filter.dynamic.max.entries": "8",
     }
     for kind in ("SIMPLE", "DYNAMIC_V0"):
-        table.create_index("bloom_filters", options={**wanted, "hoodie.bloom.index.filter.type": kind})
+        table.indexes.create("bloom_filters", options={**wanted, "hoodie.bloom.index.filter.type": kind})
         snapshot = table.snapshot()
         files = [(base.partition, base.name) for base in snapshot.base_files()]
         ((_, built),) = bloom_filters.iter_filters(snapshot.metadata, files)
         fresh = build_bloom(keys_of(table), num_entries=4, fpp=0.01, type_code=kind, max_entries=8)
         assert built.encode() == fresh.encode()
         assert table.upsert(rows(("k1", "a", 1, 1), ("k2", "a", 1, 1))).updated == 2
-        table.drop_index("bloom_filters")
+        table.indexes.drop("bloom_filters")
 
 
 def test_the_observed_rate(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_dates_of_timestamps_are_those_of_the_session(spark: SparkSession, tmp_p
     for number, hour in enumerate((3, 20)):
         moments = [dt.datetime(2020, 1, 2, hour, tzinfo=dt.UTC)] * 2
         table.insert(pa.table({"id": [f"{number}a", f"{number}b"], "ts": moments}, schema=schema))
-    table.create_index("moments", using="bitmap", columns=["ts"])
+    table.indexes.create("bitmap", ["ts"], name="moments")
     register_catalog(spark, "zones", str(tmp_path))
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -203,7 +203,7 @@ def test_a_view_leaves_out_files_that_bounds_cannot(spark: SparkSession, tmp_pat
     for part, middle in (("one", "m"), ("two", "n")):
         rows = [(f"{part}{n}", part, g, h) for n, (g, h) in enumerate((("a", "y"), (middle, "x"), ("z", "y")))]
         table.insert(pa.table(list(zip(*rows, strict=True)), schema=schema))
-    table.create_index("both", using="bitmap", columns=["g", "h"])
+    table.indexes.create("bitmap", ["g", "h"], name="both")
     table.create_view("seen")
     for where, folders in (
         ("g = 'm'", {"one"}),

@@ -33,8 +33,8 @@ def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     table = Table.open(tmp_path / "u", spark=spark)
     # A query that ran here before may have left an empty one behind.
     label = spark.sparkContext.getLocalProperty("spark.job.description")
-    built = table.create_index("idx", using="bitmap", columns=list(COLUMNS))
-    plain.create_index("idx", using="bitmap", columns=list(COLUMNS))
+    built = table.indexes.create("bitmap", list(COLUMNS), name="idx")
+    plain.indexes.create("bitmap", list(COLUMNS), name="idx")
     assert contents(table) == contents(plain)
     assert built.files == 3
     assert spark.sparkContext.getLocalProperty("spark.job.description") == label
@@ -52,5 +52,5 @@ def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         assert uncovered(table, *COLUMNS) == []
     assert [name.split("_")[2] for name in run_names(table)] == ["fold"]
     same_answers(table, *ASKED)
-    assert table.refresh_index("idx").files == 0
+    assert table.indexes.refresh("idx").files == 0
     assert table.to_df().where("g = 'changed'").count() == 90

@@ -142,7 +142,7 @@ def test_views_joins_and_subqueries(spark: SparkSession, lake: Path) -> None:
 
 
 def test_time_travel(spark: SparkSession, lake: Path) -> None:
-    instants = sorted(Table.open(lake / "trips").history().column("commit_time").to_pylist())
+    instants = sorted(Table.open(lake / "trips").inspect.history().column("commit_time").to_pylist())
     assert values(spark, f"select id from lake.trips version as of '{instants[0]}'") == ["a", "b"]
     assert values(spark, f"select id from lake.trips version as of '{instants[1]}' where n > 3") == ["d"]
     both = f"select a.id from lake.trips a left anti join lake.trips version as of '{instants[2]}' b on a.id = b.id"

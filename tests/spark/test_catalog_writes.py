@@ -74,7 +74,7 @@ def values(spark: SparkSession, query: str) -> list[Any]:
 
 
 def operations(path: Path) -> list[str]:
-    return list(Table.open(path).history().column("operation").to_pylist())[::-1]
+    return list(Table.open(path).inspect.history().column("operation").to_pylist())[::-1]
 
 
 def test_create_table_makes_a_hudi_table(spark: SparkSession, warehouse: Path) -> None:

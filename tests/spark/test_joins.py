@@ -50,7 +50,7 @@ def test_joins_are_those_of_spark(
     whole = fact.to_df()
     for how in ("semi", "anti"):
         want = sorted(row.id for row in whole.join(dim, columns, f"left_{how}").select("id").collect())
-        scan = replace(fact.join_filter(dim, columns, how), cost_gate=False)
+        scan = replace(getattr(fact.scan(), f"{how}_join")(dim, columns), cost_gate=False)
         assert scan.count() == len(want)
         assert sorted(scan.to_arrow().column("id").to_pylist()) == want
         assert sorted(row.id for row in scan.filter("id >= 0").to_spark().select("id").collect()) == want
@@ -58,10 +58,10 @@ def test_joins_are_those_of_spark(
 
 def test_keys_of_a_frame_are_checked(fact: Table, spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match="no column 'carrier': id"):
-        fact.join_filter(spark.range(3), "carrier")
+        fact.scan().semi_join(spark.range(3), "carrier")
     assert fact.scan().semi_join(["AA"], "carrier").count() == 30
 
 
 def test_many_keys_reach_spark(fact: Table, spark: SparkSession) -> None:
-    scan = fact.join_filter(spark.range(3, 20_000).toDF("no"), {"plane": "no"})
+    scan = fact.scan().semi_join(spark.range(3, 20_000).toDF("no"), {"plane": "no"})
     assert scan.to_spark().count() == scan.count() == sum(i % 7 >= 3 and i % 11 != 0 for i in range(120))

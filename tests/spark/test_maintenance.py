@@ -24,7 +24,7 @@ def table(spark: SparkSession, tmp_path: Path) -> Table:
     )
     rows = "cast(id as string) id, concat('c', id % 2) city, if(id = 5, 'x', concat('g', id % 3)) g"
     made.bulk_insert(spark.sql(f"select {rows} from range(0, 30)"))
-    made.create_index("idx", using="bitmap", columns=["g"])
+    made.indexes.create("bitmap", ["g"], name="idx")
     return made
 
 
@@ -47,14 +47,14 @@ def test_erase_on_spark(spark: SparkSession, table: Table) -> None:
 
 def test_validate_on_spark(spark: SparkSession, table: Table) -> None:
     """R148: compared by tasks; a run that is damaged is taken out and its files are covered anew."""
-    assert table.validate_index("idx").ok
-    assert table.validate_index("column_stats").ok
-    assert table.validate_index("bloom_filters").ok
+    assert table.indexes.validate("idx").ok
+    assert table.indexes.validate("column_stats").ok
+    assert table.indexes.validate("bloom_filters").ok
     (run,) = Path(bitmap_folder(table.path)).glob("run_*.hfile")
     run.write_bytes(run.read_bytes()[:-50])
     fresh = Table.open(table.path, spark=spark)
-    report = fresh.validate_index("idx", repair=True)
+    report = fresh.indexes.validate("idx", repair=True)
     assert report.files_repaired == report.files_total == 2
-    assert fresh.validate_index("idx").ok
-    assert fresh.index_stats("idx").files_uncovered == 0
+    assert fresh.indexes.validate("idx").ok
+    assert fresh.indexes.stats("idx").files_uncovered == 0
     assert fresh.scan("g = 'x'").plan().stage("bitmap").after == 1

@@ -115,4 +115,4 @@ def test_a_stream_that_repeats_its_batch(spark: SparkSession, tmp_path: Path) ->
     run()
     assert batches == [0, 1, 1]
     assert sorted(row.id for row in table.to_df().collect()) == [str(n) for n in range(6)]
-    assert table.history().num_rows == 2
+    assert table.inspect.history().num_rows == 2

@@ -69,22 +69,26 @@ def test_overwrites(spark: SparkSession, table: Table) -> None:
 
 def test_indexes(spark: SparkSession, table: Table) -> None:
     done: list[tuple[int, int]] = []
-    result = table.create_index("column_stats", progress=lambda *step: done.append(step))
+    result = table.indexes.create("column_stats", progress=lambda *step: done.append(step))
     assert (result.files, done) == (6, [(6, 6)])
-    table.create_index("bloom_filters")
-    assert [row["name"] for row in table.indexes().to_pylist()] == ["bloom_filters", "column_stats", "partition_stats"]
-    for name in table.indexes().column("name").to_pylist():
-        assert table.index_stats(name).files_uncovered == 0
+    table.indexes.create("bloom_filters")
+    assert [row["name"] for row in table.indexes.list().to_pylist()] == [
+        "bloom_filters",
+        "column_stats",
+        "partition_stats",
+    ]
+    for name in table.indexes.list().column("name").to_pylist():
+        assert table.indexes.stats(name).files_uncovered == 0
     assert len(table.scan("n = 35").plan().files) == 1
     assert numbers(table.to_df().where("n >= 30")) == [30, 31, 32, 33, 34, 35]
     updated = table.upsert(frame(spark, 31, 40))
     assert (updated.updated, updated.inserted) == (5, 4)
-    table.drop_index("column_stats")
+    table.indexes.drop("column_stats")
     assert numbers(table.to_df().where("n >= 36")) == [36, 37, 38, 39]
 
 
 def test_schema_changes(spark: SparkSession, table: Table) -> None:
-    table.create_index("column_stats")
+    table.indexes.create("column_stats")
     table.add_columns("more int, note string")
     table.add_columns(StructType().add("s.b", IntegerType()))
     assert table.to_df().select("more", "s.b").distinct().collect() == [(None, None)]
@@ -103,7 +107,7 @@ def test_schema_changes(spark: SparkSession, table: Table) -> None:
     assert numbers(table.to_df().where("amount = 3 or m = 17.5"), "amount") == [3, 35]
     table.drop_columns(["note", "amount"])
     assert "amount" not in table.to_df().columns
-    assert table.rewrite_files().files_written == 6
+    assert table.maintenance.rewrite_files().files_written == 6
     table.add_columns(pa.schema([("amount", pa.string())]))
     assert numbers(table.to_df().where("amount is null"), "ts") == [1, 2, 3, *range(3, 36)]
     assert table.to_df().where("amount is not null").count() == 0
@@ -128,7 +132,7 @@ def test_a_value_that_spark_quotes_is_never_run(spark: SparkSession, table: Tabl
     lazy = rows.withColumn("n", F.expr(quoting))
     calls: dict[str, Callable[[], Any]] = {
         "update": lambda: table.update({"n": quoting}),
-        "delete": lambda: table.delete(f"{quoting} = 3"),
+        "delete": lambda: table.delete(where=f"{quoting} = 3"),
         "merge": lambda: (
             table.merge(rows, "t.id = s.id").when_matched_update({"n": quoting.replace("city", "s.city")}).execute()
         ),

@@ -118,14 +118,14 @@ def test_every_action(spark: SparkSession, table: Table, merged_by: str, monkeyp
     assert table.update(changed, where="id = '55'").updated == 1
     assert table.to_df().where("id = '55'").select("n", "nu", "st.a").collect() == [(1056, "C1", 56)]
     assert table.update({"n": F.lit(5)}, where=F.col("id") == "56").updated == 1
-    assert table.delete("n = 5 and id = '56'").deleted == 1
-    assert table.delete(F.col("id") == "57").deleted == 1
+    assert table.delete(where="n = 5 and id = '56'").deleted == 1
+    assert table.delete(where=F.col("id") == "57").deleted == 1
     assert table.delete(frame(spark, 70).where("id in (58, 59)").select("id"), all_partitions=True).deleted == 2
     assert table.delete(frame(spark, 70).where("id = 60").select("id", "city")).deleted == 1
     assert table.insert(frame(spark, 80).where("id >= 75")).inserted == 5
     assert table.to_df().count() == 60 + 10 - 5 + 5
     assert table.scan().to_arrow().num_rows == table.to_df().count()
-    assert table.history().num_rows == 9
+    assert table.inspect.history().num_rows == 9
 
 
 def test_a_table_takes_its_own_changed_rows(spark: SparkSession, table: Table) -> None:
@@ -152,11 +152,9 @@ def test_views_are_pinned_and_refreshed(spark: SparkSession, table: Table) -> No
     assert spark.sql("select sum(n) from flown").collect()[0][0] == before + 10_000
     assert pinned.agg(F.sum("n")).collect()[0][0] == before
     other = Table.open(table.path, spark=spark)
-    other.delete("id = '2'")
-    table.refresh_view("flown")
+    other.delete(where="id = '2'")
+    table.create_view("flown")
     assert spark.sql("select count(*) from flown").collect() == [(59,)]
-    with pytest.raises(InvalidInputError, match="flown"):
-        table.refresh_view("nothing")
 
 
 def test_sql_on_views(spark: SparkSession, table: Table) -> None:
@@ -200,7 +198,7 @@ def test_the_schema_grows(spark: SparkSession, table: Table) -> None:
         (str(i), i + 5_000_000_000, i / 2, "e") for i in (5, 6, 7)
     ]
     assert spark.sql("select count(*), count(extra) from grown").collect() == [(60, 3)]
-    table.delete("id in ('5', '6', '7')")  # all files are rewritten in the new schema
+    table.delete(where="id in ('5', '6', '7')")  # all files are rewritten in the new schema
     assert spark.sql("select max(n), max(f) from grown").collect() == [(59, 29.5)]
     assert table.scan("n = 8 and extra is null").to_spark().count() == 1
 
@@ -213,7 +211,7 @@ def test_a_column_that_does_not_fit_is_refused(spark: SparkSession, table: Table
         table.upsert(
             frame(spark, 3).withColumn("id", F.expr("case id when '0' then null when '1' then '' else id end"))
         )
-    assert table.history().num_rows == 1
+    assert table.inspect.history().num_rows == 1
 
 
 def test_an_arrow_table_and_a_pandas_frame_are_taken(spark: SparkSession, tmp_path: Path) -> None:

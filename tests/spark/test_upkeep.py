@@ -29,8 +29,8 @@ def test_compaction_in_tasks_and_archival(spark: SparkSession, tmp_path: Path, m
     assert timeline.completed({"commit"})
     bases = list((tmp_path / "t/.hoodie/metadata/column_stats").glob("*.hfile"))
     assert all(base.name.split("_")[1].split("-")[1] != "0" for base in bases), "a token of Spark's stages"
-    assert table.history().num_rows < 5 == table.history(archived=True).num_rows
+    assert table.inspect.history().num_rows < 5 == table.inspect.history(archived=True).num_rows
     rows = {row.id: row.v for row in table.to_df().select("id", "v").collect()}
     assert rows == {str(i): i * min(i, 4) for i in range(7)}
     assert table.scan("v = 16").count() == 1
-    assert Table.open(tmp_path / "t").validate_index("bloom_filters").ok
+    assert Table.open(tmp_path / "t").indexes.validate("bloom_filters").ok

@@ -17,7 +17,7 @@ def test_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
     table.bulk_insert(spark.sql(frame.format(value=1, low=0, high=10)))
     result = table.upsert(spark.sql(frame.format(value=2, low=8, high=12)))
     assert (result.updated, result.inserted) == (2, 2)
-    assert table.delete("id = '3'").deleted == 1
+    assert table.delete(where="id = '3'").deleted == 1
     again = Table.open(path, spark=spark)
     assert sorted(row.id for row in again.to_df().where("n = 2").collect()) == ["10", "11", "8", "9"]
     assert again.to_df().count() == 11

@@ -20,6 +20,6 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path],
         if make not in made:
             made[make] = make(tmp_path_factory.mktemp("once") / path.name)
         shutil.copytree(made[make].path, path, dirs_exist_ok=True)
-        return Table.open(path, options=made[make]._options)
+        return Table.open(path, options=made[make].context.options)
 
     return copied

@@ -56,7 +56,7 @@ def test_tables_of_version_9_are_read_and_refused_by_what_they_have(tmp_path: Pa
     assert len(keys) - len(set(keys)) == (name == "v9_timebasedkeygen_epochmillis")
     assert keys
     with pytest.raises(UnsupportedFeatureError, match=NOT_WRITTEN[name]):
-        table.delete("true")
+        table.delete(where="true")
     assert picture(path) == before
 
 
@@ -64,7 +64,7 @@ def test_a_table_of_version_9_is_written(tmp_path: Path) -> None:
     table = Table.open(unpack("v9_txns_nonpart_nometa", tmp_path))
     before = table.scan().to_arrow()
     key = before.column("txn_id")[0].as_py()
-    assert table.delete(f"txn_id = '{key}'").deleted == 1
+    assert table.delete(where=f"txn_id = '{key}'").deleted == 1
     assert table.scan().count() == len(before) - 1
     assert table.upsert(before.drop_columns(list(META_COLUMNS))).inserted == 1
     assert own(table) == own(before)
@@ -94,7 +94,7 @@ def test_lists_of_two_levels(tmp_path: Path) -> None:
 
 def test_time_travel(tmp_path: Path) -> None:
     table = Table.open(unpack("v8_nonpartitioned", tmp_path))
-    newest, first = table.history().column("commit_time").to_pylist()
+    newest, first = table.inspect.history().column("commit_time").to_pylist()
     assert own(table.scan(as_of=newest).to_arrow(), "id", "isActive") == [(1, False), (2, False), (3, True), (4, True)]
     assert own(table.scan(as_of=first).to_arrow(), "id", "isActive") != own(table, "id", "isActive")
 
@@ -108,14 +108,14 @@ def test_tables_of_java_are_written_on(tmp_path: Path, name: str) -> None:
     result = table.upsert(pa.concat_tables([changed.slice(0, 2), new]))
     assert (result.updated, result.inserted) == (2, 1)
     assert result.tagging.source == "metadata", "made before the write, as a Hudi writer does"
-    report = Table.open(table.path).validate()
+    report = Table.open(table.path).maintenance.validate()
     assert report.ok, str(report)
     expected = pa.concat_tables([changed.slice(0, 2), rows.slice(2), new])
     assert_same_rows(table.scan(columns=table.schema.names).to_arrow(), expected, "id")
     assert table.update({"intField": "intField + 1"}, "id = 99").updated == 1
-    assert table.delete("id < 50").deleted == 4
+    assert table.delete(where="id < 50").deleted == 4
     assert own(table, "id", "intField") == [(99, 8)]
-    (instant,) = table.history().column("commit_time").to_pylist()[-1:]
+    (instant,) = table.inspect.history().column("commit_time").to_pylist()[-1:]
     assert table.scan(as_of=instant).count() > 0
 
 
@@ -131,6 +131,6 @@ def test_without_meta_columns_nothing_is_written(tmp_path: Path) -> None:
     table = Table.open(path)
     before = picture(path)
     with pytest.raises(UnsupportedFeatureError, match="no meta columns"):
-        table.delete("id = 1")
+        table.delete(where="id = 1")
     assert table.scan().to_arrow().column("_hoodie_record_key").null_count == 4
     assert picture(path) == before

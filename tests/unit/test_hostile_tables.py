@@ -149,10 +149,10 @@ def refuse_plans(table: Table, partition: str, name: str) -> None:
     ours = Path(table.path) / "city=a" / OLD
     ours.write_text("named by the plans as well")
     file = put_rollback(table, rollback_of(partition, name))
-    refused(file, lambda: table.upsert(frame(NEXT)), table.savepoint)
+    refused(file, lambda: table.upsert(frame(NEXT)), table.maintenance.savepoint)
     (timeline(table) / file).unlink()
     file = put_clean(table, clean_of(partition, name))
-    refused(file, table.clean, table.savepoint)
+    refused(file, table.maintenance.clean, table.maintenance.savepoint)
     (timeline(table) / file).unlink()
     assert ours.exists()
 
@@ -170,14 +170,14 @@ def test_a_plan_names_what_is_no_data_file(table: Table, victim: Path) -> None:
 def test_a_clean_drops_no_partition_that_is_none(table: Table, victim: Path) -> None:
     for gone in ("../victim", ".hoodie", ".hoodie/metadata", str(victim)):
         file = put_clean(table, CleanPlan(policy="KEEP_LATEST_COMMITS", gone=(gone,)))
-        refused(file, table.clean, table.savepoint)
+        refused(file, table.maintenance.clean, table.maintenance.savepoint)
 
 
 def test_an_instant_is_digits(table: Table, victim: Path) -> None:
     folder = timeline(table)
     for instant in ("x/../../victim", "../../../victim", "", "..", f"{DEAD}/..", "1" * 300, "\u0663" * 17):
         file = put_rollback(table, RollbackPlan(instant=instant, action="commit"))
-        refused(file, lambda: table.upsert(frame(NEXT)), table.savepoint)
+        refused(file, lambda: table.upsert(frame(NEXT)), table.maintenance.savepoint)
         (timeline(table) / file).unlink()
         file = put_restore(table, RestorePlan(savepoint=DEAD, instants=((instant, "commit"),)))
         refused(file, lambda: table.upsert(frame(NEXT)), table.to_df)
@@ -254,19 +254,23 @@ def test_a_commit_names_a_partition_outside(table: Table, victim: Path) -> None:
         found = reopened(table)
         refused(
             last.name,
-            partial(found.rollback, commits[-1]),
+            partial(found.maintenance.rollback, commits[-1]),
             partial(found.changes, since=commits[0]),
-            found.rebuild_metadata,
+            found.maintenance.rebuild_metadata,
         )
     with suppress(CorruptFileError):  # Neither needs to read the commit.
-        found.clean(commits=1)
+        found.maintenance.clean(commits=1)
         found.upsert(frame(NEXT))
 
 
 def test_a_commit_replaces_file_groups_outside(table: Table, victim: Path) -> None:
     commits = commits_of(table)
     file = rewrite_commit(table, "../victim", replaced=True)
-    refused(file, lambda: reopened(table).rollback(commits[-1]), lambda: reopened(table).changes(since=commits[0]))
+    refused(
+        file,
+        lambda: reopened(table).maintenance.rollback(commits[-1]),
+        lambda: reopened(table).changes(since=commits[0]),
+    )
 
 
 def test_no_rollback_deletes_what_is_no_data_file(table: Table, victim: Path) -> None:
@@ -275,7 +279,7 @@ def test_no_rollback_deletes_what_is_no_data_file(table: Table, victim: Path) ->
         file = rewrite_commit(table, "city=a", name)
         ours = Path(table.path) / "city=a" / name
         ours.write_text("not ours")
-        refused(file, partial(reopened(table).rollback, commits[-1]))
+        refused(file, partial(reopened(table).maintenance.rollback, commits[-1]))
         assert ours.exists()
 
 
@@ -288,7 +292,7 @@ def test_a_clean_of_the_metadata_table_stays_in_it(table: Table, victim: Path) -
     for partition, name in (("../../../victim", OLD), ("files", "../hoodie.properties"), (".hoodie", "x")):
         plan = folder / "20200101000000001.clean.requested"
         plan.write_bytes(encode_clean_plan(clean_of(partition, name)))
-        table.compact()
+        table.maintenance.compact_metadata()
         table.upsert(frame({"k0": ("a", 3, 51)}))
         assert (folder.parent / "hoodie.properties").exists() or (folder.parent.parent / "hoodie.properties").exists()
     check_table(Path(table.path), {**START, "k0": ("a", 3, 51)}, index_builds=True)
@@ -320,7 +324,7 @@ def test_a_compaction_of_the_metadata_table_stays_in_it(table: Table, victim: Pa
         }
         plan = folder / "20200101000000001.compaction.requested"
         plan.write_bytes(write_container("HoodieCompactionPlan", body))
-        table.compact()
+        table.maintenance.compact_metadata()
         assert not plan.exists()
     check_table(Path(table.path), {**START, "k0": ("a", 2, 50)}, index_builds=True)
 
@@ -340,7 +344,7 @@ def test_a_setting_leads_outside(table: Table, victim: Path) -> None:
         for folder in FOLDERS:
             value = folder.format(outside=victim)
             set_properties(Path(table.path), {key: f"files,{value}" if "partitions" in key else value})
-            for call in (table.to_df, partial(table.upsert, frame(NEXT)), partial(table.drop_index, value)):
+            for call in (table.to_df, partial(table.upsert, frame(NEXT)), partial(table.indexes.drop, value)):
                 with pytest.raises(FormatError, match=re.escape(key)):
                     call()
         set_properties(Path(table.path), {key: before.get(key, "")})
@@ -364,8 +368,8 @@ def test_a_history_names_what_is_no_file_of_it(tmp_path: Path, victim: Path, nam
     files = [{"fileName": name, "fileLen": 1}] * 12
     (history / "manifest_1").write_text(json.dumps({"files": files}))
     (history / "_version_").write_text("1")
-    refused("history/manifest_1", table.archive, partial(table.changes, since="20000101000000000"))
-    refused("history/manifest_1", partial(table.history, archived=True))
+    refused("history/manifest_1", table.maintenance.archive, partial(table.changes, since="20000101000000000"))
+    refused("history/manifest_1", partial(table.inspect.history, archived=True))
 
 
 def test_the_name_of_a_rebuild_is_an_instant(table: Table, victim: Path) -> None:
@@ -443,12 +447,18 @@ def test_no_folder_of_a_table_is_a_link(table: Table, victim: Path) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(target)
         found = reopened(table)
-        refused(str(link), found.to_df, found.scan().count, partial(found.clean, commits=1), found.savepoint)
+        refused(
+            str(link),
+            found.to_df,
+            found.scan().count,
+            partial(found.maintenance.clean, commits=1),
+            found.maintenance.savepoint,
+        )
         if target != link:  # What leads nowhere is not there.
-            refused(str(link), found.rebuild_metadata, found.validate)
+            refused(str(link), found.maintenance.rebuild_metadata, found.maintenance.validate)
     refused(
         str(link),
-        partial(table.rollback, commits_of(table)[-1]),
+        partial(table.maintenance.rollback, commits_of(table)[-1]),
         partial(table.upsert, frame(NEXT)),
         partial(table.delete, "id = 'k0'"),
         partial(table.erase, ["k0"], all_partitions=True),

@@ -47,7 +47,7 @@ def test_merge_on_read_tables_are_read_but_not_written(tmp_path: Path, name: str
     assert table.to_df().num_rows == counts[0]
     assert table.to_df(query_type="read_optimized").num_rows == counts[1]
     with pytest.raises(UnsupportedFeatureError, match="version is|merge-on-read"):
-        table.delete("true")
+        table.delete(where="true")
     with pytest.raises(InvalidInputError, match="query_type 'latest'"):
         table.scan(query_type="latest")
     assert picture(path) == before
@@ -77,7 +77,7 @@ def test_the_newer_value_is_in_the_log(tmp_path: Path) -> None:
     assert own(table, "id", "name", "isActive") == FOUR
     base_only = table.scan(query_type="read_optimized").to_arrow()
     assert own(base_only, "id", "isActive") != own(table, "id", "isActive")
-    newest, first = table.history().column("commit_time").to_pylist()
+    newest, first = table.inspect.history().column("commit_time").to_pylist()
     assert own(table.scan(as_of=first).to_arrow(), "id", "isActive") == [(1, True), (2, False), (3, True)]
     assert_same_rows(table.scan(as_of=newest).to_arrow(), table.scan().to_arrow())
 
@@ -91,7 +91,7 @@ def test_rolled_back_blocks_of_version_6(tmp_path: Path) -> None:
 
 def test_time_travel_over_a_compaction(tmp_path: Path) -> None:
     table = Table.open(unpack("mor_v8_trips_8i3u1d", tmp_path))
-    commits = table.history().column("commit_time").to_pylist()[::-1]
+    commits = table.inspect.history().column("commit_time").to_pylist()[::-1]
     assert [table.scan(as_of=instant).count() for instant in commits] == [8, 8, 7, 7, 6, 6, 6]
 
 
@@ -113,10 +113,10 @@ def test_copy_on_write_of_version_6_is_read_and_written(tmp_path: Path, name: st
     assert picture(path) == before
     if name in REFUSED_6:
         with pytest.raises(UnsupportedFeatureError, match=REFUSED_6[name]):
-            table.delete("id = 4")
+            table.delete(where="id = 4")
         assert picture(path) == before
         return
-    assert table.delete("id = 4").deleted == (name != "v6_empty")
+    assert table.delete(where="id = 4").deleted == (name != "v6_empty")
     assert own(Table.open(path), "id", "name", "isActive") == [row for row in expected if row[0] != 4]
 
 

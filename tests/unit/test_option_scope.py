@@ -35,7 +35,7 @@ CALLS: dict[str, Callable[[Table, dict[str, Any]], Any]] = {
     "bulk_insert": lambda t, o: t.bulk_insert(rows(("7", "c", 9, 9)), options=o),
     "insert_overwrite": lambda t, o: t.insert_overwrite(NEW, options=o),
     "merge": lambda t, o: (
-        t.merge(NEW, "t.id = s.id").when_matched_update({"n": "s.n"}).when_not_matched_insert_all().execute(o)
+        t.merge(NEW, "t.id = s.id").when_matched_update({"n": "s.n"}).when_not_matched_insert_all().execute(options=o)
     ),
     "delete": lambda t, o: t.delete(rows(("1", "a", 9, 9)), options=o),
     "update": lambda t, o: t.update({"n": "n + 1"}, "id = '1'", options=o),
@@ -45,14 +45,14 @@ CALLS: dict[str, Callable[[Table, dict[str, Any]], Any]] = {
     "drop_columns": lambda t, o: t.drop_columns("n", options=o),
     "rename_column": lambda t, o: t.rename_column("n", "m", options=o),
     "widen_column": lambda t, o: t.widen_column("f", pa.float64(), options=o),
-    "rewrite_files": lambda t, o: (t.drop_columns("n"), t.rewrite_files(options=o))[1],
+    "rewrite_files": lambda t, o: (t.drop_columns("n"), t.maintenance.rewrite_files(options=o))[1],
     "create_index": lambda t, o: [
-        (t.drop_index(name), t.create_index(name, options=o))[1] for name in ("bloom_filters", "column_stats")
+        (t.indexes.drop(name), t.indexes.create(name, options=o))[1] for name in ("bloom_filters", "column_stats")
     ][-1],
-    "rebuild_metadata": lambda t, o: (_lose_metadata(t), t.rebuild_metadata(options=o))[1],
-    "clean": lambda t, o: t.clean(options=o),
-    "compact": lambda t, o: t.compact(options=o),
-    "archive": lambda t, o: t.archive(options=o),
+    "rebuild_metadata": lambda t, o: (_lose_metadata(t), t.maintenance.rebuild_metadata(options=o))[1],
+    "clean": lambda t, o: t.maintenance.clean(options=o),
+    "compact_metadata": lambda t, o: t.maintenance.compact_metadata(options=o),
+    "archive": lambda t, o: t.maintenance.archive(options=o),
 }
 VALUES = {
     "max_file_size": "100000",
@@ -140,20 +140,22 @@ SHARED = [
     ("hoodie.write.table.version", "9", "8"),
 ]
 WRITES = [
-    name for name in CALLS if name not in ("erase", "create_index", "rebuild_metadata", "clean", "compact", "archive")
+    name
+    for name in CALLS
+    if name not in ("erase", "create_index", "rebuild_metadata", "clean", "compact_metadata", "archive")
 ]
 
 
 @pytest.mark.parametrize("call", WRITES)
 def test_settings_that_writers_share_cannot_be_contradicted(table: Table, call: str) -> None:
-    before = own(table), table.history().num_rows
-    write = CALLS[call] if call != "rewrite_files" else lambda t, o: t.rewrite_files(options=o)
+    before = own(table), table.inspect.history().num_rows
+    write = CALLS[call] if call != "rewrite_files" else lambda t, o: t.maintenance.rewrite_files(options=o)
     for name, wanted, stored in SHARED:
         with pytest.raises(OptionError, match="option") as caught:
             write(table, {name: wanted, "hoodie.write.set.null.for.missing.columns": "true"})
         assert caught.value.option == name
         assert stored in str(caught.value)
-    assert (own(table), table.history().num_rows) == before
+    assert (own(table), table.inspect.history().num_rows) == before
 
 
 @pytest.mark.parametrize("version", ["6", "8", "9"])

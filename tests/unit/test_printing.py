@@ -41,10 +41,10 @@ def test_reports(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", schema, record_key="id", partition_by="p", ordering_by="ts")
     results: list[object] = [table, table.upsert(pa.table([[value, "k"], [1, 1], [value, "b"]], schema=schema))]
     where = f"id = '{value}'"
-    results += [table.scan(where), table.scan(where).explain(analyze=True), table.advise(queries=[where])]
+    results += [table.scan(where), table.scan(where).explain(analyze=True), table.indexes.advise(queries=[where])]
     for base in tmp_path.rglob("*.parquet"):
         base.write_bytes(base.read_bytes()[:-9])
-    results.append(table.validate())
+    results.append(table.maintenance.validate())
     for call in (table.scan().to_arrow, table.scan("`\x1b[2J` = 1").to_arrow):
         with pytest.raises(LakedexError) as caught:
             call()

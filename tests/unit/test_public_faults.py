@@ -144,7 +144,7 @@ def test_the_two_zeros(tmp_path: Path) -> None:
     """Zero equals minus zero for ranges and bitmaps."""
     fields = [pa.field("d", pa.float64()), pa.field("f", pa.float32())]
     table = lake(tmp_path, [{"d": -0.0, "f": -0.0}], [{"d": 0.0, "f": 0.0}], [{"d": 4.0, "f": 4.0}], fields=fields)
-    table.create_index("zeros", using="bitmap", columns=["d", "f"])
+    table.indexes.create("bitmap", ["d", "f"], name="zeros")
     for where in ("d = 0.0", "d = -0.0", "f in (0.0)", "d >= 0.0 and d < 1", "d <= 0 and f >= 0"):
         assert found(table, where) == {"0-0", "1-0"}
 
@@ -175,7 +175,7 @@ def test_partition_values_are_typed(tmp_path: Path) -> None:
 def test_a_probe_in_the_type_of_the_column(tmp_path: Path) -> None:
     """After int to long every value is found, by ranges and by bitmaps."""
     table = lake(tmp_path, [{"c": 5}], fields=[pa.field("c", pa.int32())])
-    table.create_index("by_c", using="bitmap", columns=["c"])
+    table.indexes.create("bitmap", ["c"], name="by_c")
     wide = pa.schema([ID, ("c", pa.int64())])
     table.insert(pa.Table.from_pylist([{"id": "wide", "c": 5_000_000_000}], wide))
     assert found(table, "c = 5") == {"0-0"}
@@ -312,7 +312,7 @@ def test_instants_are_in_the_zone_of_the_table(tmp_path: Path) -> None:
         environment = {"TZ": zone, "PYTHONPATH": ":".join(sys.path)}
         run = partial(subprocess.run, capture_output=True, text=True, check=True, timeout=60)
         done = run([sys.executable, "-c", code], env=environment)
-        assert done.stdout.strip() == table.history(limit=1).column(0)[0].as_py()
+        assert done.stdout.strip() == table.inspect.history(limit=1).column(0)[0].as_py()
     instants = [row["requested"] for row in table.inspect.timeline().to_pylist()]
     assert instants == sorted(instants)
 

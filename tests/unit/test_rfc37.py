@@ -226,7 +226,7 @@ def test_a_file_without_a_range_or_filter_is_looked_into(path: Path, tmp_path: P
         copy = tmp_path / gone
         shutil.copytree(path, copy)
         table = Table.open(copy)
-        table.drop_index(gone)
+        table.indexes.drop(gone)
         result = table.upsert(rows((key(7), "a", 1, 70), (key(150), "b", 1, 71)))
         assert (result.updated, result.inserted) == (2, 0)
 

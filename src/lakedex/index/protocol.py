@@ -352,7 +352,9 @@ DAMAGED = "damaged"
 
 def damaged(index: str, wrong: str) -> UnusedIndex:
     """An index, or the listing of files, that cannot be used."""
-    return UnusedIndex(index=index, reason=DAMAGED, detail=f"damaged ({wrong}); rebuild_metadata() makes it anew")
+    return UnusedIndex(
+        index=index, reason=DAMAGED, detail=f"damaged ({wrong}); maintenance.rebuild_metadata() makes it anew"
+    )
 
 
 def unprunable_terms(predicate: BoundPredicate) -> tuple[UnusedIndex, ...]:

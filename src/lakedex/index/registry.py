@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from lakedex.errors import CorruptFileError, IndexInconsistentError, IndexNotFou
 from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.index.bitmap.index import BitmapIndex
-from lakedex.index.bitmap.stats import BitmapIndexStats, bitmap_index_stats, coverage_text
+from lakedex.index.bitmap.stats import bitmap_index_stats, coverage_text
 from lakedex.index.bloom_filters import BloomFilters
 from lakedex.index.column_stats.index import ColumnStatsIndex
 from lakedex.index.column_stats.stats import covered_columns
@@ -30,10 +30,11 @@ from lakedex.metadata.records import (
     partition_stats_key,
 )
 from lakedex.metadata.store import metadata_path
+from lakedex.reports import ColumnIndexStats, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY, size_text
+from lakedex.types import RECORD_KEY
 
-__all__ = ["INDEXES", "IndexStats", "collectors", "index_stats", "list_indexes", "require_index"]
+__all__ = ["INDEXES", "collectors", "index_stats", "list_indexes", "require_index"]
 
 
 INDEXES: tuple[Index, ...] = (BloomFilters(), ColumnStatsIndex(), BitmapIndex())
@@ -58,35 +59,6 @@ _INDEXES = pa.schema(
 
 
 _KINDS = {"secondary_index_": "secondary_index", "expr_index_": "expression_index", "record_index": "record_index"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexStats:
-    """How much an index holds.
-
-    Attributes:
-        name: the index.
-        entries: records of current files (of partitions, for ``partition_stats``).
-        files_covered: current base files (partitions) with an entry for every column of the index.
-        files_uncovered: those without, which queries read and upserts look into; files without rows have no entry.
-        bytes: size of the index's files.
-    """
-
-    name: str
-    entries: int
-    files_covered: int
-    files_uncovered: int
-    bytes: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.entries:,} entries, {self.files_covered} covered, {self.files_uncovered} not, "
-            f"{size_text(self.bytes)}"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
 
 
 def list_indexes(snapshot: Snapshot) -> pa.Table:
@@ -155,13 +127,14 @@ def require_index(snapshot: Snapshot, name: str) -> None:
     wrong = snapshot.metadata.why_lost(FILES.name) or snapshot.metadata.why_lost(name)
     if wrong:
         raise IndexInconsistentError(
-            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; rebuild_metadata() makes it anew",
+            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; maintenance.rebuild_metadata() makes it "
+            "anew",
             table=snapshot.base_path,
             index=name,
         )
 
 
-def index_stats(snapshot: Snapshot, name: str) -> IndexStats | BitmapIndexStats:
+def index_stats(snapshot: Snapshot, name: str) -> IndexStats:
     """Entries and coverage of an index.
 
     Raises:
@@ -174,30 +147,35 @@ def index_stats(snapshot: Snapshot, name: str) -> IndexStats | BitmapIndexStats:
     if definition is not None:
         return bitmap_index_stats(snapshot, definition)
     require_index(snapshot, name)
-    wanted = _wanted_keys(snapshot, name)
+    columns, wanted = _wanted_keys(snapshot, name)
     records = snapshot.metadata.scan(name)
     live = {key for key, record in records.items() if not is_deleted(record)}
     covered = sum(all(key in live for key in keys) for keys in wanted)
+    entries = [sum(keys[number] in live for keys in wanted) for number in range(len(columns))]
     folder = f"{metadata_path(snapshot.base_path)}/{name}"
     return IndexStats(
         name=name,
-        entries=sum(key in live for keys in wanted for key in keys),
+        entries=sum(entries),
         files_covered=covered,
         files_uncovered=len(wanted) - covered,
         bytes=sum(entry.size for entry in snapshot.storage.list(folder) if not entry.is_dir),
+        columns=tuple(
+            ColumnIndexStats(column=column, entries=count, files_indexed=count)
+            for column, count in zip(columns, entries, strict=True)
+        ),
     )
 
 
-def _wanted_keys(snapshot: Snapshot, name: str) -> list[list[str]]:
-    """Keys that a full index has, for each current base file or partition."""
+def _wanted_keys(snapshot: Snapshot, name: str) -> tuple[Sequence[str], list[list[str]]]:
+    """Columns of an index, and for each current base file or partition their keys in a full index."""
     files = snapshot.base_files()
     if name == BLOOM_FILTERS.name:
-        return [[bloom_key(base.partition, base.name)] for base in files]
+        return [RECORD_KEY], [[bloom_key(base.partition, base.name)] for base in files]
     document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
     columns = covered_columns(document, snapshot.schema, snapshot.config.version)
     if name == COLUMN_STATS.name:
-        return [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
-    return [
+        return columns, [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
+    return columns, [
         [partition_stats_key(column, partition) for column in columns]
         for partition in sorted({base.partition for base in files})
     ]

@@ -105,10 +105,6 @@ class LocalSession:
             feature="views",
         )
 
-    def refresh_view(self, name: str, base_path: str) -> None:
-        """See :class:`Session`."""
-        self.create_view(name, base_path, lambda: None)
-
     def refresh_views(self, base_path: str) -> None:
         """There are none."""
 

@@ -11,7 +11,7 @@ Chunks do not depend on the engine: the same files give the same bytes on all of
 
 Memory: the driver holds the bitmaps of one chunk, up to ``RUN_BYTES``; a task those of one file.
 
-``create_index(…, using="bitmap")``: what may be indexed, under which name, and what is there already.
+``indexes.create("bitmap", …)``: what may be indexed, under which name, and what is there already.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ def refresh_bitmap_index(
     partitions: Callable[[Snapshot], Sequence[str] | None] = lambda snapshot: None,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Cover the current base files that no run covers; see :meth:`lakedex.Table.refresh_index`."""
+    """Cover the current base files that no run covers; see :meth:`lakedex.Indexes.refresh`."""
     started = time.perf_counter()
     with open_build(handle, options) as (_, build):
         index = _known(handle, name)
@@ -375,7 +375,7 @@ def create_bitmap_index(
     if_not_exists: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexResult:
-    """Define a bitmap index and build it; see :meth:`lakedex.Table.create_index`."""
+    """Define a bitmap index and build it; see :meth:`lakedex.Indexes.create`."""
     started = time.perf_counter()
     storage, base = handle.storage, handle.base_path
     _check_name(base, name)

@@ -352,7 +352,7 @@ def clean(
     hours: int | None = None,
     versions: int | None = None,
 ) -> CleanResult:
-    """Delete files of old commits; see :meth:`lakedex.Table.clean`."""
+    """Delete files of old commits; see :meth:`lakedex.Maintenance.clean`."""
     started = time.perf_counter()
     rule = clean_rule(options, commits, hours, versions)
     if dry_run:

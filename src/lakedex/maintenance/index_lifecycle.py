@@ -110,7 +110,7 @@ def create_index(
     if_not_exists: bool = False,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Build an index from the table's data; see :meth:`lakedex.Table.create_index`.
+    """Build an index from the table's data; see :meth:`lakedex.Indexes.create`.
 
     ``options`` are those of the table object, ``call`` those of the call.
     """
@@ -173,40 +173,39 @@ def _paths(snapshot: Snapshot, partitions: Partitions) -> tuple[str, ...] | None
 
 def refresh_index(
     handle: TableContext,
-    options: Mapping[str, Any],
+    options: WriteOptions,
     name: str,
     *,
     partitions: Partitions = None,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Cover what an index does not cover; see :meth:`lakedex.Table.refresh_index`."""
+    """Cover what an index does not cover; see :meth:`lakedex.Indexes.refresh`."""
     if not is_bitmap_index(handle, name):
         present = handle.snapshot().config.metadata_partitions - {FILES.name}
         if name in present:
             raise UnsupportedFeatureError(
-                f"{handle.base_path}: only bitmap indexes are refreshed; drop_index({name!r}) and "
-                f"create_index({name!r}) build this one anew",
+                f"{handle.base_path}: only bitmap indexes are refreshed; indexes.drop({name!r}) and "
+                f"indexes.create({name!r}) build this one anew",
                 feature=f"refresh of {name}",
             )
     return refresh_bitmap_index(
         handle,
-        parse_options(options),
+        options,
         name,
         partitions=lambda snapshot: _paths(snapshot, partitions),
         progress=progress,
     )
 
 
-def drop_index(handle: TableContext, options: Mapping[str, Any], name: str, *, if_exists: bool = False) -> IndexResult:
-    """Take an index out of a table; see :meth:`lakedex.Table.drop_index`."""
-    parsed = parse_options(options)
+def drop_index(handle: TableContext, options: WriteOptions, name: str, *, if_exists: bool = False) -> IndexResult:
+    """Take an index out of a table; see :meth:`lakedex.Indexes.drop`."""
     if is_bitmap_index(handle, name):
         try:
-            return drop_bitmap_index(handle, parsed, name)
+            return drop_bitmap_index(handle, options, name)
         except IndexNotFoundError:
             if not if_exists:
                 raise  # Another one dropped it just now.
-    return drop_metadata_index(handle, parsed, name, if_exists=if_exists)
+    return drop_metadata_index(handle, options, name, if_exists=if_exists)
 
 
 FILES_PER_COMMIT = 4096
@@ -232,7 +231,7 @@ def build_index(
     if_not_exists: bool = False,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Build an index from the table's data; see :meth:`lakedex.Table.create_index`."""
+    """Build an index from the table's data; see :meth:`lakedex.Indexes.create`."""
     started = time.perf_counter()
     kind = _kind(name, using)
     require_exclusive_create(handle.storage, handle.base_path)
@@ -596,7 +595,7 @@ class _Build:
 def drop_metadata_index(
     handle: TableContext, options: WriteOptions, name: str, *, if_exists: bool = False
 ) -> IndexResult:
-    """Take an index out of the table; see :meth:`lakedex.Table.drop_index`.
+    """Take an index out of the table; see :meth:`lakedex.Indexes.drop`.
 
     ``hoodie.properties`` first, so that nobody reads the index any more, then its definition, then its folder.
     """

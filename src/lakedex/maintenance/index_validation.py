@@ -102,7 +102,7 @@ def validate_bitmap_index(
     repair: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ValidationReport:
-    """Compare a bitmap index with the data; see :meth:`lakedex.Table.validate_index`."""
+    """Compare a bitmap index with the data; see :meth:`lakedex.Indexes.validate`."""
     started = time.perf_counter()
     mending = None
     with ExitStack() as beating:
@@ -217,7 +217,7 @@ class _Repair:
             )
         if not published:
             raise CommitConflictError(
-                f"{base}: others changed the bitmap index meanwhile; run validate_index with repair=True again",
+                f"{base}: others changed the bitmap index meanwhile; run indexes.validate with repair=True again",
                 ours=self.instant,
                 theirs=None,
                 file_groups=frozenset(),
@@ -238,7 +238,7 @@ def validate_index(
     repair: bool = False,
     progress: Progress | None = None,
 ) -> ValidationReport:
-    """Compare an index with the data; see :meth:`lakedex.Table.validate_index`."""
+    """Compare an index with the data; see :meth:`lakedex.Indexes.validate`."""
     if name in read_bitmap_definitions(handle.storage, handle.base_path):
         return validate_bitmap_index(handle, options, name, files=files, repair=repair, progress=progress)
     started = time.perf_counter()
@@ -246,8 +246,8 @@ def validate_index(
     require_index(snapshot, name)
     if name not in (COLUMN_STATS.name, BLOOM_FILTERS.name):
         raise UnsupportedFeatureError(
-            f"{handle.base_path}: {name} are made of column_stats: validate those; drop_index({name!r}) and "
-            f"create_index({name!r}) make them anew",
+            f"{handle.base_path}: {name} are made of column_stats: validate those; indexes.drop({name!r}) and "
+            f"indexes.create({name!r}) make them anew",
             feature=f"validation of {name}",
         )
     chosen = chosen_files(snapshot, files)

@@ -38,7 +38,7 @@ _ORDER = (COLUMN_STATS.name, PARTITION_STATS.name, BLOOM_FILTERS.name)
 
 
 def rebuild_metadata(handle: TableContext, options: WriteOptions, progress: Progress | None = None) -> RebuildResult:
-    """Make the metadata table anew; see :meth:`lakedex.Table.rebuild_metadata`."""
+    """Make the metadata table anew; see :meth:`lakedex.Maintenance.rebuild_metadata`."""
     started = time.perf_counter()
     before = handle.snapshot()
     listing, built = _remade(handle, options, before, progress)

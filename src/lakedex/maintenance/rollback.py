@@ -62,7 +62,7 @@ class RollbackResult:
 
 
 def rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
-    """Undo the last commit, or a pending write that died; see :meth:`lakedex.Table.rollback`."""
+    """Undo the last commit, or a pending write that died; see :meth:`lakedex.Maintenance.rollback`."""
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
@@ -104,7 +104,9 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant
             f"{base} has no commit {instant} to roll back; the last one is {'none' if last is None else last.requested}"
         )
     if instant in savepoint_times(timeline):
-        raise InvalidInputError(f"{base}: the commit {instant} has a savepoint; delete_savepoint({instant!r}) first")
+        raise InvalidInputError(
+            f"{base}: the commit {instant} has a savepoint; maintenance.delete_savepoint({instant!r}) first"
+        )
     later = [
         i.requested for i in commits if i.requested > instant or (i.completed or "") > (found.completed or instant)
     ]
@@ -197,7 +199,7 @@ def _prepared(tidied: RecoveredTable, undone: Instant, options: WriteOptions) ->
 
 
 def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> RestoreResult:
-    """Undo what came after a savepoint; see :meth:`lakedex.Table.restore`."""
+    """Undo what came after a savepoint; see :meth:`lakedex.Maintenance.restore`."""
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
@@ -226,7 +228,7 @@ _SAVEPOINTS = pa.schema(
 
 
 def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, comment: str, user: str) -> str:
-    """Keep the files of a commit; see :meth:`lakedex.Table.savepoint`."""
+    """Keep the files of a commit; see :meth:`lakedex.Maintenance.savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
     with table_lock(handle.storage, handle.base_path, options) as lock:
@@ -318,7 +320,7 @@ def list_savepoints(snapshot: Snapshot) -> pa.Table:
 
 
 def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) -> None:
-    """Let cleaners take the files of a savepoint; see :meth:`lakedex.Table.delete_savepoint`."""
+    """Let cleaners take the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
     with table_lock(handle.storage, handle.base_path, options) as lock:
         timeline = tidy(handle, options, lock).snapshot.timeline

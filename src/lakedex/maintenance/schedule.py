@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What ``Table.compact`` did.
+    """What ``Maintenance.compact_metadata`` did.
 
     Attributes:
         instants: compactions of the metadata table that were completed; none where there was nothing to merge.
@@ -78,7 +78,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivalResult:
-    """What ``Table.archive`` did.
+    """What ``Maintenance.archive`` did.
 
     Attributes:
         instants: archived instants of the table, ascending.

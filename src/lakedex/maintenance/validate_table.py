@@ -221,7 +221,7 @@ def validate_table(
     footers: bool = True,
     progress: Progress | None = None,
 ) -> TableReport:
-    """Compare a table's metadata with its files; see :meth:`lakedex.Table.validate`."""
+    """Compare a table's metadata with its files; see :meth:`lakedex.Maintenance.validate`."""
     started = time.perf_counter()
     handle.cache.completeness.clear()
     pictures = list_table(handle)
@@ -401,7 +401,7 @@ class _TableCheck:
                     )
 
     def bitmaps(self, files: int | None) -> None:
-        """Bitmap indexes, as ``validate_index`` compares them."""
+        """Bitmap indexes, as ``indexes.validate`` compares them."""
         for name in sorted(read_bitmap_definitions(self.snapshot.storage, self.snapshot.base_path)):
             report = validate_bitmap_index(self.handle, self.options, name, files=files, progress=self.progress)
             self.compared.append(name)
@@ -410,4 +410,6 @@ class _TableCheck:
                 TableDifference(index=name, kind="damaged bytes", found=text) for text in report.damage
             ]
             if report.files_uncovered:
-                self.notes.append(f"{name}: {report.files_uncovered} files are not covered; refresh_index covers them")
+                self.notes.append(
+                    f"{name}: {report.files_uncovered} files are not covered; indexes.refresh covers them"
+                )

@@ -309,7 +309,7 @@ class Advice:
 
     @property
     def recommended(self) -> tuple[str, ...]:
-        """Columns that deserve an index: what ``create_index(name, using="bitmap", columns=…)`` takes."""
+        """Columns that deserve an index: what ``indexes.create("bitmap", columns)`` takes."""
         return tuple(one.column for one in self.columns if one.index)
 
     def __str__(self) -> str:
@@ -376,7 +376,7 @@ def advise(
     *,
     rules: SessionRules = DEFAULT_RULES,
 ) -> Advice:
-    """Judge columns; see :meth:`lakedex.Table.advise`.
+    """Judge columns; see :meth:`lakedex.Indexes.advise`.
 
     Raises:
         InvalidInputError: a column that is not there, a query that is no condition.

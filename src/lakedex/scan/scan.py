@@ -27,7 +27,7 @@ from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, reader
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import DEFAULT_RULES, SessionRules
 
-__all__ = ["Scan", "join_scan", "semi_joined"]
+__all__ = ["Scan", "semi_joined"]
 
 
 if TYPE_CHECKING:
@@ -402,17 +402,6 @@ class Scan:
 
     def _repr_html_(self) -> str:
         return self.plan()._repr_html_()
-
-
-def join_scan(scan: Scan, dim: Any, on: str | Sequence[str] | Mapping[str, str], how: str) -> Scan:
-    """The rows of a scan with a match in a dimension (``semi``) or without one (``anti``).
-
-    Raises:
-        InvalidInputError: another ``how``; see :meth:`Scan.semi_join`.
-    """
-    if how not in ("semi", "anti"):
-        raise InvalidInputError(f"how is 'semi' or 'anti', not {how!r}")
-    return scan.semi_join(dim, on) if how == "semi" else scan.anti_join(dim, on)
 
 
 def _optional(package: str) -> Any:

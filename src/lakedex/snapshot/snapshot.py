@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -433,11 +433,19 @@ def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: Tab
 
 @dataclass(slots=True)
 class TableContext:
-    """A table and the engine that works on it. Stays on the driver."""
+    """A table and the engine that works on it. Stays on the driver.
+
+    Attributes:
+        storage, base_path: the table's files.
+        engine: runs tasks.
+        options: ``hoodie.*`` options of the table object; those of a call override them.
+        cache: timelines, views and opened metadata files.
+    """
 
     storage: Storage
     base_path: str
     engine: Engine
+    options: Mapping[str, Any] = field(default_factory=dict)
     cache: TableCache = field(default_factory=TableCache)
 
     def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:

@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from lakedex.errors import InvalidInputError, MissingDependencyError, OptionError, UnsupportedFeatureError
+from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
 
 __all__ = [
     "case_sensitive",
@@ -43,7 +43,6 @@ __all__ = [
     "is_connect",
     "name_table",
     "other_reading",
-    "refresh_view",
     "refresh_views_of",
     "session_timezone",
     "set_job_description",
@@ -304,19 +303,6 @@ def create_view(spark: SparkSession, name: str, base_path: str, make: MakeFrame)
 def name_table(spark: SparkSession, name: str, base_path: str) -> None:
     """Remember that the session resolved a catalog's table: it may cache it."""
     _views(spark).resolved[name] = base_path
-
-
-def refresh_view(spark: SparkSession, name: str, base_path: str) -> None:
-    """Point a view to the table's newest commit.
-
-    Raises:
-        InvalidInputError: this session made no such view of the table.
-    """
-    known = _views(spark).made
-    if name not in known or known[name][0] != base_path:
-        own = ", ".join(sorted(view for view, (path, _) in known.items() if path == base_path)) or "none"
-        raise InvalidInputError(f"{name!r} is no view that this session made of {base_path}; there are: {own}")
-    known[name][1]().createOrReplaceTempView(name)
 
 
 def refresh_views_of(spark: SparkSession, base_path: str) -> None:

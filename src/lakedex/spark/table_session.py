@@ -290,10 +290,6 @@ class SparkTableSession:
             raise InvalidInputError(f"{name!r} is no name of a view: use letters, digits and '_'")
         session.create_view(self.spark, name, base_path, make)
 
-    def refresh_view(self, name: str, base_path: str) -> None:
-        """Point a view to the newest commit."""
-        session.refresh_view(self.spark, name, base_path)
-
     def refresh_views(self, base_path: str) -> None:
         """Refresh the session's views of a table."""
         session.refresh_views_of(self.spark, base_path)

@@ -1,163 +1,221 @@
-"""What a table does about its indexes, and about rows that have to be gone. Every method delegates."""
+"""``Table.indexes``: create, drop, refresh, validate and describe the indexes of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from lakedex.index.bitmap.stats import BitmapIndexStats
-from lakedex.index.registry import IndexStats, index_stats, list_indexes
+from lakedex.index.registry import index_stats, list_indexes
 from lakedex.maintenance import index_lifecycle
 from lakedex.maintenance.index_validation import validate_index
-from lakedex.maintenance.metadata_rebuild import rebuild_metadata
-from lakedex.maintenance.validate_table import validate_table
-from lakedex.options import WriteOptions
-from lakedex.reports import IndexResult, RebuildResult, TableReport, ValidationReport
-from lakedex.snapshot.snapshot import TableContext
-from lakedex.write.erase import EraseReport, erase
-from lakedex.write.session import Session
+from lakedex.reports import IndexResult, IndexStats, ValidationReport
+from lakedex.scan.index_advisor import Advice, advise
+from lakedex.table.session import OpenedTable, Options, as_names, with_notes
+from lakedex.types import Progress
 
-__all__ = ["Maintained"]
+__all__ = ["Indexes"]
 
 
-class Maintained:
-    """A part of :class:`lakedex.Table`."""
+Partitions = Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None
 
-    _handle: TableContext
-    _session: Session
-    _options: dict[str, Any]
 
-    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
-        raise NotImplementedError
+@dataclass(frozen=True, slots=True, repr=False)
+class Indexes:
+    """The indexes of one table; made by :attr:`lakedex.Table.indexes`."""
 
-    def indexes(self) -> pa.Table:
-        """The table's indexes: name, using, columns, state, and whether lakedex keeps it up when it writes."""
-        return list_indexes(self._handle.snapshot())
+    _table: OpenedTable
 
-    def refresh_index(
+    def create(
         self,
-        name: str,
-        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
+        kind: str,
+        columns: str | Sequence[str] | None = None,
         *,
-        progress: Callable[[int, int], None] | None = None,
+        name: str | None = None,
+        partitions: Partitions = None,
+        if_not_exists: bool = False,
+        options: Options = None,
+        progress: Progress | None = None,
     ) -> IndexResult:
-        """Cover the files that a bitmap index does not cover: others wrote them, or a build was cut short.
+        """Build an index from the table's data; reads and writes go on meanwhile.
+
+        Args:
+            kind: ``bitmap``, ``column_stats`` (also builds ``partition_stats``), ``partition_stats`` or
+                ``bloom_filters``.
+            columns: columns of a bitmap index, nested fields by their dotted path; of ``column_stats``, None takes the
+                first 32 columns that it can hold, as Hudi does. Columns that an existing index lacks are added to it.
+            name: a name for a bitmap index; None derives it from the columns (``bitmap_city``). A table has one index
+                of each other kind, under Hudi's name.
+            partitions: a bitmap index covers only these for now, given as :meth:`lakedex.Table.insert_overwrite` takes
+                them. None covers the whole table.
+            if_not_exists: do nothing if the index exists. A bitmap index that lacks files is completed.
+            options: ``hoodie.*`` options of this call: numbers of file groups, filter sizes; for bitmaps
+                ``max_distinct_values`` (10,000): a column with more of them in one file gets no bitmaps there.
+            progress: called with the number of files read and of all.
+
+        Returns:
+            The instant, files, entries and bytes of the build.
 
         Raises:
-            IndexNotFoundError: the table does not have it.
-            UnsupportedFeatureError: an index of another kind.
+            IndexExistsError: the index exists, with these columns.
+            InvalidInputError: an unknown column, or a name that the kind does not take.
+            UnsupportedFeatureError: a kind or a column type that cannot be indexed.
+            CommitConflictError: a write of another engine is under way.
+
+        Example:
+            >>> table.indexes.create("bitmap", ["city"]).files
+            2
         """
-        return index_lifecycle.refresh_index(
-            self._handle, self._options, name, partitions=partitions, progress=progress
+        names = None if columns is None else as_names(columns)
+        if kind == index_lifecycle.BITMAP and name is None:
+            name = "_".join([kind, *(re.sub(r"\W", "_", column) for column in names or ())])
+        return index_lifecycle.create_index(
+            self._table.context,
+            self._table.context.options,
+            name or kind,
+            call=options,
+            using=kind,
+            columns=names,
+            partitions=partitions,
+            if_not_exists=if_not_exists,
+            progress=progress,
         )
 
-    def drop_index(self, name: str, *, if_exists: bool = False) -> IndexResult:
-        """Take an index out of the table; also one that lakedex does not keep up, so that the table can be written.
+    def drop(self, name: str, *, if_exists: bool = False, options: Options = None) -> IndexResult:
+        """Drop an index, also one of a kind that lakedex does not maintain, so that the table can be written.
+
+        Args:
+            name: the index, as :meth:`list` shows it.
+            if_exists: do nothing if the table does not have the index.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The name, and in ``notes`` the indexes that were dropped with it.
 
         Raises:
-            IndexNotFoundError: the table does not have it.
-        """
-        return index_lifecycle.drop_index(self._handle, self._options, name, if_exists=if_exists)
+            IndexNotFoundError: the table does not have the index.
+            LockTimeoutError: another writer held the table's lock too long.
 
-    def index_stats(self, name: str) -> IndexStats | BitmapIndexStats:
-        """Entries, files covered and not covered, and bytes of an index.
+        Example:
+            >>> table.indexes.drop("bloom_filters").name
+            'bloom_filters'
+        """
+        parsed = self._table.parse(options, "drop_index")
+        result = index_lifecycle.drop_index(self._table.context, parsed, name, if_exists=if_exists)
+        return with_notes(result, parsed)
+
+    def refresh(
+        self, name: str, partitions: Partitions = None, *, options: Options = None, progress: Progress | None = None
+    ) -> IndexResult:
+        """Cover the files that a bitmap index does not cover: others wrote them, or a build was interrupted.
+
+        Args:
+            name: a bitmap index.
+            partitions: cover only these; None covers the whole table.
+            options: ``hoodie.*`` options of this call.
+            progress: called with the number of files read and of all.
+
+        Returns:
+            The files covered and the bytes written.
 
         Raises:
-            IndexNotFoundError: the table does not have it.
-        """
-        return index_stats(self._handle.snapshot(), name)
+            IndexNotFoundError: the table does not have the index.
+            UnsupportedFeatureError: an index of another kind.
 
-    def validate_index(
+        Example:
+            >>> built = table.indexes.create("bitmap", ["rider"])
+            >>> table.indexes.refresh("bitmap_rider").files
+            0
+        """
+        parsed = self._table.parse(options, "refresh_index")
+        result = index_lifecycle.refresh_index(
+            self._table.context, parsed, name, partitions=partitions, progress=progress
+        )
+        return with_notes(result, parsed)
+
+    def validate(
         self,
         name: str,
         *,
         files: int | Sequence[str] | None = None,
         repair: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        options: Options = None,
+        progress: Progress | None = None,
     ) -> ValidationReport:
         """Compare an index with the data; each compared file is read.
 
         Args:
             name: a bitmap index, ``column_stats`` or ``bloom_filters``.
-            files: None for all base files, a number for a sample, or names of base files.
-            repair: write entries that are wrong anew, and take damaged files out of a bitmap index.
+            files: None compares all base files, a number a sample, and names these base files.
+            repair: rewrite wrong entries, and take damaged files out of a bitmap index.
+            options: ``hoodie.*`` options of this call.
             progress: called with the number of files compared and of all.
 
+        Returns:
+            The differences, and what was repaired.
+
         Raises:
-            IndexNotFoundError: the table does not have it.
+            IndexNotFoundError: the table does not have the index.
+            IndexInconsistentError: files of the index are missing or damaged.
             UnsupportedFeatureError: an index of another kind.
+
+        Example:
+            >>> table.indexes.validate("column_stats").ok
+            True
         """
-        options = self._parsed(None)
-        return validate_index(self._handle, options, name, files=files, repair=repair, progress=progress)
+        parsed = self._table.parse(options, "validate_index")
+        report = validate_index(self._table.context, parsed, name, files=files, repair=repair, progress=progress)
+        return with_notes(report, parsed)
 
-    def validate(
-        self, files: int | None = None, footers: bool = True, progress: Callable[[int, int], None] | None = None
-    ) -> TableReport:
-        """Compare the table's metadata with its files, their footers and its timeline, and say each difference.
+    def list(self) -> pa.Table:
+        """The table's indexes.
 
-        The listing in ``files`` against storage and completed commits; each index of the metadata table, and each
-        bitmap index, against base files; definitions against settings; the metadata's timeline against the table's.
+        Returns:
+            A row per index: name, using, columns, state, and whether lakedex maintains it when it writes.
+
+        Example:
+            >>> table.indexes.list().column("name").to_pylist()
+            ['bloom_filters', 'column_stats', 'partition_stats']
+        """
+        return list_indexes(self._table.context.snapshot())
+
+    def stats(self, name: str) -> IndexStats:
+        """Entries, covered files and bytes of an index.
 
         Args:
-            files: how many base files are opened, spread evenly over the table; None for all.
-            footers: open base files: compare filters with their footers, bounds and bitmaps with their values. False
-                compares what a listing and the metadata tell.
-            progress: called with the number of files done and of all, for each index from the start.
-        """
-        return validate_table(self._handle, self._parsed(None), files=files, footers=footers, progress=progress)
+            name: the index, as :meth:`list` shows it.
 
-    def rebuild_metadata(
-        self, *, progress: Callable[[int, int], None] | None = None, options: Mapping[str, Any] | None = None
-    ) -> RebuildResult:
-        """Make the metadata table anew: its list of files from storage and the timeline, its indexes from the data.
-
-        Nobody has to wait: meanwhile readers list storage, and writes go on. Indexes are those that the table lists;
-        if it lists none, those that the options ask for. Runs of bitmap indexes stay, and files that they do not cover
-        are covered. A write does the same by itself where the metadata table is missing or not whole.
-
-        Args:
-            progress: called with the number of files done and of all, for each index from the start.
-            options: ``hoodie.*`` options of this call.
+        Returns:
+            The figures; ``columns`` has those of each column of a bitmap index.
 
         Raises:
-            CommitConflictError: a write of another engine is under way.
-            UnsupportedFeatureError: lakedex does not write this table.
+            IndexNotFoundError: the table does not have the index.
+            IndexInconsistentError: files of the index are missing or damaged.
+
+        Example:
+            >>> table.indexes.stats("column_stats").files_uncovered
+            0
         """
-        result = rebuild_metadata(self._handle, self._parsed(options, "rebuild_metadata"), progress)
-        self._session.refresh_views(self._handle.base_path)
-        return result
+        return index_stats(self._table.context.snapshot(), name)
 
-    def erase(
-        self,
-        keys: Any = None,
-        where: str | None = None,
-        *,
-        all_partitions: bool = False,
-        proof: Literal["full", "index"] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> EraseReport:
-        """Delete rows and prove it; the report also says which files and commits hold them still.
-
-        The indexes find the files, and only those that hold a row are rewritten. As with :meth:`delete`, rows go by
-        their keys: where ``insert`` has made two rows of one key, both go.
+    def advise(self, columns: Sequence[str] | None = None, queries: Sequence[str] | None = None) -> Advice:
+        """Judge which columns deserve a bitmap index, by indexing these columns of up to 16 files.
 
         Args:
-            keys: a frame with the key columns, as :meth:`delete` takes it, or a list of keys: values, tuples where
-                the key has several columns, or dictionaries.
-            where: SQL text, instead of keys.
-            all_partitions: erase the keys in whatever partition they are; without it the keys of a partitioned table
-                come with their partition columns, unless its index is global.
-            proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
-                up to 1 GiB. More than 10,000 keys are looked for by the indexes.
-            options: ``hoodie.*`` options of this call.
+            columns: columns to judge; None takes those of ``queries``, else all that can be indexed.
+            queries: a log of WHERE conditions; without it a column is judged by equality with its values.
+
+        Returns:
+            A verdict per column, with its expected size and use.
 
         Raises:
-            InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
-            CommitConflictError: another writer committed after the rows of a condition were read.
+            InvalidInputError: an unknown column, or a query that is no condition.
+
+        Example:
+            >>> table.indexes.advise(queries=["city = 'oslo'"]).columns[0].column
+            'city'
         """
-        parsed = self._parsed(options, "erase")
-        report = erase(self._handle, self._session, keys, where, parsed, proof, all_partitions=all_partitions)
-        self._session.refresh_views(self._handle.base_path)
-        return report
+        return advise(self._table.snapshot(), columns, queries, rules=self._table.session.rules)

@@ -1,45 +1,55 @@
-"""The content of a table as Arrow tables (files, index entries, timeline, history), and the card of its facts.
-
-What a table holds, as Arrow tables: files, index entries, timeline, history.
-
-How a table shows itself: a card of its facts.
-"""
+"""``Table.inspect``: files, partitions, commits and index entries as Arrow tables, and the card of a table's facts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from html import escape
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakedex.codec.bloom import decode_bloom
 from lakedex.codec.column_bounds import unwrap_stat
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.index.bitmap.stats import bitmap_stats_table
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, bloom_key, is_deleted
 from lakedex.printing import printed
 from lakedex.scan.plan import read_columns
+from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.archived import ArchivedInstant, archived_writes, read_history
 from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from lakedex.types import size_text
 
-__all__ = ["Inspect", "history_table", "table_card", "table_html"]
+__all__ = ["Inspect", "table_card", "table_html"]
 
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
-    """Views of one snapshot."""
+    """The content of one snapshot, as Arrow tables; made by :attr:`lakedex.Table.inspect`.
+
+    Attributes:
+        snapshot: the snapshot.
+    """
 
     snapshot: Snapshot
 
     def files(self) -> pa.Table:
-        """Base files of the snapshot: partition, file_name, file_id, instant, size (bytes)."""
+        """Base files of the snapshot.
+
+        Returns:
+            A row per file: partition, file_name, file_id, instant, size (bytes).
+
+        Example:
+            >>> table.inspect.files()["partition"].to_pylist()
+            ['city=oslo', 'city=sf']
+        """
         bases = self.snapshot.base_files()
         rows = [
             {"partition": b.partition, "file_name": b.name, "file_id": b.file_id, "instant": b.instant, "size": b.size}
@@ -56,10 +66,83 @@ class Inspect:
         )
         return pa.Table.from_pylist(rows, schema)
 
+    def partitions(self) -> pa.Table:
+        """Partitions of the snapshot that hold files.
+
+        Returns:
+            A row per partition: partition (its path), file_slices, slices_with_logs, size (bytes).
+
+        Example:
+            >>> table.inspect.partitions()["partition"].to_pylist()
+            ['city=oslo', 'city=sf']
+        """
+        slices = self.snapshot.view().table
+        per_partition = partial(np.add.reduceat, indices=slices.starts[:-1], dtype=np.int64)
+        has_any = len(slices) > 0
+        columns = {
+            "partition": pa.array(slices.partitions, pa.string()),
+            "file_slices": pa.array(np.diff(slices.starts)),
+            "slices_with_logs": pa.array(per_partition(slices.has_logs) if has_any else [], pa.int64()),
+            "size": pa.array(per_partition(slices.sizes) if has_any else [], pa.int64()),
+        }
+        return pa.table(columns)
+
+    def snapshots(self) -> pa.Table:
+        """Commits of the active timeline, oldest first, and whether the table can be read as of them.
+
+        Reading the state of each commit, it takes time in proportion to commits and files.
+
+        Returns:
+            A row per commit: instant (for ``as_of``), completed, action, operation, has_savepoint, is_readable.
+
+        Example:
+            >>> table.inspect.snapshots()["is_readable"].to_pylist()
+            [True]
+        """
+        timeline, newest = self.snapshot.timeline, self.snapshot
+        saved = {instant.requested for instant in timeline.completed({"savepoint"})}
+        rows = [
+            {
+                "instant": instant.requested,
+                "completed": instant.completed,
+                "action": instant.action,
+                "operation": timeline.commit_metadata(instant).operation,
+                "has_savepoint": instant.requested in saved,
+                "is_readable": _is_readable(newest, instant.requested),
+            }
+            for instant in timeline.completed(WRITE_ACTIONS)
+        ]
+        return pa.Table.from_pylist(rows, _SNAPSHOTS)
+
+    def history(self, limit: int | None = None, *, archived: bool = False) -> pa.Table:
+        """Completed commits, newest first, with the columns of Hudi's ``show_commits``.
+
+        Args:
+            limit: number of commits at most; None shows all.
+            archived: also show those of the archive.
+
+        Returns:
+            A row per commit.
+
+        Raises:
+            CorruptFileError: a damaged file of the timeline or the archive.
+
+        Example:
+            >>> table.inspect.history(1)["operation"].to_pylist()
+            ['UPSERT']
+        """
+        return _history_table(self.snapshot, limit, archived=archived)
+
     def column_stats(self) -> pa.Table:
         """Entries of ``column_stats`` for the snapshot's files; bounds as text.
 
-        Columns are named as in Hudi's ``show_metadata_table_column_stats``, with partition, counts and sizes added.
+        Returns:
+            A row per file and column, named as in Hudi's ``show_metadata_table_column_stats``, with partition, counts
+            and sizes added.
+
+        Example:
+            >>> "fare" in table.inspect.column_stats()["column_name"].to_pylist()
+            True
         """
         rows = []
         if self.snapshot.metadata.has(COLUMN_STATS.name):
@@ -73,7 +156,15 @@ class Inspect:
         return pa.Table.from_pylist(rows, _STATS)
 
     def bloom_filters(self) -> pa.Table:
-        """Entries of ``bloom_filters`` for the snapshot's files: type, hashes, bits, rows, size of the text (bytes)."""
+        """Entries of ``bloom_filters`` for the snapshot's files.
+
+        Returns:
+            A row per file: partition, file_name, type, hashes, bits, rows, bytes (of the filter's text), instant.
+
+        Example:
+            >>> table.inspect.bloom_filters().num_rows
+            2
+        """
         rows = []
         if self.snapshot.metadata.has(BLOOM_FILTERS.name):
             bases = {bloom_key(base.partition, base.name): base for base in self.snapshot.base_files()}
@@ -99,15 +190,34 @@ class Inspect:
         return pa.Table.from_pylist(rows, _BLOOMS)
 
     def bitmaps(self, column: str | None = None, partition: str | None = None) -> pa.Table:
-        """Entries of the bitmap indexes: a row per file, column and value (null is one too), of one column or of all.
+        """Entries of the bitmap indexes.
 
-        ``cardinality`` is the rows that hold the value, ``row_groups`` in how many row groups they lie, ``run`` the
-        file that the entry comes from. Entries of files that are ``current`` no more say nothing to a query.
+        Args:
+            column: entries of this column only; None shows all columns.
+            partition: entries of this partition only, given by its path; None shows all partitions.
+
+        Returns:
+            A row per file, column and value (null is one too): ``cardinality`` rows hold the value, in ``row_groups``
+            row groups; the entry is in the file ``run``. Queries ignore entries of files that are not ``current``.
+
+        Example:
+            >>> table.indexes.create("bitmap", ["rider"]).entries
+            3
+            >>> table.inspect.bitmaps("rider")["value"].to_pylist()
+            ['bo', 'cy', 'ana']
         """
         return bitmap_stats_table(self.snapshot, column, partition)
 
     def timeline(self) -> pa.Table:
-        """All instants of the active timeline: requested, action, state, completed."""
+        """All instants of the active timeline.
+
+        Returns:
+            A row per instant: requested, action, state, completed.
+
+        Example:
+            >>> table.inspect.timeline()["action"].to_pylist()
+            ['commit']
+        """
         rows = [
             {"requested": i.requested, "action": i.action, "state": i.state.name, "completed": i.completed}
             for i in self.snapshot.timeline.instants
@@ -164,6 +274,27 @@ _HISTORY = pa.schema(
 )
 
 
+_SNAPSHOTS = pa.schema(
+    [
+        ("instant", pa.string()),
+        ("completed", pa.string()),
+        ("action", pa.string()),
+        ("operation", pa.string()),
+        ("has_savepoint", pa.bool_()),
+        ("is_readable", pa.bool_()),
+    ]
+)
+
+
+def _is_readable(newest: Snapshot, instant: str) -> bool:
+    """Whether ``as_of=instant`` reads the table."""
+    try:
+        snapshot_at(lambda as_of: newest if as_of is None else newest.at(as_of), instant)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def _stats_row(payload: dict[str, Any], partition: str, kind: pa.DataType | None) -> dict[str, Any]:
     return {
         "partition": partition,
@@ -191,7 +322,7 @@ def _text(wrapped: Any, value_type: Any, kind: pa.DataType | None) -> str | None
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def history_table(snapshot: Snapshot, limit: int | None, *, archived: bool = False) -> pa.Table:
+def _history_table(snapshot: Snapshot, limit: int | None, *, archived: bool = False) -> pa.Table:
     """Completed commits, newest first; with ``archived`` those of the archive too."""
     timeline = snapshot.timeline
     commits = timeline.completed(WRITE_ACTIONS)[::-1]

@@ -1,36 +1,32 @@
-"""Table services and the taking back of commits, as methods; every method delegates.
-
-What keeps a table in order, and what takes commits back. Every method delegates.
-
-What keeps a table's metadata and timeline small: it runs by itself after writes, and here on request.
-"""
+"""``Table.maintenance``: services that keep a table in order, and the undoing of commits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakedex.maintenance.clean import CleanResult, clean
+from lakedex.maintenance.metadata_rebuild import rebuild_metadata
 from lakedex.maintenance.recovery import RestoreResult
 from lakedex.maintenance.rollback import RollbackResult, delete_savepoint, list_savepoints, restore, rollback, savepoint
 from lakedex.maintenance.schedule import ArchivalResult, CompactionResult, archive_table, compact_metadata
-from lakedex.options import WriteOptions
-from lakedex.snapshot.snapshot import TableContext
-from lakedex.write.session import Session
+from lakedex.maintenance.validate_table import validate_table
+from lakedex.reports import RebuildResult, TableReport, WriteResult
+from lakedex.table.session import OpenedTable, Options, Txn, with_notes
+from lakedex.types import Operation, Progress
+from lakedex.write.alter_schema import rewrite_files
 
-__all__ = ["KeptUp", "Serviced"]
+__all__ = ["Maintenance"]
 
 
-class Serviced:
-    """A part of :class:`lakedex.Table`."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Maintenance:
+    """The services of one table; made by :attr:`lakedex.Table.maintenance`."""
 
-    _handle: TableContext
-    _session: Session
+    _table: OpenedTable
 
-    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
-        raise NotImplementedError
+    # ------------------------------------------------------------------------------------------------------ services
 
     def clean(
         self,
@@ -39,112 +35,265 @@ class Serviced:
         commits: int | None = None,
         hours: int | None = None,
         versions: int | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Options = None,
     ) -> CleanResult:
         """Delete files that only old commits need.
 
-        Every write does so by itself for the partitions that it can tell (``hoodie.clean.automatic``); this looks at
-        all of them. Time travel to a commit whose files are gone is an error then. The newest version of each file
+        Every write does so for the partitions that it changed (``hoodie.clean.automatic``); this call examines all of
+        them. Time travel to a commit whose files are deleted is an error from then on. The newest version of each file
         group stays, and so do files that a savepoint names or a pending write may need.
 
         Args:
-            dry_run: only say what would be deleted.
-            commits: keep what the last so many commits need (``hoodie.clean.commits.retained``, 10).
-            hours: keep what commits of the last so many hours need.
-            versions: keep so many versions of each file group. Queries that run may lose files with this one.
+            dry_run: only report the files that would be deleted.
+            commits: keep the files of so many last commits (``hoodie.clean.commits.retained``, 10).
+            hours: keep the files of the commits of so many last hours.
+            versions: keep so many versions of each file group. Running queries may lose files with this one.
             options: ``hoodie.clean.*`` options of this call.
 
+        Returns:
+            The files deleted, their size, and the earliest commit that can still be read.
+
         Raises:
-            InvalidInputError: several of the three, or a number below 1.
+            InvalidInputError: several of the three policies, or a number below 1.
             CommitConflictError: another clean is under way.
+
+        Example:
+            >>> table.maintenance.clean(commits=1, dry_run=True).files
+            0
         """
-        parsed = self._parsed(options, "clean")
-        return clean(self._handle, parsed, dry_run=dry_run, commits=commits, hours=hours, versions=versions)
+        parsed = self._table.parse(options, "clean")
+        return clean(self._table.context, parsed, dry_run=dry_run, commits=commits, hours=hours, versions=versions)
 
-    def rollback(self, instant: str) -> RollbackResult:
-        """Undo the last commit: its rows, its files, and what the indexes and the schema have of it.
+    def archive(self, *, options: Options = None) -> ArchivalResult:
+        """Move old instants from the active timelines to the archive now.
 
-        Also undoes a pending write whose writer died. An index that the commit took columns from does not get them
-        back, and Java's list of columns with statistics loses those that the commit added.
-
-        Raises:
-            InvalidInputError: no such commit, later ones, a savepoint on it, or the cleaner took what it rewrote.
-            CommitConflictError: somebody writes to the table.
-        """
-        result = rollback(self._handle, self._parsed(None), instant)
-        self._session.refresh_views(self._handle.base_path)
-        return result
-
-    def savepoint(self, instant: str | None = None, *, comment: str = "", user: str = "") -> str:
-        """Keep the files of a commit from cleaning, so that :meth:`restore` can go back to it.
+        Writes do so when there are more than ``hoodie.keep.max.commits`` (30) commits, down to
+        ``hoodie.keep.min.commits`` (20).
 
         Args:
-            instant: the commit; None for the last one.
-            comment: why, for people.
-            user: who; None for the name of this process's user.
+            options: ``hoodie.keep.*`` and other options of this call.
+
+        Returns:
+            The numbers of instants archived.
+
+        Raises:
+            UnsupportedFeatureError: a table that lakedex does not write.
+            LockTimeoutError: another writer held the table's lock too long.
+
+        Example:
+            >>> print(table.maintenance.archive(options={"hoodie.keep.max.commits": 40}))  # doctest: +ELLIPSIS
+            archive: ...
+        """
+        return archive_table(self._table.context, self._table.parse(options, "archive"))
+
+    def compact_metadata(self, *, options: Options = None) -> CompactionResult:
+        """Merge the log files of the metadata table into base files now, as Hudi's compaction does.
+
+        Writes do so every ``hoodie.metadata.compact.max.delta.commits`` (10) commits.
+
+        Args:
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The compactions completed, and the files that they merged and wrote.
+
+        Raises:
+            UnsupportedFeatureError: a table that lakedex does not write, or a pending log compaction of Hudi's.
+            LockTimeoutError: another writer held the table's lock too long.
+
+        Example:
+            >>> len(table.maintenance.compact_metadata().instants)
+            1
+        """
+        return compact_metadata(self._table.context, self._table.parse(options, "compact_metadata"))
+
+    def rewrite_files(self, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows do not change.
+
+        Afterwards the name of a dropped column can be added again.
+
+        Args:
+            txn: ``(application, batch)``, as in :meth:`lakedex.Table.upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The commit; its ``instant`` is None if no file had to be rewritten.
+
+        Raises:
+            CommitConflictError: other writers changed the same file groups more often than the retry option allows.
+
+        Example:
+            >>> table.maintenance.rewrite_files().files_written
+            0
+        """
+        parsed = self._table.parse(options, "rewrite_files", txn)
+        context = self._table.context
+        return self._table.commit(Operation.ALTER_SCHEMA, parsed, lambda: rewrite_files(context, parsed))
+
+    def rebuild_metadata(self, *, progress: Progress | None = None, options: Options = None) -> RebuildResult:
+        """Rebuild the metadata table: its listing from storage and the timeline, its indexes from the data.
+
+        Nobody has to wait: readers list storage meanwhile, and writes go on. The indexes are those that the table
+        lists; if it lists none, those that the options ask for. Runs of bitmap indexes stay, and files that they do not
+        cover are covered. A write rebuilds a missing or damaged metadata table too.
+
+        Args:
+            progress: called with the number of files done and of all, for each index from the start.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The partitions and files listed, and a result per index.
+
+        Raises:
+            CommitConflictError: a write of another engine is under way.
+            UnsupportedFeatureError: a table that lakedex does not write.
+
+        Example:
+            >>> table.maintenance.rebuild_metadata().files
+            2
+        """
+        result = rebuild_metadata(self._table.context, self._table.parse(options, "rebuild_metadata"), progress)
+        self._table.refresh_views()
+        return result
+
+    def validate(
+        self,
+        files: int | None = None,
+        *,
+        footers: bool = True,
+        progress: Progress | None = None,
+        options: Options = None,
+    ) -> TableReport:
+        """Compare the table's metadata with its files, their footers and its timeline, and report each difference.
+
+        Compares the listing in ``files`` with storage and completed commits; each index of the metadata table, and each
+        bitmap index, with base files; definitions with settings; the metadata's timeline with the table's.
+
+        Args:
+            files: how many base files are opened, spread evenly over the table; None opens all.
+            footers: open base files: compare filters with their footers, bounds and bitmaps with their values. False
+                compares only listings and metadata.
+            progress: called with the number of files done and of all, for each index from the start.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The differences; ``ok`` is True if there are none.
+
+        Raises:
+            InvalidInputError: ``files`` below 1.
+
+        Example:
+            >>> table.maintenance.validate().ok
+            True
+        """
+        parsed = self._table.parse(options, "validate")
+        report = validate_table(self._table.context, parsed, files=files, footers=footers, progress=progress)
+        return with_notes(report, parsed)
+
+    # ---------------------------------------------------------------------------------------------- undoing commits
+
+    def rollback(self, instant: str, *, options: Options = None) -> RollbackResult:
+        """Undo the last commit: its rows and files, and its part of the indexes and the schema.
+
+        Also undoes a pending write whose writer died. An index does not regain columns that the commit removed from it,
+        and Java's list of columns with statistics loses those that the commit added.
+
+        Args:
+            instant: the last commit, or a pending write.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The rollback's instant, the files deleted, and the commit that the table is at now.
+
+        Raises:
+            InvalidInputError: no such commit, later ones, a savepoint on it, or files that it replaced were cleaned.
+            CommitConflictError: another writer is writing to the table.
+
+        Example:
+            >>> last = table.inspect.history(1)["commit_time"][0].as_py()
+            >>> table.maintenance.rollback(last).undone == last
+            True
+        """
+        parsed = self._table.parse(options, "rollback")
+        result = rollback(self._table.context, parsed, instant)
+        self._table.refresh_views()
+        return with_notes(result, parsed)
+
+    def savepoint(
+        self, instant: str | None = None, *, comment: str = "", user: str = "", options: Options = None
+    ) -> str:
+        """Keep the files of a commit from cleaning, so that :meth:`restore` can return to it.
+
+        Args:
+            instant: the commit; None takes the last one.
+            comment: the reason, for people.
+            user: who asked for it; empty takes the name of this process's user.
+            options: ``hoodie.*`` options of this call.
 
         Returns:
             The commit, which is the savepoint's name.
 
         Raises:
-            InvalidInputError: no such commit, one that has a savepoint, or one whose files may be gone.
+            InvalidInputError: no such commit, one that has a savepoint, or one whose files may be deleted already.
+
+        Example:
+            >>> kept = table.maintenance.savepoint(comment="before the migration")
+            >>> table.maintenance.savepoints()["instant"].to_pylist() == [kept]
+            True
         """
-        return savepoint(self._handle, self._parsed(None), instant, comment, user)
+        return savepoint(self._table.context, self._table.parse(options, "savepoint"), instant, comment, user)
 
     def savepoints(self) -> pa.Table:
-        """The table's savepoints, oldest first."""
-        return list_savepoints(self._handle.snapshot())
+        """The table's savepoints, oldest first.
 
-    def delete_savepoint(self, instant: str) -> None:
-        """Remove a savepoint; cleaners may take its files then.
+        Returns:
+            A row per savepoint: instant, user, comment, made_at, and how many files of how many partitions it keeps.
+
+        Example:
+            >>> table.maintenance.savepoints().num_rows
+            0
+        """
+        return list_savepoints(self._table.context.snapshot())
+
+    def delete_savepoint(self, instant: str, *, options: Options = None) -> None:
+        """Delete a savepoint; cleaning may delete its files from then on.
+
+        Args:
+            instant: the savepoint's name.
+            options: ``hoodie.*`` options of this call.
 
         Raises:
-            InvalidInputError: there is none of this commit.
+            InvalidInputError: the commit has no savepoint.
+
+        Example:
+            >>> table.maintenance.delete_savepoint(table.maintenance.savepoint())
         """
-        delete_savepoint(self._handle, self._parsed(None), instant)
+        delete_savepoint(self._table.context, self._table.parse(options, "delete_savepoint"), instant)
 
-    def restore(self, instant: str) -> RestoreResult:
-        """Take the table back to a savepoint: all commits that completed after it are undone, for good.
+    def restore(self, instant: str, *, options: Options = None) -> RestoreResult:
+        """Return the table to a savepoint: all commits that completed after it are undone, for good.
 
-        Nobody may write or query meanwhile. Should the process die, the next writer finishes the restore.
+        Nobody may write or query meanwhile. If the process dies, the next writer finishes the restore.
+
+        Args:
+            instant: the savepoint's name.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The restore's instant and the commits undone.
 
         Raises:
-            InvalidInputError: there is no savepoint of this commit, or files of it are gone.
-            CommitConflictError: somebody writes to the table.
+            InvalidInputError: the commit has no savepoint, or files of it are missing.
+            CommitConflictError: another writer is writing to the table.
+
+        Example:
+            >>> kept = table.maintenance.savepoint()
+            >>> table.delete(where="city = 'oslo'").deleted
+            2
+            >>> len(table.maintenance.restore(kept).undone)
+            1
         """
-        result = restore(self._handle, self._parsed(None), instant)
-        self._session.refresh_views(self._handle.base_path)
-        return result
-
-
-class KeptUp:
-    """A part of :class:`lakedex.Table`."""
-
-    _handle: TableContext
-
-    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
-        raise NotImplementedError
-
-    def compact(self, *, options: Mapping[str, Any] | None = None) -> CompactionResult:
-        """Merge the log files of the metadata table into base files now, as Hudi's compaction does.
-
-        Writes do so by themselves every ``hoodie.metadata.compact.max.delta.commits`` (10) commits. The rows of a
-        copy-on-write table have nothing to compact.
-
-        Raises:
-            UnsupportedFeatureError: a table that lakedex does not write, or a pending log compaction of Hudi's.
-            LockTimeoutError: another writer held the table's lock too long.
-        """
-        return compact_metadata(self._handle, self._parsed(options, "compact"))
-
-    def archive(self, *, options: Mapping[str, Any] | None = None) -> ArchivalResult:
-        """Move old instants from the active timelines to the archive now.
-
-        Writes do so by themselves when there are more than ``hoodie.keep.max.commits`` (30) commits, down to
-        ``hoodie.keep.min.commits`` (20).
-
-        Raises:
-            UnsupportedFeatureError: a table that lakedex does not write.
-            LockTimeoutError: another writer held the table's lock too long.
-        """
-        return archive_table(self._handle, self._parsed(options, "archive"))
+        parsed = self._table.parse(options, "restore")
+        result = restore(self._table.context, parsed, instant)
+        self._table.refresh_views()
+        return with_notes(result, parsed)

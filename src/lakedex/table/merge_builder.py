@@ -1,34 +1,31 @@
-"""``merge`` and ``delete_partition``. Every method delegates."""
+"""``Table.merge``: the clauses of SQL's MERGE as a builder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from lakedex.options import WriteOptions
 from lakedex.reports import WriteResult
-from lakedex.snapshot.snapshot import TableContext
+from lakedex.table.session import OpenedTable, Options, Txn
 from lakedex.tagging.keyed_rows import RowAction
-from lakedex.write import operations
-from lakedex.write.merge_clauses import Aliases, Merge, MergeClause
+from lakedex.write.merge_clauses import Merge, MergeClause
 from lakedex.write.merge_into import MergeSession, explain_merge, merge_into
-from lakedex.write.session import Session
 
-__all__ = ["MergeBuilder", "Merging"]
+__all__ = ["MergeBuilder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MergeBuilder:
-    """A merge in the making; each method returns it with one more clause. :meth:`execute` runs it.
+    """A merge with its clauses; each method returns a new one with one more clause, :meth:`execute` runs it.
 
     A row goes to the first clause whose condition is true for it. Conditions and values are SQL text over both
     sides (``t.price > s.price``), or on Spark Columns (``F.col("s.price")``). Clauses for source rows without a match
     see nulls for the table's columns, and the reverse.
     """
 
-    table: Merging
+    table: OpenedTable
     data: Any
     merge: Merge
 
@@ -68,24 +65,31 @@ class MergeBuilder:
         """Delete the table's rows that no source row matches; the whole table is read."""
         return self._with(MergeClause(when="not matched by source", action=RowAction.DELETE, condition=condition))
 
-    def execute(self, options: Mapping[str, Any] | None = None, *, txn: tuple[str, int] | None = None) -> WriteResult:
+    def execute(self, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Run the merge, in one commit.
 
         Args:
+            txn: ``(application, batch)``, as in :meth:`lakedex.Table.upsert`.
             options: ``hoodie.*`` options of this call.
-            txn: (application, batch), as in :meth:`lakedex.Table.upsert`.
+
+        Returns:
+            The instant and row counts, and how the rows were found.
 
         Raises:
             InvalidInputError: several source rows for one row of the table, or for one new key; a new row whose key
                 is in the table already; a column or expression that cannot be used.
             SchemaMismatchError: a source column that does not fit the table's.
-            CommitConflictError: other writers committed in between, again and again.
+            CommitConflictError: other writers changed the same file groups more often than the retry option allows.
         """
-        return self.table._merged(self.data, self.merge, options, txn)
+        parsed = self.table.parse(options, "merge", txn)
+        return self.table.finished(merge_into(self.table.context, self._session(), self.data, self.merge, parsed))
 
     def explain(self) -> str:
         """The clauses, and how the merge would find its rows: by the indexes, or by a join."""
-        return self.table._explain_merge(self.data, self.merge)
+        return explain_merge(self.table.context, self._session(), self.data, self.merge)
+
+    def _session(self) -> MergeSession:
+        return MergeSession(rows=self.table.session.merged, rules=self.table.session.rules)
 
     def _with(self, clause: MergeClause) -> MergeBuilder:
         return replace(self, merge=self.merge.with_clause(clause))
@@ -95,74 +99,3 @@ class MergeBuilder:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self.merge))}</pre>"
-
-
-class Merging:
-    """A part of :class:`lakedex.Table`."""
-
-    _handle: TableContext
-    _session: Session
-    _options: dict[str, Any]
-
-    def _parsed(
-        self, options: Mapping[str, Any] | None, operation: str = "", txn: tuple[str, int] | None = None
-    ) -> WriteOptions:
-        raise NotImplementedError
-
-    def _written(self, result: WriteResult) -> WriteResult:
-        raise NotImplementedError
-
-    def merge(self, data: Any, on: Any, *, target: str = "t", source: str = "s") -> MergeBuilder:
-        """Start a merge of a frame into the table, as SQL's MERGE INTO; see :class:`MergeBuilder` for its clauses.
-
-        Where ``on`` demands that all record-key columns are equal (``t.id = s.id``, more may follow with AND), the
-        keys are looked up by the indexes and only files that hold one are read. Name the partition columns too where
-        they are equal: keys are looked up in all partitions otherwise. Other conditions join the frame with the table.
-
-        An update by a merge wins, whatever the ordering column says. Two source rows for one row of the table, or for
-        one new key, are an error, unless all that becomes of a matched row is its unconditional delete.
-
-        Args:
-            data: the source's rows.
-            on: which rows match: SQL text over both sides, or on Spark a Column.
-            target: what expressions call the table.
-            source: what they call the frame.
-
-        Example:
-            >>> t.merge(df, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
-        """
-        return MergeBuilder(table=self, data=data, merge=Merge(on=on, aliases=Aliases(target, source)))
-
-    def _merge_session(self) -> MergeSession:
-        return MergeSession(rows=self._session.merged, rules=self._session.rules)
-
-    def _merged(
-        self, data: Any, merge: Merge, options: Mapping[str, Any] | None, txn: tuple[str, int] | None
-    ) -> WriteResult:
-        parsed = self._parsed(options, "merge", txn)
-        return self._written(merge_into(self._handle, self._merge_session(), data, merge, parsed))
-
-    def _explain_merge(self, data: Any, merge: Merge) -> str:
-        return explain_merge(self._handle, self._merge_session(), data, merge)
-
-    def delete_partition(
-        self,
-        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any],
-        *,
-        options: Mapping[str, Any] | None = None,
-    ) -> WriteResult:
-        """Empty partitions in one commit (Hudi's DELETE_PARTITION), without reading a row of them.
-
-        Their files stay until a cleaner removes them, so older instants can still be read.
-
-        Args:
-            partitions: as paths (``city=rome``) or as ``{column: value}``. The null and the empty string share Hudi's
-                default partition, so that naming either empties both.
-            options: ``hoodie.*`` options of this call.
-
-        Raises:
-            InvalidInputError: a table without partitions, a path that it cannot have.
-            CommitConflictError: another writer committed to one of the partitions, again and again.
-        """
-        parsed = self._parsed(options, "delete_partition")
-        return self._written(operations.delete_partition(self._handle, parsed, partitions))

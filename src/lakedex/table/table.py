@@ -1,166 +1,69 @@
-"""``Table``: a Hudi table, as its users see it; every method delegates.
-
-From what a user gives (paths, names, times) to what the actions take.
-
-What a table is: its columns, and what people say of them. Every method delegates.
-
-``Table``: a Hudi table, as its users see it. Every method delegates.
-"""
+"""``Table``: a Hudi table as its users see it; every method delegates."""
 
 from __future__ import annotations
 
-import datetime
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from lakedex.codec.comments import with_comments
-from lakedex.commit.idempotency import checked_txn
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError
 from lakedex.io.fsspec import open_storage
 from lakedex.local.session import LocalSession
-from lakedex.maintenance import index_lifecycle
-from lakedex.options import WriteOptions, parse_options
-from lakedex.reports import IndexResult, WriteResult
+from lakedex.options import parse_options
+from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
-from lakedex.scan.index_advisor import Advice, advise
-from lakedex.scan.scan import Scan, join_scan
-from lakedex.scan.time_travel import snapshot_at
+from lakedex.scan.scan import Scan
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.table.indexes import Maintained
-from lakedex.table.inspect import Inspect, history_table, table_card, table_html
-from lakedex.table.maintenance import KeptUp, Serviced
-from lakedex.table.merge_builder import Merging
-from lakedex.table.session import open_session
+from lakedex.table.indexes import Indexes
+from lakedex.table.inspect import Inspect, table_card, table_html
+from lakedex.table.maintenance import Maintenance
+from lakedex.table.merge_builder import MergeBuilder
+from lakedex.table.session import AsOf, OpenedTable, Options, Txn, as_names, open_session
 from lakedex.timeline.compatibility import require_readable
+from lakedex.types import Operation
 from lakedex.write import alter_schema, operations
-from lakedex.write.alter_schema import comment_column, comment_table
 from lakedex.write.create_table import create_table, is_table
-from lakedex.write.erase import delete_rows
+from lakedex.write.erase import EraseReport, delete_rows, erase
+from lakedex.write.merge_clauses import Aliases, Merge
 from lakedex.write.session import Session
 
-__all__ = ["Described", "Table", "as_names", "check_readable", "handle_for", "resolve_as_of"]
-
-
-def handle_for(path: str | os.PathLike[str], engine: Engine) -> TableContext:
-    """The handle of a path."""
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidInputError(
-            f"path is a str or os.PathLike, not {type(path).__name__}: Table.create(path, spark=spark)"
-        )
-    storage, base = open_storage(path)
-    return TableContext(storage, base, engine)
-
-
-def check_readable(handle: TableContext) -> TableContext:
-    """The handle itself, if there is a table that lakedex reads."""
-    require_readable(handle.snapshot().config)
-    return handle
-
-
-def as_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Column names given as one name (commas separate several, as in Hudi's options) or as a list."""
-    if given is None:
-        return ()
-    if isinstance(given, str):
-        return tuple(name.strip() for name in given.split(",") if name.strip())
-    return tuple(given)
-
-
-QUERY_TYPES = ("snapshot", "read_optimized")
-
-
-def resolve_as_of(
-    handle: TableContext, as_of: str | datetime.datetime | datetime.date | None, query_type: str = "snapshot"
-) -> Snapshot:
-    """The table now, or as of an instant or time.
-
-    Args:
-        handle: the table.
-        as_of: an instant or time; None for now.
-        query_type: as ``hoodie.datasource.query.type``: ``read_optimized`` leaves out the log files of merge-on-read.
-
-    Raises:
-        InvalidInputError: a time before the first commit that is still there, one whose files were cleaned, or another
-            query type.
-    """
-    if query_type not in QUERY_TYPES:
-        raise InvalidInputError(f"query_type {query_type!r} is none of: {', '.join(QUERY_TYPES)}")
-    return snapshot_at(partial(handle.snapshot, read_optimized=query_type == "read_optimized"), as_of)
-
-
-class Described:
-    """A part of :class:`lakedex.Table`."""
-
-    _handle: TableContext
-
-    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "") -> WriteOptions:
-        raise NotImplementedError
-
-    def _written(self, result: WriteResult) -> WriteResult:
-        raise NotImplementedError
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns, without Hudi's meta columns. Comments are ``comment`` in the metadata of a field."""
-        snapshot = self._handle.snapshot()
-        return with_comments(snapshot.schema, snapshot.comments)
-
-    @property
-    def comment(self) -> str | None:
-        """What the table is, in words."""
-        return self._handle.snapshot().config.comment
-
-    def set_comment(
-        self, text: str | None, column: str | None = None, *, options: Mapping[str, Any] | None = None
-    ) -> WriteResult | None:
-        """Say what the table is, or a column of it.
-
-        Args:
-            text: the comment; None or an empty text takes it away.
-            column: a column, or a field inside of one (``a.b``; ``a.element.b`` in a list, ``a.value.b`` in a map). Its
-                comment is a commit, so that a rollback or restore takes it back; that of the table is none.
-            options: ``hoodie.*`` options of this call.
-
-        Returns:
-            The commit; None for the comment of the table.
-
-        Raises:
-            InvalidInputError: an unknown column, a text that is no Unicode.
-        """
-        parsed = self._parsed(options, "set_comment")
-        if column is not None:
-            return self._written(comment_column(self._handle, parsed, column, text or ""))
-        comment_table(self._handle, parsed, text or "")
-        return None
+__all__ = ["Table"]
 
 
 Path = str | os.PathLike[str]
 
 
-Txn = tuple[str, int] | None
+Partitions = Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any]
 
 
-AsOf = str | datetime.datetime | datetime.date | None
+def _context(path: Path, engine: Engine, options: Options = None) -> TableContext:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInputError(
+            f"path is a str or os.PathLike, not {type(path).__name__}: Table.create(path, spark=spark)"
+        )
+    storage, base = open_storage(path)
+    return TableContext(storage, base, engine, dict(options or {}))
 
 
-class Table(Described, Maintained, Serviced, KeptUp, Merging):
+class Table:
     """A Hudi table and the engine that works on it.
 
-    Make one with :meth:`create`, open one with :meth:`open`.
+    Make one with :meth:`create`, open one with :meth:`open`. Indexes are managed by :attr:`indexes`, services and the
+    undoing of commits by :attr:`maintenance`; :attr:`inspect` shows files, partitions, commits and index entries.
+
+    Args:
+        context: storage, path, engine, options and caches.
+        session: how the engine hands rows to its user.
     """
 
-    def __init__(self, handle: TableContext, session: Session, options: Mapping[str, Any] | None = None) -> None:
-        self._handle = handle
-        self._session = session
-        self._options = dict(options or {})
+    def __init__(self, context: TableContext, session: Session) -> None:
+        self._opened = OpenedTable(context, session)
 
-    # ---------------------------------------------------------------------------------------------- making, opening
+    # --------------------------------------------------------------------------------------------- creating, opening
 
     @classmethod
     def create(
@@ -176,9 +79,9 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         table_type: str = "cow",
         comment: str | None = None,
         exist_ok: bool = False,
-        options: Mapping[str, Any] | None = None,
+        options: Options = None,
     ) -> Table:
-        """Make an empty table, of version 8 unless `hoodie.write.table.version` says 6 or 9.
+        """Create an empty table, of version 8 unless ``hoodie.write.table.version`` says 6 or 9.
 
         Args:
             path: the table's folder.
@@ -186,23 +89,32 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
                 Comments of columns (``comment`` in a field's metadata) are kept.
             record_key: column or columns of the key.
             spark: a SparkSession; None works without Spark.
-            name: the table's name; the folder's name by default.
+            name: the table's name; None takes the folder's name.
             partition_by: columns of the partition path; none for a non-partitioned table.
-            ordering_by: the column by which the newer of two versions of a row is known; None takes the later commit's.
-                Version 9 may have several, compared one after the other.
-            table_type: ``cow``. Merge-on-read tables of others are read, but neither made nor written.
-            comment: what the table is, in words.
-            exist_ok: return the table that is there instead of failing.
-            options: ``hoodie.*`` options, kept for this object's writes too.
+            ordering_by: the column whose larger value decides between two versions of a row; None lets the later commit
+                win. Version 9 takes several, compared one after the other.
+            table_type: ``cow``. Merge-on-read tables of others are read, but neither created nor written.
+            comment: a description of the table.
+            exist_ok: open an existing table instead of failing.
+            options: ``hoodie.*`` options, kept for this object's writes.
+
+        Returns:
+            The table, opened.
 
         Raises:
-            TableExistsError: a table is there already.
-            InvalidInputError, SchemaMismatchError, OptionError: an argument that cannot be used.
+            TableExistsError: the folder holds a table already.
+            InvalidInputError: a key, partition or ordering column that cannot be used.
+            SchemaMismatchError: a type that a Hudi table cannot store.
+            OptionError: an unknown option, or one that lakedex does not support.
+
+        Example:
+            >>> Table.create(folder / "rides", trips.schema, record_key="id", partition_by="city").name
+            'rides'
         """
         session = open_session(spark)
-        handle = handle_for(path, session.engine)
+        context = _context(path, session.engine, options)
         create_table(
-            handle,
+            context,
             name=name,
             schema=session.schema(schema),
             record_key=as_names(record_key),
@@ -213,10 +125,10 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             options=options,
             comment=comment,
         )
-        return cls(handle, session, options)
+        return cls(context, session)
 
     @classmethod
-    def open(cls, path: Path, *, spark: Any = None, options: Mapping[str, Any] | None = None) -> Table:
+    def open(cls, path: Path, *, spark: Any = None, options: Options = None) -> Table:
         """Open the table at ``path``.
 
         Args:
@@ -224,26 +136,45 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             spark: a SparkSession; None works without Spark.
             options: ``hoodie.*`` options, kept for this object's writes.
 
+        Returns:
+            The table.
+
         Raises:
-            TableNotFoundError: there is no Hudi table.
+            TableNotFoundError: the folder holds no Hudi table.
             UnsupportedFeatureError: a table that lakedex does not read (versions other than 6, 8 and 9, ORC files …).
+
+        Example:
+            >>> Table.open(table.path).name
+            'trips'
         """
         session = open_session(spark)
         parse_options(options)
-        return cls(check_readable(handle_for(path, session.engine)), session, options)
+        context = _context(path, session.engine, options)
+        require_readable(context.snapshot().config)
+        return cls(context, session)
 
     @classmethod
     def is_table(cls, path: Path) -> bool:
-        """Whether there is a Hudi table at ``path``."""
-        storage, base = open_storage(path)
-        return is_table(TableContext(storage, base, LocalSession().engine))
+        """Whether the folder holds a Hudi table.
+
+        Args:
+            path: a folder, which need not exist.
+
+        Returns:
+            True for a table of any version.
+
+        Example:
+            >>> Table.is_table(table.path)
+            True
+        """
+        return is_table(_context(path, LocalSession().engine))
 
     # -------------------------------------------------------------------------------------------------- properties
 
     @property
     def path(self) -> str:
         """The table's folder."""
-        return self._handle.base_path
+        return self._opened.context.base_path
 
     @property
     def name(self) -> str:
@@ -251,9 +182,40 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         return self.snapshot().config.name
 
     @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without Hudi's meta columns. Comments are ``comment`` in the metadata of a field."""
+        snapshot = self.snapshot()
+        return with_comments(snapshot.schema, snapshot.comments)
+
+    @property
+    def comment(self) -> str | None:
+        """The table's description; None if it has none."""
+        return self.snapshot().config.comment
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's settings, as ``hoodie.properties`` has them."""
+        return dict(self.snapshot().config.raw)
+
+    @property
     def context(self) -> TableContext:
-        """The table's storage, engine and caches, for code that works on the table itself."""
-        return self._handle
+        """Storage, engine, options and caches, for code that works on the table itself."""
+        return self._opened.context
+
+    @property
+    def indexes(self) -> Indexes:
+        """Create, drop, refresh, validate and describe indexes."""
+        return Indexes(self._opened)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Clean, archive, compact the metadata, validate, roll back, restore."""
+        return Maintenance(self._opened)
+
+    @property
+    def inspect(self) -> Inspect:
+        """Files, partitions, commits and index entries of the newest snapshot, as Arrow tables."""
+        return Inspect(self.snapshot())
 
     def snapshot(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Snapshot:
         """The table pinned to an instant: its settings, timelines, metadata and file slices.
@@ -262,155 +224,406 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
             as_of: an instant (``r.instant``) or a time; None pins the newest commit.
             query_type: ``read_optimized`` leaves out log files.
 
+        Returns:
+            The snapshot; it is loaded now and does not change.
+
         Raises:
-            InvalidInputError: an ``as_of`` before the first commit, or one whose files the cleaner took.
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+
+        Example:
+            >>> len(table.snapshot().base_files())
+            2
         """
-        return resolve_as_of(self._handle, as_of, query_type)
-
-    def _parsed(self, options: Mapping[str, Any] | None, operation: str = "", txn: Txn = None) -> WriteOptions:
-        return replace(parse_options(self._options, options, operation), txn=checked_txn(txn))
-
-    def _written(self, result: WriteResult) -> WriteResult:
-        self._session.refresh_views(self.path)
-        return replace(result, latest=result.instant or self.snapshot().instant)
+        return self._opened.snapshot(as_of, query_type)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    def bulk_insert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
-        """Load rows into new files, sorted by key; keys are not looked up. ``txn`` as in :meth:`upsert`.
+    def upsert(self, data: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Update the rows whose record key is in the table and insert the others.
 
-        Raises:
-            InvalidInputError: a missing column, a null or empty key.
-            SchemaMismatchError: a column whose type does not fit.
-        """
-        return self._written(operations.bulk_insert(self._handle, data, self._parsed(options, "bulk_insert", txn)))
-
-    def insert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
-        """Add rows, small files first; ``txn`` as in :meth:`upsert`.
-
-        Keys are looked up for ``hoodie.datasource.insert.dup.policy`` drop or fail.
-        """
-        return self._written(operations.insert(self._handle, data, self._parsed(options, "insert", txn)))
-
-    def upsert(self, data: Any, *, options: Mapping[str, Any] | None = None, txn: Txn = None) -> WriteResult:
-        """Update rows whose key is in the table, insert the others.
-
-        With an ordering column the larger value wins, against other rows of the frame and against the stored row; on a
-        tie, or without one, the later row wins.
+        Of two rows with one key the larger ordering value wins; on a tie, or without an ordering field, the later row
+        wins.
 
         Args:
-            data: the rows.
-            options: ``hoodie.*`` options of this call.
-            txn: (application, batch): the batch counts once. Where the table has this batch of the application, or
-                one with a larger number, nothing is done and a note says which commit had it; ``foreachBatch`` may
-                repeat its batches then. A rollback or restore of that commit takes the batch back with its rows.
+            data: Spark, pandas or polars DataFrame, pyarrow Table, or any object that exports an Arrow stream.
+            txn: ``(application, batch)``. If the table has this batch of the application, or one with a larger number,
+                nothing is written and a note names its commit, so ``foreachBatch`` may repeat a batch. A rollback or
+                restore of that commit undoes the batch too.
+            options: ``hoodie.*`` options of this call; they override those of :meth:`open` and :meth:`create`.
+
+        Returns:
+            The instant, row counts, bytes written, and the tagging report.
 
         Raises:
-            CommitConflictError: another writer committed to the same files, again and again.
+            InvalidInputError: a record key is null or empty; the message names the column and the number of rows.
+            SchemaMismatchError: a column's type cannot be widened to the table's type.
+            CommitConflictError: other writers changed the same file groups more often than the retry option allows.
+
+        Example:
+            >>> table.upsert(trips).updated
+            3
         """
-        return self._written(operations.upsert(self._handle, data, self._parsed(options, "upsert", txn)))
+        parsed = self._opened.parse(options, "upsert", txn)
+        return self._opened.finished(operations.upsert(self.context, data, parsed))
+
+    def insert(self, data: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Add rows, to small files first; keys are looked up only for ``hoodie.datasource.insert.dup.policy``.
+
+        Args:
+            data: the rows, as :meth:`upsert` takes them.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The instant, row counts and bytes written.
+
+        Raises:
+            InvalidInputError: a null or empty record key, or under the policy ``fail`` a key that the table has.
+            SchemaMismatchError: a column's type cannot be widened to the table's type.
+            CommitConflictError: other writers changed the same file groups more often than the retry option allows.
+
+        Example:
+            >>> table.insert(new_trips).inserted
+            2
+        """
+        parsed = self._opened.parse(options, "insert", txn)
+        return self._opened.finished(operations.insert(self.context, data, parsed))
+
+    def bulk_insert(self, data: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Load rows into new files, sorted by key, without looking keys up.
+
+        Args:
+            data: the rows, as :meth:`upsert` takes them.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The instant, row counts and bytes written.
+
+        Raises:
+            InvalidInputError: a missing column, or a null or empty record key.
+            SchemaMismatchError: a column's type cannot be widened to the table's type.
+
+        Example:
+            >>> table.bulk_insert(new_trips).inserted
+            2
+        """
+        parsed = self._opened.parse(options, "bulk_insert", txn)
+        return self._opened.finished(operations.bulk_insert(self.context, data, parsed))
 
     def insert_overwrite(
         self,
         data: Any,
         scope: str = "partitions",
-        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
+        partitions: Partitions | None = None,
         *,
-        options: Mapping[str, Any] | None = None,
         txn: Txn = None,
+        options: Options = None,
     ) -> WriteResult:
         """Replace partitions, or the whole table, by the rows of a frame, in one commit.
 
-        Equal keys in the frame are treated as :meth:`insert` treats them. Replaced files stay until a cleaner removes
-        them, so older instants can still be read.
+        Equal keys in the frame are treated as :meth:`insert` treats them. Replaced files stay until they are cleaned,
+        so older instants can still be read. An empty frame empties the named partitions, or the table with
+        ``scope="table"``; else it changes nothing.
 
         Args:
-            data: the rows.
+            data: the rows, as :meth:`upsert` takes them.
             scope: ``partitions`` replaces the partitions that the rows go to; ``table`` replaces everything.
             partitions: replace exactly these, as paths (``city=rome``) or as ``{column: value}``; rows that belong to
                 another partition are refused. A named partition without rows is emptied.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
-            txn: (application, batch), as in :meth:`upsert`.
 
-        An empty frame empties the partitions named, or the table with ``scope="table"``; else it changes nothing.
+        Returns:
+            The instant, row counts and bytes written.
 
         Raises:
-            InvalidInputError: a wrong scope or partition, rows outside of the partitions named, a bad key.
-            CommitConflictError: another writer committed to the same partitions, again and again.
+            InvalidInputError: an unknown scope or partition, rows outside of the named partitions, a bad key.
+            CommitConflictError: other writers changed the same partitions more often than the retry option allows.
+
+        Example:
+            >>> table.insert_overwrite(new_trips, partitions={"city": "rome"}).inserted
+            2
         """
-        parsed = self._parsed(options, "insert_overwrite", txn)
-        return self._written(operations.insert_overwrite(self._handle, data, parsed, scope, partitions))
+        parsed = self._opened.parse(options, "insert_overwrite", txn)
+        result = operations.insert_overwrite(self.context, data, parsed, scope, partitions)
+        return self._opened.finished(result)
+
+    def update(
+        self, set: Mapping[str, Any], where: Any = None, *, txn: Txn = None, options: Options = None
+    ) -> WriteResult:
+        """Set columns of the rows under a condition.
+
+        Args:
+            set: column → SQL expression, or on Spark a Column.
+            where: SQL text, or on Spark a Column; None updates all rows.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The instant, row counts and bytes written.
+
+        Raises:
+            InvalidInputError: an unknown column, or one of the record key or partition path.
+            SchemaMismatchError: a value that the column's type cannot hold.
+            CommitConflictError: another writer committed after the rows were read.
+
+        Example:
+            >>> table.update({"fare": "fare * 1.1"}, "city = 'oslo'").updated
+            2
+        """
+        opened, parsed = self._opened, self._opened.parse(options, "update", txn)
+
+        def write() -> WriteResult:
+            snapshot, session = self.snapshot(), opened.session
+            checked = operations.check_assignments(snapshot, set, case_sensitive=session.rules.case_sensitive)
+            rows = session.changed(snapshot, where, checked)
+            return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time)
+
+        return opened.commit(Operation.UPSERT, parsed, write)
+
+    def merge(self, data: Any, on: Any, *, target: str = "t", source: str = "s") -> MergeBuilder:
+        """Start a merge of a frame into the table, as SQL's MERGE INTO; see :class:`MergeBuilder` for its clauses.
+
+        If ``on`` demands that all record-key columns are equal (``t.id = s.id``, more may follow with AND), the indexes
+        look the keys up and only files that hold one are read. Name the partition columns too if they are equal: keys
+        are looked up in all partitions otherwise. Other conditions join the frame with the table.
+
+        An update by a merge wins, whatever the ordering column says. Two source rows for one row of the table, or for
+        one new key, are an error, unless the only clause for matched rows is an unconditional delete.
+
+        Args:
+            data: the source's rows, as :meth:`upsert` takes them.
+            on: which rows match: SQL text over both sides, or on Spark a Column.
+            target: the table's name in expressions.
+            source: the frame's name in expressions.
+
+        Returns:
+            A builder; its ``execute()`` runs the merge.
+
+        Example:
+            >>> merge = table.merge(trips, "t.id = s.id")
+            >>> merge.when_matched_update_all().when_not_matched_insert_all().execute().updated
+            3
+        """
+        return MergeBuilder(table=self._opened, data=data, merge=Merge(on=on, aliases=Aliases(target, source)))
 
     def delete(
         self,
-        data_or_where: Any = None,
+        keys: Any = None,
         *,
         where: Any = None,
         all_partitions: bool = False,
-        options: Mapping[str, Any] | None = None,
         txn: Txn = None,
+        options: Options = None,
     ) -> WriteResult:
-        """Delete the rows of the keys in a frame, or the rows under a condition (SQL text, or a Column on Spark).
+        """Delete the rows of some keys, or the rows under a condition. :meth:`erase` also proves it.
 
-        A frame needs the key and partition columns; the latter not under a global index, nor with ``all_partitions``,
-        which deletes keys wherever they are. :meth:`erase` also proves it. ``txn`` as in :meth:`upsert`.
+        Args:
+            keys: a frame with the key and partition columns, or a list of keys: values, tuples if the key has several
+                columns, or dictionaries. A global index needs no partition columns.
+            where: instead of keys, SQL text, or on Spark a Column.
+            all_partitions: delete the keys in whatever partition they are; needs no partition columns.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The instant, row counts and bytes written.
 
         Raises:
-            InvalidInputError: a key or partition column that the frame lacks, or a column that the table lacks.
+            InvalidInputError: neither or both of keys and a condition, a key or partition column that the frame lacks,
+                or a column that the table lacks.
             SchemaMismatchError: a key that the type of the key column cannot hold.
-        """
-        asked = {"where": where, "options": self._parsed(options, "delete", txn), "all_partitions": all_partitions}
-        return self._written(delete_rows(self._handle, self._session, data_or_where, **asked))
+            CommitConflictError: another writer committed after the rows of a condition were read.
 
-    def update(
-        self, set: Mapping[str, Any], where: Any = None, *, options: Mapping[str, Any] | None = None
-    ) -> WriteResult:
-        """Set columns of the rows under a condition (of all rows without one). Values are SQL expressions.
+        Example:
+            >>> table.delete(["t1"], all_partitions=True).deleted
+            1
+            >>> table.delete(where="city = 'oslo'").deleted
+            2
+        """
+        parsed = self._opened.parse(options, "delete", txn)
+        session = self._opened.session
+        result = delete_rows(self.context, session, keys, where, parsed, all_partitions=all_partitions)
+        return self._opened.finished(result)
+
+    def erase(
+        self,
+        keys: Any = None,
+        *,
+        where: str | None = None,
+        proof: Literal["full", "index"] | None = None,
+        all_partitions: bool = False,
+        txn: Txn = None,
+        options: Options = None,
+    ) -> EraseReport:
+        """Delete rows and prove it; the report also names the files and commits that still hold them.
+
+        The indexes find the files, and only those that hold a row are rewritten. As with :meth:`delete`, rows go by
+        their keys: if ``insert`` has made two rows of one key, both go.
+
+        Args:
+            keys: keys, as :meth:`delete` takes them.
+            where: SQL text, instead of keys.
+            proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
+                up to 1 GiB. The indexes prove an erasure of more than 10,000 keys.
+            all_partitions: erase the keys in whatever partition they are; needs no partition columns.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The rows erased, the proof's query and count, and the older files that hold the rows until they are cleaned.
 
         Raises:
-            InvalidInputError: a key or partition column, or one that the table does not have.
+            InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
+            CommitConflictError: another writer committed after the rows of a condition were read.
+
+        Example:
+            >>> report = table.erase(where="rider = 'ana'")
+            >>> report.rows, report.is_proved
+            (1, True)
         """
-        snapshot, parsed = self.snapshot(), self._parsed(options, "update")
-        checked = operations.check_assignments(snapshot, set, case_sensitive=self._session.rules.case_sensitive)
-        rows = self._session.changed(snapshot, where, checked)
-        return self._written(operations.update_stored(self._handle, rows, parsed, snapshot.last_completion_time))
+        parsed = self._opened.parse(options, "erase", txn)
+        session = self._opened.session
+        report = erase(self.context, session, keys, where, parsed, proof, all_partitions=all_partitions)
+        self._opened.refresh_views()
+        return report
+
+    def delete_partition(self, partitions: Partitions, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Empty partitions in one commit (Hudi's DELETE_PARTITION), without reading a row of them.
+
+        Their files stay until they are cleaned, so older instants can still be read.
+
+        Args:
+            partitions: as paths (``city=rome``) or as ``{column: value}``. The null and the empty string share Hudi's
+                default partition, so that naming either empties both.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The instant and row counts.
+
+        Raises:
+            InvalidInputError: a table without partitions, or a path that it cannot have.
+            CommitConflictError: other writers changed one of the partitions more often than the retry option allows.
+
+        Example:
+            >>> table.delete_partition({"city": "oslo"}).operation
+            'delete_partition'
+        """
+        context, parsed = self.context, self._opened.parse(options, "delete_partition", txn)
+        return self._opened.commit(
+            Operation.DELETE_PARTITION, parsed, lambda: operations.delete_partition(context, parsed, partitions)
+        )
 
     # ------------------------------------------------------------------------------------------------------- schema
 
-    def add_columns(self, schema: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def set_comment(
+        self, text: str | None, column: str | None = None, *, txn: Txn = None, options: Options = None
+    ) -> WriteResult | None:
+        """Describe the table or one of its columns.
+
+        Args:
+            text: the comment; None or an empty text removes it.
+            column: a column, or a field inside of one (``a.b``; ``a.element.b`` in a list, ``a.value.b`` in a map). Its
+                comment is a commit, so that a rollback or restore undoes it; that of the table is not.
+            txn: ``(application, batch)`` of a column's comment, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The commit; None for the comment of the table.
+
+        Raises:
+            InvalidInputError: an unknown column, or a text that is no valid Unicode.
+
+        Example:
+            >>> table.set_comment("Trips of the city bikes")
+            >>> table.comment
+            'Trips of the city bikes'
+        """
+        context, parsed = self.context, self._opened.parse(options, "set_comment", txn)
+        if column is None:
+            alter_schema.comment_table(context, parsed, text or "")
+            return None
+        return self._opened.commit(
+            Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.comment_column(context, parsed, column, text or "")
+        )
+
+    def add_columns(self, schema: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Add nullable columns at the end; no file is rewritten.
 
         Args:
             schema: ``pyarrow.Schema``, Spark ``StructType`` or DDL text. ``a.b`` adds ``b`` to the struct column ``a``.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
 
-        Raises:
-            InvalidInputError: a column that the table has already, one that is never null, a name that it cannot have.
-            SchemaMismatchError: a name that was dropped and that files still hold; see :meth:`rewrite_files`.
-        """
-        added, parsed = self._session.schema(schema), self._parsed(options, "add_columns")
-        return self._written(alter_schema.add_columns(self._handle, parsed, added or pa.schema([])))
-
-    def drop_columns(self, names: str | Sequence[str], *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Take columns out of the schema; files hold them until they are rewritten.
+        Returns:
+            The commit.
 
         Raises:
-            InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
+            InvalidInputError: a column that the table has already, one that is never null, or a name that it cannot
+                have.
+            SchemaMismatchError: a name that was dropped and that files still hold: ``maintenance.rewrite_files()``.
+
+        Example:
+            >>> table.add_columns(pa.schema([("tip", pa.float64())])).instant is not None
+            True
         """
-        return self._written(
-            alter_schema.drop_columns(self._handle, self._parsed(options, "drop_columns"), as_names(names))
+        context, parsed = self.context, self._opened.parse(options, "add_columns", txn)
+        added = self._opened.session.schema(schema) or pa.schema([])
+        return self._opened.commit(
+            Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.add_columns(context, parsed, added)
         )
 
-    def rename_column(self, old: str, new: str, *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Rename a column. Readers take columns by name, so the files that hold it are rewritten.
+    def drop_columns(self, names: str | Sequence[str], *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Remove columns from the schema; files hold them until they are rewritten.
+
+        Args:
+            names: the columns.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The commit.
 
         Raises:
             InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
-            SchemaMismatchError: ``new`` was dropped and files still hold it; see :meth:`rewrite_files`.
-        """
-        return self._written(alter_schema.rename_column(self._handle, self._parsed(options, "rename_column"), old, new))
 
-    def widen_column(self, name: str, type: Any, *, options: Mapping[str, Any] | None = None) -> WriteResult:
+        Example:
+            >>> table.drop_columns("rider").instant is not None
+            True
+        """
+        context, parsed = self.context, self._opened.parse(options, "drop_columns", txn)
+        return self._opened.commit(
+            Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.drop_columns(context, parsed, as_names(names))
+        )
+
+    def rename_column(self, old: str, new: str, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Rename a column. Readers find columns by name, so the files that hold it are rewritten.
+
+        Args:
+            old: the column.
+            new: its new name.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The commit, with the number of files rewritten.
+
+        Raises:
+            InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
+            SchemaMismatchError: ``new`` was dropped and files still hold it: ``maintenance.rewrite_files()``.
+
+        Example:
+            >>> table.rename_column("fare", "price").files_written
+            2
+        """
+        context, parsed = self.context, self._opened.parse(options, "rename_column", txn)
+        return self._opened.commit(
+            Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.rename_column(context, parsed, old, new)
+        )
+
+    def widen_column(self, name: str, type: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Give a column a wider type: int to long or double, float to double, a decimal more digits.
 
         Only float to double rewrites the files that hold the column.
@@ -418,75 +631,24 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         Args:
             name: the column.
             type: ``pyarrow.DataType``, Spark ``DataType`` or SQL text (``bigint``, ``decimal(20, 2)``).
+            txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
 
+        Returns:
+            The commit, with the number of files rewritten.
+
         Raises:
+            InvalidInputError: an unknown column, or one of the record key, partition path or ordering.
             SchemaMismatchError: a type that is not wider, or that not every reader of Hudi tables widens to.
+
+        Example:
+            >>> table.widen_column("seats", "bigint").files_written
+            0
         """
-        return self._written(alter_schema.widen_column(self._handle, self._parsed(options, "widen_column"), name, type))
-
-    def rewrite_files(self, *, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows stay as they are.
-
-        After that a dropped name can be added again.
-        """
-        return self._written(alter_schema.rewrite_files(self._handle, self._parsed(options, "rewrite_files")))
-
-    # ------------------------------------------------------------------------------------------------------ indexes
-
-    def create_index(
-        self,
-        name: str,
-        using: str | None = None,
-        columns: str | Sequence[str] | None = None,
-        *,
-        partitions: Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None = None,
-        if_not_exists: bool = False,
-        options: Mapping[str, Any] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> IndexResult:
-        """Build an index from the table's data; reads and writes go on meanwhile.
-
-        Args:
-            name: any name for a bitmap index; else ``column_stats`` (which brings ``partition_stats`` along) or
-                ``bloom_filters``: a table has one of each, under Hudi's name.
-            using: the kind: ``bitmap``; may be left out for the others, whose name says it.
-            columns: of a bitmap index, nested fields by their dotted path; of ``column_stats``, None takes the first 32
-                that it can hold, as Hudi does. Columns that an existing index lacks are added to it.
-            partitions: a bitmap index covers only these for now, given as :meth:`insert_overwrite` takes them.
-            if_not_exists: do nothing where the index is there. A bitmap index that lacks files is completed.
-            options: numbers of file groups, filter sizes; ``max_distinct_values`` (10,000): a column with more of them
-                in one file gets no bitmaps there.
-            progress: called with the number of files read and of all.
-
-        Raises:
-            IndexExistsError: it is there, with these columns.
-            UnsupportedFeatureError: a kind or a column type that cannot be indexed.
-            CommitConflictError: a write of another engine is under way.
-        """
-        return index_lifecycle.create_index(
-            self._handle,
-            self._options,
-            name,
-            call=options,
-            using=using,
-            columns=None if columns is None else as_names(columns),
-            partitions=partitions,
-            if_not_exists=if_not_exists,
-            progress=progress,
+        context, parsed = self.context, self._opened.parse(options, "widen_column", txn)
+        return self._opened.commit(
+            Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.widen_column(context, parsed, name, type)
         )
-
-    def advise(self, columns: Sequence[str] | None = None, queries: Sequence[str] | None = None) -> Advice:
-        """Say which columns deserve a bitmap index: up to 16 files are read, only these columns, and indexed to see.
-
-        Args:
-            columns: columns to judge; None takes those of ``queries``, else all that can be indexed.
-            queries: a log of WHERE conditions; without it a column is judged by equality with its values.
-
-        Raises:
-            InvalidInputError: a column that is not there, a query that is no condition.
-        """
-        return advise(self.snapshot(), columns, queries, rules=self._session.rules)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -505,47 +667,43 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         """A lazy scan of the table as it is now, or as of an instant or time.
 
         Args:
-            where: a Spark SQL boolean expression; None for all rows.
-            columns: columns of the result; None for all.
-            as_of: an instant (``r.instant``) or a time.
-            limit: rows at most.
+            where: a Spark SQL boolean expression; None reads all rows.
+            columns: columns of the result; None reads all columns.
+            as_of: an instant (``r.instant``) or a time; None pins the newest commit.
+            limit: number of rows at most; None reads all rows.
             skipping: False reads all files and row groups.
             verify: ``full`` also reads the files that indexes drop, and raises if one holds a matching row.
             cost_gate: False reads bitmaps also where the forecast is that they cost more than they save.
             query_type: ``read_optimized`` reads base files only: a merge-on-read table as of its last compactions.
 
+        Returns:
+            A scan; it reads when an answer is asked for.
+
         Raises:
-            InvalidInputError: an ``as_of`` before the first commit, or one whose files the cleaner took.
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
             UnsupportedFeatureError: log files that are merged in a way that lakedex does not know.
+
+        Example:
+            >>> table.scan("city = 'oslo'", ["id", "fare"]).count()
+            2
         """
         snapshot = self.snapshot(as_of, query_type=query_type)
-        options = {"max_rows": limit, "skipping": skipping, "verify": verify, "cost_gate": cost_gate}
-        return self._scan(snapshot, where, columns, **options)
+        return self._scan(
+            snapshot, where, columns, max_rows=limit, skipping=skipping, verify=verify, cost_gate=cost_gate
+        )
 
     def _scan(self, snapshot: Snapshot, where: str | None, columns: Sequence[str] | None, **options: Any) -> Scan:
+        session = self._opened.session
         return Scan(
             snapshot=snapshot,
             where=where,
             columns=None if columns is None else tuple(columns),
-            rules=self._session.rules,
-            engine=self._handle.engine,
-            to_frame=self._session.to_frame,
-            to_keys=self._session.keys,
+            rules=session.rules,
+            engine=self.context.engine,
+            to_frame=session.to_frame,
+            to_keys=session.keys,
             **options,
         )
-
-    def join_filter(
-        self,
-        dim: Any,
-        on: str | Sequence[str] | Mapping[str, str],
-        how: Literal["semi", "anti"] = "semi",
-        where: str | None = None,
-    ) -> Scan:
-        """Rows under a condition with a match in a dimension (``semi``) or without one (``anti``).
-
-        The keys of ``dim`` prune as a condition does; see :meth:`Scan.semi_join` for what it and ``on`` may be.
-        """
-        return join_scan(self.scan(where), dim, on, how)
 
     def changes(
         self,
@@ -559,23 +717,32 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
     ) -> Scan:
         """Rows that commits after ``since``, up to and with ``until``, inserted or updated: Hudi's incremental query.
 
-        A row comes once, in its state as of ``until``. Deleted rows do not come, nor does what a row was before; for
+        A row comes once, in its state as of ``until``. Deleted rows do not come, nor do earlier states of a row; for
         that Hudi has CDC, which lakedex does not read. Tables of version 8 and 9 go by when a commit completed, those
         of version 6 by when it was requested. Chained calls (``since`` is the last ``until``) miss nothing.
 
         Args:
             since: ``earliest``, an instant (``r.instant``: the commits after it) or a time.
-            until: an instant, its commit included, or a time; None for the newest commit.
-            columns: columns of the result; None for all.
-            where: a Spark SQL boolean expression.
+            until: an instant, its commit included, or a time; None takes the newest commit.
+            columns: columns of the result; None reads all columns.
+            where: a Spark SQL boolean expression; None reads all changed rows.
             format: ``latest_state``; Hudi's ``cdc`` is refused.
-            fallback: ``full`` reads the newest files where older ones are needed that are gone: rows that were
-                changed again after ``until`` are missing then.
+            fallback: ``full`` reads the newest files if older ones that are needed were cleaned: rows that were
+                changed again after ``until`` are missing then. None refuses.
+
+        Returns:
+            A scan of the changed rows.
 
         Raises:
             InvalidInputError: a range that cannot be read any more, since commits were archived or files cleaned;
                 the message has the earliest ``since``. In version 6 also a range that a pending write may add to.
             UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
+
+        Example:
+            >>> since = table.snapshot().instant
+            >>> written = table.upsert(new_trips)
+            >>> table.changes(since).count()
+            2
         """
         found = incremental_snapshot(self.snapshot(), since, until, format=format, fallback=fallback)
         return self._scan(found.snapshot, found.condition(where), columns)
@@ -588,36 +755,31 @@ class Table(Described, Maintained, Serviced, KeptUp, Merging):
         selective one use ``scan(where).to_spark()``, which prunes slices first. On Spark Connect, which cannot ask
         Python while it plans, a filter skips row groups only: there too use :meth:`scan`.
         """
-        return self._session.frame(self.snapshot(as_of, query_type=query_type))
+        return self._opened.session.frame(self.snapshot(as_of, query_type=query_type))
 
     def create_view(self, name: str) -> None:
-        """Make a temporary view for Spark SQL, pinned to the newest commit. This session's writes refresh it."""
-        self._session.create_view(name, self.path, self.to_df)
+        """Create or replace a temporary view for Spark SQL, pinned to the newest commit.
 
-    def refresh_view(self, name: str) -> None:
-        """Take others' commits into a view."""
-        self._session.refresh_view(name, self.path)
+        Writes of this session refresh it; call it again to see commits of others.
 
-    # ------------------------------------------------------------------------------------------------------ looking
-
-    @property
-    def inspect(self) -> Inspect:
-        """Files, index entries and timeline, as Arrow tables."""
-        return Inspect(self.snapshot())
-
-    def history(self, limit: int | None = None, *, archived: bool = False) -> pa.Table:
-        """Completed commits, newest first, with the columns of Hudi's ``show_commits``; with ``archived`` all of them.
+        Args:
+            name: the view's name: letters, digits and ``_``.
 
         Raises:
-            UnsupportedFeatureError: archived commits of a table of version 6.
+            InvalidInputError: a name that a view cannot have.
+            MissingEngineError: the table was opened without Spark.
+
+        Example:
+            >>> table.create_view("trips")  # doctest: +SKIP
+            >>> spark.sql("SELECT count(*) FROM trips WHERE city = 'oslo'").show()  # doctest: +SKIP
         """
-        return history_table(self.snapshot(), limit, archived=archived)
+        self._opened.session.create_view(name, self.path, self.to_df)
 
     def __repr__(self) -> str:
-        return f"Table({self.path!r}, engine={self._session.engine.name})"
+        return f"Table({self.path!r}, engine={self._opened.session.engine.name})"
 
     def __str__(self) -> str:
-        return table_card(self.snapshot(), self._session.engine.name)
+        return table_card(self.snapshot(), self._opened.session.engine.name)
 
     def _repr_html_(self) -> str:
-        return table_html(self.snapshot(), self._session.engine.name)
+        return table_html(self.snapshot(), self._opened.session.engine.name)

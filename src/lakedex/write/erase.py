@@ -287,29 +287,30 @@ class EraseReport:
 def delete_rows(
     handle: TableContext,
     session: Session,
-    data_or_where: Any,
+    keys: Any,
     where: Any,
     options: WriteOptions,
     *,
     all_partitions: bool = False,
 ) -> WriteResult:
     """Delete by keys or by a condition; see :meth:`lakedex.Table.delete`."""
-    asked = _one_of("delete", data_or_where, where)
-    if where is None and session.is_frame(asked):
-        return delete_keys(handle, asked, options, all_partitions=all_partitions)
+    _require_one_of("delete", session, keys, where)
+    if where is None:
+        return delete_keys(handle, _key_frame(handle, keys), options, all_partitions=all_partitions)
     if all_partitions:
-        raise InvalidInputError("delete: all_partitions goes with a frame of keys; a condition is for all partitions")
+        raise InvalidInputError("delete: all_partitions goes with keys; a condition is for all partitions")
     if (done := find_committed_batch(handle, options, Operation.DELETE)) is not None:
         return done
     snapshot = handle.snapshot()
-    rows = session.matching(snapshot, asked, (RECORD_KEY, PARTITION_PATH))
+    rows = session.matching(snapshot, where, (RECORD_KEY, PARTITION_PATH))
     return delete_stored(handle, rows, options, snapshot.last_completion_time)
 
 
-def _one_of(call: str, first: Any, where: Any) -> Any:
-    if (first is None) == (where is None):
+def _require_one_of(call: str, session: Session, keys: Any, where: Any) -> None:
+    if (keys is None) == (where is None):
         raise InvalidInputError(f"{call} takes keys or a condition, one of the two")
-    return where if first is None else first
+    if keys is not None and not session.is_frame(keys):
+        raise InvalidInputError(f"{call}: {keys!r} is no frame or list of keys; give a condition as where=")
 
 
 def erase(
@@ -324,7 +325,7 @@ def erase(
 ) -> EraseReport:
     """Erase rows by keys or by a condition; see :meth:`lakedex.Table.erase`."""
     started = time.perf_counter()
-    _one_of("erase", keys, where)
+    _require_one_of("erase", session, keys, where)
     if proof not in (None, "full", "index"):
         raise InvalidInputError(f"proof is 'full', 'index' or None, not {proof!r}")
     before = handle.snapshot()
@@ -337,7 +338,7 @@ def erase(
         rows = session.matching(before, where, (RECORD_KEY, PARTITION_PATH))
         erased = erase_rows(handle, rows, Deletion.of_stored(handle, before.last_completion_time), options)
     else:
-        frame = handle.engine.read_frame(_key_frame(before, keys))
+        frame = handle.engine.read_frame(_key_frame(handle, keys))
         deletion = Deletion.of_keys(handle, frame, options, all_partitions=all_partitions)
         erased = erase_rows(handle, frame, deletion, options)
     return _report(handle, session, before, plan, where, erased, proof, started)
@@ -354,15 +355,16 @@ def _scan(handle: TableContext, session: Session, snapshot: Snapshot, where: str
     )
 
 
-def _key_frame(snapshot: Snapshot, keys: Any) -> Any:
+def _key_frame(handle: TableContext, keys: Any) -> Any:
     """A frame of keys that were given as a list: of values, tuples (several key columns) or dictionaries."""
     if not isinstance(keys, list | tuple | set | frozenset):
         return keys
+    snapshot = handle.snapshot()
     fields, items = snapshot.config.record_key_fields, list(keys)
     schema = snapshot.schema
     if not items or not all(name in schema.names for name in fields):
         raise InvalidInputError(
-            f"{snapshot.base_path}: erase takes a list of at least one key, or a frame with {', '.join(fields)}"
+            f"{snapshot.base_path}: give a list of at least one key, or a frame with {', '.join(fields)}"
         )
     if all(isinstance(item, Mapping) for item in items):
         names = [str(name) for name in items[0]]
@@ -499,9 +501,9 @@ def _notes(erased: Erased, proved: EraseProof, *, by_condition: bool) -> Sequenc
         notes.append(f"{proved.rows} rows match the proof's query: they are NOT erased; run the erasure again")
     if erased.held_by:
         notes.append(
-            "the erasure is physical only once those older files are cleaned: clean() does it, and writes do as the "
-            "hoodie.clean.* options say. What the metadata table has of them (bounds, filters, bitmaps) stays until "
-            "then, and until it is compacted"
+            "the erasure is physical only once those older files are cleaned: maintenance.clean() does it, and writes "
+            "as the hoodie.clean.* options say. What the metadata table has of them (bounds, filters, bitmaps) stays "
+            "until then, and until it is compacted"
         )
     if by_condition and erased.looked_at:
         notes.append(

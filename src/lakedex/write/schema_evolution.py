@@ -308,7 +308,7 @@ def require_unheld(snapshot: Snapshot, after: pa.Schema) -> None:
             raise SchemaMismatchError(
                 f"{snapshot.base_path}: column {path!r} was dropped or renamed, and {len(holding)} files still hold it "
                 f"(for example {holding[0].relative_path}), so its old values would come back; run "
-                "table.rewrite_files() first, or take another name",
+                "maintenance.rewrite_files() first, or take another name",
                 column=path,
                 expected="a new name",
                 found=f"{path} in {holding[0].name}",

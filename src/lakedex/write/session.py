@@ -56,8 +56,5 @@ class Session(Protocol):
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """Make a view."""
 
-    def refresh_view(self, name: str, base_path: str) -> None:
-        """Refresh one view."""
-
     def refresh_views(self, base_path: str) -> None:
         """Refresh the session's views of a table."""

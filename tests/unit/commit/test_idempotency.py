@@ -84,12 +84,12 @@ def archive(table: Table) -> None:
 
 def test_a_replay_is_no_write(table: Table) -> None:
     first = table.upsert(ONE, txn=("app", 3))
-    before = table.history().num_rows
+    before = table.inspect.history().num_rows
     for batch in (3, 2, -1):
         again = table.upsert(TWO, txn=("app", batch))
         assert (again.instant, again.inserted, again.operation) == (None, 0, "UPSERT")
         assert f"commit {first.instant} wrote" in again.notes[0]
-    assert table.history().num_rows == before
+    assert table.inspect.history().num_rows == before
     assert table.upsert(TWO, txn=("app", 4)).inserted == 1
     assert table.upsert(THREE, txn=("other", 0)).inserted == 1
     assert batches(table) == {"app": 4, "other": 0}
@@ -107,7 +107,7 @@ def test_every_write_takes_a_batch(table: Table) -> None:
     both(lambda txn: table.bulk_insert(TWO, txn=txn), 2, Operation.BULK_INSERT)
     both(lambda txn: table.upsert(THREE, txn=txn), 3, Operation.UPSERT)
     both(lambda txn: table.delete(ONE, txn=txn), 4, Operation.DELETE)
-    both(lambda txn: table.delete("n = 2", txn=txn), 5, Operation.DELETE)
+    both(lambda txn: table.delete(where="n = 2", txn=txn), 5, Operation.DELETE)
     both(
         lambda txn: table.merge(ONE, "t.id = s.id").when_not_matched_insert_all().execute(txn=txn), 6, Operation.UPSERT
     )

@@ -53,12 +53,12 @@ def test_hudis_storage_based_lock(memory: str) -> None:
     with StorageLock(store, path):
         for action in (
             lambda: table.upsert(rows(("3", "c", 1, 1))),
-            lambda: table.delete("id = '1'"),
-            lambda: table.drop_index("bloom_filters"),
+            lambda: table.delete(where="id = '1'"),
+            lambda: table.indexes.drop("bloom_filters"),
         ):
             with pytest.raises(LockTimeoutError, match="held by owner"):
                 action()
-    assert table.delete("id = '1'").deleted == 1
+    assert table.delete(where="id = '1'").deleted == 1
     assert own(table) == [("2", "b", 2, 2)]
 
 

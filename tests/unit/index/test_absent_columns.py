@@ -61,7 +61,7 @@ def test_keys_have_no_version(table: Table) -> None:
     """R67, R77, R78, R79: the RFC's other option puts a version into the key, and a look-up of one entry becomes a
     search by prefix over all of them. Names that come back only on files without the name need none."""
     table.drop_columns("m")
-    table.rewrite_files()
+    table.maintenance.rewrite_files()
     table.add_columns(pa.schema([("m", pa.string())]))
     snapshot = Table.open(table.path).snapshot()
     for base in snapshot.base_files():
@@ -98,5 +98,5 @@ def test_files_without_a_known_count_stay_unknown(table: Table) -> None:
     assert "m" in columns
     snapshot = Table.open(table.path).snapshot()
     assert snapshot.metadata.has("column_stats")
-    table.drop_index("column_stats")
+    table.indexes.drop("column_stats")
     assert kept(table, "m = 60") == 2

@@ -69,9 +69,9 @@ def test_after_a_write_only_the_new_filters_are_read(table: Table, read: list[st
 def test_a_filter_that_is_written_again_is_read_again(table: Table, read: list[str]) -> None:
     """An index that is dropped and built anew."""
     assert kept(table, "a5") == 1
-    table.drop_index("bloom_filters")
+    table.indexes.drop("bloom_filters")
     assert table.scan("id = 'a5'").count() == 1
-    table.create_index("bloom_filters")
+    table.indexes.create("bloom_filters")
     assert kept(table, "a5") == 1 and read == ["a", "a"]
 
 

@@ -349,7 +349,7 @@ def test_partition_stats_are_those_of_all_files(tmp_path: Path) -> None:
 
 def test_partition_stats_after_the_last_row_is_deleted(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 5), ("2", "b", 1, 6)), partition_by="city")
-    table.delete("id = '1'")
+    table.delete(where="id = '1'")
     key = partition_stats_key("n", "city=a")
     payload = load(tmp_path).metadata.get_many("partition_stats", [key])[key]["ColumnStatsMetadata"]
     assert (payload["minValue"], payload["valueCount"]) == (None, 0)

@@ -55,7 +55,7 @@ def going(path: Path, options: Any = OPTIONS) -> list[str]:
 def _made(path: Path) -> Table:
     """Eight commits, all of them in a compaction of the metadata table."""
     table = filled(path, 8)
-    table.compact()
+    table.maintenance.compact_metadata()
     return table
 
 
@@ -68,7 +68,7 @@ def test_it_goes_down_to_the_least(compacted: Path) -> None:
     commits = instants(compacted)
     assert going(compacted) == commits[:5]
     assert going(compacted, parse_options({**SMALL, "hoodie.keep.max.commits": "8"})) == []
-    result = Table.open(compacted, options=SMALL).archive()
+    result = Table.open(compacted, options=SMALL).maintenance.archive()
     assert result.instants == tuple(commits[:5])
     assert "5 instants" in str(result)
     assert instants(compacted) == commits[5:]
@@ -79,13 +79,13 @@ def test_it_goes_down_to_the_least(compacted: Path) -> None:
     archived = list(read_history(STORE, f"{compacted}/.hoodie/timeline/history"))
     assert [item.requested for item in archived] == commits[:5]
     assert all(item.metadata and item.action == "commit" and item.completed > item.requested for item in archived)
-    assert "nothing is due" in str(Table.open(compacted, options=SMALL).archive())
+    assert "nothing is due" in str(Table.open(compacted, options=SMALL).maintenance.archive())
 
 
 def test_nothing_goes_before_the_metadata_table_was_compacted(tmp_path: Path) -> None:
     table = filled(tmp_path, 6)
     assert going(tmp_path) == []
-    table.compact()
+    table.maintenance.compact_metadata()
     table.upsert(rows(("k9", "a", 1, 1)), options=OFF)
     assert going(tmp_path) == instants(tmp_path)[:4], "six are compacted, three of seven stay"
 
@@ -139,7 +139,7 @@ def test_beyond_a_savepoint_holes_are_committed(compacted: Path) -> None:
     savepoint(compacted, commits[2])
     beyond = {**SMALL, "hoodie.archive.beyond.savepoint": "true"}
     assert going(compacted, parse_options(beyond)) == [*commits[:2], *commits[3:6]]
-    Table.open(compacted, options=beyond).archive()
+    Table.open(compacted, options=beyond).maintenance.archive()
     timeline = state(compacted).timeline
     assert [i.requested for i in timeline.completed({"commit"})] == [commits[2], *commits[6:]]
     assert timeline.first_active is not None
@@ -155,7 +155,7 @@ def test_a_restore_that_stays_makes_no_hole(compacted: Path) -> None:
     content = own(Table.open(compacted))
     when = str(int(commits[1]) + 1)
     (compacted / ".hoodie/timeline" / f"{when}_{int(when) + 1}.restore").write_bytes(b"not read")
-    Table.open(compacted, options=SMALL).archive()
+    Table.open(compacted, options=SMALL).maintenance.archive()
     timeline = Timeline.load(STORE, str(compacted))
     assert timeline.instants[0].action == "restore"
     assert all(timeline.is_committed(instant) for instant in commits)
@@ -184,7 +184,7 @@ def test_replaced_files_have_to_be_cleaned_first(tmp_path: Path) -> None:
     replacing = state(tmp_path).timeline.completed({"replacecommit"})[0].requested
     for number in range(5):
         table.upsert(rows((f"k{number}", "a", number, number)))
-    table.compact()
+    table.maintenance.compact_metadata()
     assert going(tmp_path) == instants(tmp_path)[:2]
     clean(tmp_path, replacing)
     assert going(tmp_path) == instants(tmp_path)[:2], "cleaned up to it, not with it"
@@ -201,7 +201,7 @@ def test_cleans_and_rollbacks_go_along(compacted: Path) -> None:
         (compacted / ".hoodie/timeline" / f"{when}.rollback.requested").write_bytes(b"plan")
         (compacted / ".hoodie/timeline" / f"{when}.rollback.inflight").write_bytes(b"")
         (compacted / ".hoodie/timeline" / f"{when}_{int(when) + 1}.rollback").write_bytes(b"done")
-    result = Table.open(compacted, options=SMALL).archive()
+    result = Table.open(compacted, options=SMALL).maintenance.archive()
     assert early in result.instants
     assert late not in result.instants
     (item,) = (i for i in read_history(STORE, f"{compacted}/.hoodie/timeline/history") if i.action == "rollback")
@@ -232,7 +232,7 @@ def test_the_metadata_timeline_stays_as_long_as_the_datas(compacted: Path) -> No
         table.upsert(rows((f"k{number % 4}", "a", number, number)))
     first = instants(compacted)[0]
     assert [i for i in metadata_to_archive(state(compacted), OPTIONS) if i.requested >= first] == []
-    table.archive()
+    table.maintenance.archive()
     assert {i.requested for i in state(compacted).timeline.completed({"commit"})} <= {
         i.requested for i in state(compacted).metadata.timeline.completed({"deltacommit"})
     }
@@ -277,7 +277,7 @@ def test_a_table_that_lives_on(tmp_path: Path) -> None:
     # Ten files of the history become one now and then, which the first writes do not see.
     assert max(costs[-25:]) <= max(costs[20:45]) + 60
     fresh = Table.open(tmp_path)
-    active = [str(time) for time in fresh.history().column("commit_time").to_pylist()]
+    active = [str(time) for time in fresh.inspect.history().column("commit_time").to_pylist()]
     assert len(active) <= 10
     assert list(reversed(active)) == list(states)[-len(active) :]
     for age, instant in enumerate(active):
@@ -290,11 +290,11 @@ def test_a_table_that_lives_on(tmp_path: Path) -> None:
             continue
         assert age > 3, "a commit that the cleaner has to keep"
         assert "the cleaner took" in message
-    whole = fresh.history(archived=True).column("commit_time").to_pylist()
+    whole = fresh.inspect.history(archived=True).column("commit_time").to_pylist()
     assert list(reversed(whole)) == list(states)
-    assert fresh.history(12, archived=True).num_rows == 12
-    assert fresh.validate_index("column_stats").ok
-    assert fresh.validate_index("bloom_filters").ok
+    assert fresh.inspect.history(12, archived=True).num_rows == 12
+    assert fresh.indexes.validate("column_stats").ok
+    assert fresh.indexes.validate("bloom_filters").ok
     history = list((tmp_path / ".hoodie/timeline/history").glob("*.parquet"))
     assert len(history) < 25
 
@@ -327,5 +327,5 @@ def test_tables_of_version_6_get_their_own_archive(tmp_path: Path, name: str) ->
     ]
     assert all(e["hoodieCommitMetadata"]["partitionToWriteStats"] for e in entries if e["actionState"] == "COMPLETED")
     assert own(Table.open(path)) == content
-    whole = Table.open(path).history(archived=True).column("commit_time").to_pylist()
+    whole = Table.open(path).inspect.history(archived=True).column("commit_time").to_pylist()
     assert list(reversed(whole)) == [i.requested for i in before.timeline.completed(WRITE_ACTIONS)]

@@ -20,12 +20,12 @@ OPTIONS = {
 def test_archived_commits_are_in_the_history_and_say_their_batches(tmp_path: Path) -> None:
     table = make(tmp_path, options=OPTIONS)
     done = [str(table.upsert(rows((f"k{n}", "a", n, n)), txn=("loads", n)).instant) for n in range(26)]
-    table.archive()
-    active = table.history().column("commit_time").to_pylist()
-    everything = table.history(archived=True).column("commit_time").to_pylist()
+    table.maintenance.archive()
+    active = table.inspect.history().column("commit_time").to_pylist()
+    everything = table.inspect.history(archived=True).column("commit_time").to_pylist()
     assert set(active) < set(everything) == set(done)
     assert everything == sorted(everything, reverse=True)
-    operations = set(table.history(archived=True).column("operation").to_pylist())
+    operations = set(table.inspect.history(archived=True).column("operation").to_pylist())
     assert operations == {"UPSERT"}
     carried = list(batches._carried(Table.open(tmp_path).snapshot()))
     assert carried[0] == {"loads": (25, done[-1])}

@@ -63,7 +63,7 @@ def table(once: Callable[..., Table], tmp_path: Path) -> Table:
 
 
 def bitmaps(table: Table, *columns: str, name: str = "idx", **arguments: Any) -> Any:
-    return table.create_index(name, using="bitmap", columns=list(columns), **arguments)
+    return table.indexes.create("bitmap", list(columns), name=name, **arguments)
 
 
 def folder_of(table: Table) -> Path:
@@ -92,7 +92,7 @@ def test_same_input_same_bytes(table: Table) -> None:
     """Whatever the engine does at once."""
     bitmaps(table, "g", "n")
     first = {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()}
-    table.drop_index("idx")
+    table.indexes.drop("idx")
     engine = LocalEngine(7)
     again = Table(TableContext(table.context.storage, table.path, engine), LocalSession(engine))
     bitmaps(again, "g", "n")
@@ -152,12 +152,12 @@ def test_bitmaps_that_somebody_replaced_are_refused(table: Table, monkeypatch: p
         return wanted(*args)
 
     monkeypatch.setattr(bitmap_builds, "write_runs", replaced)
-    before = table.history().num_rows
+    before = table.inspect.history().num_rows
     with pytest.raises(LakedexError, match=r"\.bitmaps"):
         bitmaps(table, "g")
     assert not made.exists()
     monkeypatch.undo()
-    assert (len(uncovered(table, "g")), table.history().num_rows) == (6, before)
+    assert (len(uncovered(table, "g")), table.inspect.history().num_rows) == (6, before)
     assert bitmaps(table, "g").files == 6
 
 
@@ -189,10 +189,10 @@ def test_some_partitions(table: Table) -> None:
     assert result.files == 4
     assert set(uncovered(table, "g")) == {b.name for b in table.snapshot().base_files(["city=c"])}
     same_answers(table, *ASKED)
-    assert table.refresh_index("idx", "city=a").files == 0
-    assert table.refresh_index("idx").files == 2
+    assert table.indexes.refresh("idx", "city=a").files == 0
+    assert table.indexes.refresh("idx").files == 2
     with pytest.raises(InvalidInputError, match="no partition 'city=z'"):
-        table.refresh_index("idx", "city=z")
+        table.indexes.refresh("idx", "city=z")
 
 
 def test_too_many_values(table: Table) -> None:
@@ -241,9 +241,9 @@ def test_refused(table: Table) -> None:
         with pytest.raises(InvalidInputError, match="max_distinct_values"):
             bitmaps(table, "g", options={"max_distinct_values": value})
     with pytest.raises(OptionError, match="max_distinct_values is for bitmap"):
-        table.create_index("column_stats", options={"max_distinct_values": 1})
+        table.indexes.create("column_stats", options={"max_distinct_values": 1})
     with pytest.raises(InvalidInputError, match="partitions= is for bitmap"):
-        table.create_index("column_stats", partitions="city=a")
+        table.indexes.create("column_stats", partitions="city=a")
     assert defined(table) == {}
     assert files_in_folder(table) == set()
 
@@ -256,10 +256,10 @@ def test_refresh_covers_what_others_wrote(table: Table, monkeypatch: pytest.Monk
         table.upsert(batch(0, 30, 5, g="theirs"))
     assert len(uncovered(table, "g", "n")) == 3
     same_answers(table, *ASKED, "g = 'theirs'")
-    result = table.refresh_index("idx")
+    result = table.indexes.refresh("idx")
     assert (result.files, result.columns) == (3, ("g", "n"))
     assert uncovered(table, "g", "n") == []
-    assert table.refresh_index("idx").files == 0
+    assert table.indexes.refresh("idx").files == 0
     same_answers(table, *ASKED, "g = 'theirs'")
 
 
@@ -291,7 +291,7 @@ def test_refresh_heals(table: Table, wrong: str) -> None:
     }[wrong]()
     if wrong != "manifest damaged":
         same_answers(table, *ASKED)
-    result = table.refresh_index("idx")
+    result = table.indexes.refresh("idx")
     assert uncovered(table, "g", "n") == []
     same_answers(table, *ASKED)
     assert bool(result.files) == (wrong != "stray file")
@@ -312,7 +312,7 @@ def test_refresh_heals_one_damaged_column(table: Table) -> None:
     cells = [(key, junk if key.startswith(prefix) else value) for key, value in reader.scan()]
     Path(path).write_bytes(write_hfile(cells, compression="gz", info={"schema": bitmap_schema_json().encode()}))
     same_answers(Table.open(table.path), *ASKED)
-    result = table.refresh_index("idx")
+    result = table.indexes.refresh("idx")
     assert result.files == 6
     assert any("1 damaged runs left out" in note for note in result.notes)
     assert uncovered(table, "g", "n") == []
@@ -323,32 +323,32 @@ def test_damaged_definitions_are_an_error(table: Table) -> None:
     bitmaps(table, "g")
     (Path(table.path) / ".hoodie/.index_defs/bitmap_index.json").write_text("{")
     with pytest.raises(CorruptFileError, match=r"bitmap_index\.json"):
-        table.refresh_index("idx")
+        table.indexes.refresh("idx")
 
 
 def test_refresh_of_other_indexes(table: Table) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"create_index\('column_stats'\)"):
-        table.refresh_index("column_stats")
+        table.indexes.refresh("column_stats")
     with pytest.raises(IndexNotFoundError, match="no bitmap index 'nope'; it has none"):
-        table.refresh_index("nope")
+        table.indexes.refresh("nope")
 
 
 def test_drop(table: Table) -> None:
     bitmaps(table, "g")
     bitmaps(table, "n", name="other")
-    assert table.drop_index("idx").columns == ("g",)
+    assert table.indexes.drop("idx").columns == ("g",)
     assert defined(table) == {"other": ("n",)}
     for number in range(4):
         table.upsert(batch(0, 60, number + 2))
     coverage = coverage_of(table)
     assert all(said(coverage, "g", base.name) is None for base in table.snapshot().base_files(["city=a"]))
-    table.drop_index("other")
+    table.indexes.drop("other")
     assert files_in_folder(table) == set()
     assert not (Path(table.path) / ".hoodie/.index_defs/bitmap_index.json").exists()
     assert table.upsert(batch(0, 3, 50)).bitmap_bytes == 0
     with pytest.raises(IndexNotFoundError, match="'idx'"):
-        table.drop_index("idx")
-    assert table.drop_index("idx", if_exists=True).notes == ("the table has no such index",)
+        table.indexes.drop("idx")
+    assert table.indexes.drop("idx", if_exists=True).notes == ("the table has no such index",)
     assert bitmaps(table, "g").files == 6
     same_answers(table, *ASKED)
 
@@ -398,14 +398,14 @@ def test_schema_is_that_of_the_table(table: Table) -> None:
     path = Path(table.path) / ".hoodie/.index_defs/bitmap_index.json"
     path.write_text(path.read_text().replace('"n"', '"n", "later"'))
     assert table.upsert(batch(0, 6, 3)).bitmap_bytes > 0
-    assert "the bitmap index 'idx' no longer has column 'later'" in table.refresh_index("idx").notes
+    assert "the bitmap index 'idx' no longer has column 'later'" in table.indexes.refresh("idx").notes
     assert defined(table) == {"idx": ("g", "n")}
 
 
 def test_empty_file(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id")
     table.upsert(batch(0, 3))
-    table.delete("true")
+    table.delete(where="true")
     assert bitmaps(table, "g").files == 1
     assert uncovered(table, "g") == []
     assert table.scan("g is null").to_arrow().num_rows == 0
@@ -426,13 +426,13 @@ def test_tables_of_other_makers(name: str, tmp_path: Path) -> None:
     coverage = coverage_of(table)
     for base in files:
         assert all(isinstance(said(coverage, column, base.name), dict) for column in columns)
-    assert table.refresh_index("idx").files == 0
+    assert table.indexes.refresh("idx").files == 0
     column = columns[0]
     for value in sorted(set(table.scan().to_arrow().column(column).to_pylist()), key=repr)[-2:]:
         where = f"{column} is null" if value is None else f"{column} = '{str(value).replace(chr(39), '')}'"
         found = Table.open(table.path).scan(where).to_arrow()
         assert found.num_rows == table.scan(where, skipping=False).to_arrow().num_rows
-    table.drop_index("idx")
+    table.indexes.drop("idx")
     assert not folder_of(table).exists()
 
 

@@ -45,7 +45,7 @@ def _made(path: Path) -> Table:
     """Rows in three partitions, indexed."""
     made = Table.create(path, record_key="id", partition_by="city", ordering_by="ts")
     made.upsert(batch(0, 60))
-    made.create_index("idx", using="bitmap", columns=list(COLUMNS))
+    made.indexes.create("bitmap", list(COLUMNS), name="idx")
     return made
 
 
@@ -61,8 +61,8 @@ WRITES: dict[str, Callable[[Table], Any]] = {
     "upsert": lambda t: t.upsert(batch(50, 20, 2, g="changed")),
     "late rows": lambda t: t.upsert(batch(0, 60, 0, g="late")),
     "delete keys": lambda t: t.delete(batch(0, 7).select(["id"]), all_partitions=True),
-    "delete where": lambda t: t.delete("g = 'x'"),
-    "delete all": lambda t: t.delete("true"),
+    "delete where": lambda t: t.delete(where="g = 'x'"),
+    "delete all": lambda t: t.delete(where="true"),
     "update": lambda t: t.update({"g": "'new'", "n": "n + 100"}, "g is null"),
     "overwrite partitions": lambda t: t.insert_overwrite(batch(0, 1, 5)),
     "overwrite table": lambda t: t.insert_overwrite(batch(0, 9, 5), scope="table"),
@@ -84,7 +84,7 @@ def test_every_write_covers_its_files(table: Table, name: str) -> None:
         assert f"run_{result.instant}_commit_00000.hfile" in set(run_names(table)) - before
         assert "bitmaps:" in str(result)
         assert "bitmaps" in result._repr_html_()
-    assert table.refresh_index("idx").files == 0
+    assert table.indexes.refresh("idx").files == 0
 
 
 def test_nothing_is_read_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_nothing_is_read_again(table: Table, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(LocalStorage, name, noting(getattr(LocalStorage, name)))
     assert table.upsert(batch(0, 6, 2)).bitmap_bytes > 0
     with_bitmaps = len(opened)
-    table.drop_index("idx")
+    table.indexes.drop("idx")
     opened.clear()
     assert table.upsert(batch(0, 6, 3)).bitmap_bytes == 0
     assert len(opened) == with_bitmaps > 0
@@ -113,7 +113,7 @@ def test_row_groups_come_from_the_writer(tmp_path: Path) -> None:
     """R148: rows, first byte and bytes of each row group are those of the footer."""
     options = {"hoodie.parquet.block.size": "2000"}
     table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id", options=options)
-    table.create_index("idx", using="bitmap", columns=["g"])
+    table.indexes.create("bitmap", ["g"], name="idx")
     for start in range(0, 4000, 1000):
         table.insert(batch(start, 1000))
     assert uncovered(table, "g") == []
@@ -162,7 +162,7 @@ def test_bitmaps_that_cannot_be_written(table: Table, monkeypatch: pytest.Monkey
     assert any("could not be written (no space)" in note and "refresh_index" in note for note in result.notes)
     assert len(uncovered(table, *COLUMNS)) == 3
     same_answers(table, *ASKED, "g = 'z'")
-    assert table.refresh_index("idx").files == 3
+    assert table.indexes.refresh("idx").files == 3
     assert uncovered(table, *COLUMNS) == []
 
 
@@ -186,7 +186,7 @@ def test_a_dropped_index_is_not_written(table: Table, monkeypatch: pytest.Monkey
 def test_many_small_commits_stay_few_runs(tmp_path: Path) -> None:
     """R138, R149: after any number of commits a reader meets some eight runs at most."""
     table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id", ordering_by="ts")
-    table.create_index("idx", using="bitmap", columns=["g", "n"])
+    table.indexes.create("bitmap", ["g", "n"], name="idx")
     for number in range(60 if THOROUGH else 24):
         result = table.upsert(batch(number, 3, number, g=f"v{number % 3}"))
         assert len(run_names(table)) <= 8
@@ -224,10 +224,10 @@ def test_a_run_that_stayed_alone_goes_when_its_commit_is_undone(table: Table) ->
         if run_names(table) == [f"run_{result.instant}_commit_00000.hfile"]:
             break
     assert run_names(table) == [f"run_{result.instant}_commit_00000.hfile"]
-    table.rollback(result.instant)
+    table.maintenance.rollback(result.instant)
     assert not any(result.instant in name for name in files_in_folder(table))
     same_answers(table, *ASKED, f"g = 'v{number}'", f"g = 'v{number - 1}'")
-    table.refresh_index("idx")
+    table.indexes.refresh("idx")
     assert uncovered(table, *COLUMNS) == []
 
 
@@ -255,8 +255,8 @@ class _Snapshot:
 
 def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for a thousand runs of made-up files, of which the newest twenty are current."""
-    table.drop_index("idx")
-    table.create_index("idx", using="bitmap", columns=["g"])
+    table.indexes.drop("idx")
+    table.indexes.create("bitmap", ["g"], name="idx")
     values = batch(0, 4).select(["g"])
     storage, live = table.context.storage, list[Any]()
     snapshot = _Snapshot(live)
@@ -329,7 +329,7 @@ def test_writers_side_by_side(table: Table) -> None:
             for round in range(6):
                 changed = rows.set_column(2, "ts", pa.array([round + 2] * len(rows)))
                 own.upsert(changed.set_column(3, "g", pa.array([f"w{round}"] * len(rows))))
-                own.refresh_index("idx")
+                own.indexes.refresh("idx")
         except BaseException as error:
             failed.append(error)
 
@@ -401,11 +401,11 @@ def test_files_without_the_renamed_column(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
     table.upsert(plain)
     table.upsert(batch(30, 1))
-    table.create_index("idx", using="bitmap", columns=["g"])
+    table.indexes.create("bitmap", ["g"], name="idx")
     table.rename_column("g", "h")
     assert len(uncovered(table, "h")) == 2
     same_answers(table, "h = 'x'", "h is null")
-    assert table.refresh_index("idx").files == 2
+    assert table.indexes.refresh("idx").files == 2
     assert uncovered(table, "h") == []
     same_answers(table, "h = 'x'", "h is null")
 
@@ -418,9 +418,9 @@ def test_dropped_and_added_again(table: Table) -> None:
     more = pa.schema([("g", pa.int64())])
     with pytest.raises(SchemaMismatchError, match="rewrite_files"):
         table.add_columns(more)
-    table.rewrite_files()
+    table.maintenance.rewrite_files()
     table.add_columns(more)
-    assert table.create_index("idx", using="bitmap", columns="g", if_not_exists=True).files == 3
+    assert table.indexes.create("bitmap", "g", name="idx", if_not_exists=True).files == 3
     assert uncovered(table, "g", "n", "s.k") == []
     same_answers(table, "g = 1", "g is null")
     assert table.scan("g is null").to_arrow().num_rows == 60

@@ -36,11 +36,11 @@ def test_commits_that_are_kept(tmp_path: Path) -> None:
     table = versioned(tmp_path)
     commits = commits_of(table)
     states = {instant: rows_of(table.to_df(as_of=instant)) for instant in commits}
-    planned = table.clean(commits=3, dry_run=True)
+    planned = table.maintenance.clean(commits=3, dry_run=True)
     assert planned.instant is None
     assert not actions_of(table, "clean")
     assert live_entries(table, "bloom_filters") == 7
-    done = table.clean(commits=3)
+    done = table.maintenance.clean(commits=3)
     assert (done.partitions, done.earliest_retained) == (planned.partitions, commits[-3])
     assert {path: len(part.files) for path, part in done.partitions.items()} == {"city=a": 2}
     assert done.files == 2
@@ -54,7 +54,7 @@ def test_commits_that_are_kept(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="the cleaner took"):
             table.to_df(as_of=instant)
     check_table(tmp_path, states[commits[-1]])
-    assert table.clean(commits=3).instant is None
+    assert table.maintenance.clean(commits=3).instant is None
     assert "deleted 2 files" in str(done)
     assert "city=a: 2 files" in repr(done)
     assert "deleted" in done._repr_html_()
@@ -64,30 +64,32 @@ def test_commits_that_are_kept(tmp_path: Path) -> None:
 def test_versions_that_are_kept(tmp_path: Path) -> None:
     table = versioned(tmp_path)
     commits = commits_of(table)
-    gone = table.clean(versions=2).partitions["city=a"].files
+    gone = table.maintenance.clean(versions=2).partitions["city=a"].files
     assert [name[-25:-8] for name in gone] == commits[-3::-1]
     assert len(files_on_disk(tmp_path)) == 3
-    table.clean(versions=1)
+    table.maintenance.clean(versions=1)
     assert len(files_on_disk(tmp_path)) == 2
     check_table(tmp_path, {**START, "k0": ("a", 14, 4)})
 
 
 def test_hours_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = versioned(tmp_path, 3)
-    assert table.clean(hours=1).instant is None
+    assert table.maintenance.clean(hours=1).instant is None
     now = time.time()
     monkeypatch.setattr("lakedex.maintenance.clean._now", lambda: int((now + 7200) * 1000))
-    assert table.clean(hours=1, dry_run=True).files == 0  # No commit is as young: what would be the oldest to keep?
-    assert table.clean(hours=3, dry_run=True).files == 0
+    assert (
+        table.maintenance.clean(hours=1, dry_run=True).files == 0
+    )  # No commit is as young: what would be the oldest to keep?
+    assert table.maintenance.clean(hours=3, dry_run=True).files == 0
 
 
 def test_replaced_groups_and_emptied_partitions(tmp_path: Path) -> None:
     """An emptied partition leaves the listing and the disk, and comes back with new rows."""
     table = versioned(tmp_path, 1)
     table.insert_overwrite(frame({"x": ("a", 20, 1)}), scope="table")
-    assert table.clean(commits=1).instant is None or (tmp_path / "city=b").exists()
+    assert table.maintenance.clean(commits=1).instant is None or (tmp_path / "city=b").exists()
     table.upsert(frame({"x": ("a", 21, 2)}))
-    done = table.clean(commits=1)
+    done = table.maintenance.clean(commits=1)
     assert done.partitions["city=b"].gone
     assert not done.partitions["city=a"].gone
     assert not (tmp_path / "city=b").exists()
@@ -101,28 +103,28 @@ def test_replaced_groups_and_emptied_partitions(tmp_path: Path) -> None:
 def test_a_savepoint_holds_files_back(tmp_path: Path) -> None:
     """Also those of replaced groups, whose partition stays then."""
     table = versioned(tmp_path, 2)
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     kept = read(tmp_path)
     table.insert_overwrite(frame({"x": ("a", 20, 1)}), scope="table")
     table.upsert(frame({"x": ("a", 21, 2)}))
     table.upsert(frame({"x": ("a", 22, 3)}))
-    done = table.clean(commits=1)
+    done = table.maintenance.clean(commits=1)
     assert not any(part.gone for part in done.partitions.values())
     assert rows_of(table.to_df(as_of=saved)) == kept
     assert (tmp_path / "city=b").exists()
-    table.delete_savepoint(saved)
-    assert table.clean(commits=1).partitions["city=b"].gone
+    table.maintenance.delete_savepoint(saved)
+    assert table.maintenance.clean(commits=1).partitions["city=b"].gone
     check_table(tmp_path, {"x": ("a", 22, 3)})
 
 
 def test_time_travel_between_a_savepoint_and_what_replaced_it(tmp_path: Path) -> None:
     """The savepoint's version is no stand-in for the one that the cleaner took."""
     table = versioned(tmp_path, 1)
-    table.savepoint()
+    table.maintenance.savepoint()
     between = table.upsert(frame({"k0": ("a", 30, 1)})).instant
     table.insert_overwrite(frame({"x": ("a", 40, 1)}), scope="table")
     assert rows_of(table.to_df(as_of=between))["k0"] == ("a", 30, 1)
-    table.clean(versions=1)
+    table.maintenance.clean(versions=1)
     with pytest.raises(InvalidInputError, match="the cleaner took"):
         table.to_df(as_of=between)
 
@@ -132,7 +134,7 @@ def test_time_travel_while_a_clean_is_under_way(tmp_path: Path) -> None:
     table = versioned(tmp_path, 2)
     first = commits_of(table)[0]
     assert rows_of(table.to_df(as_of=first)) == START
-    table.clean(commits=1)
+    table.maintenance.clean(commits=1)
     clean = actions_of(table, "clean")[0]
     (tmp_path / ".hoodie/timeline" / clean.file_name).unlink()
     assert known_files(table) - files_on_disk(tmp_path)
@@ -149,9 +151,9 @@ def test_a_pending_write_holds_files_back(tmp_path: Path) -> None:
     pending = str(int(commits[-1]) - 1)
     for name in (f"{pending}.commit.requested", f"{pending}.inflight"):
         (timeline / name).touch()
-    gone = table.clean(versions=1, dry_run=True).partitions["city=a"].files
+    gone = table.maintenance.clean(versions=1, dry_run=True).partitions["city=a"].files
     assert sorted(name[-25:-8] for name in gone) == commits[:2]
-    planned = table.clean(commits=1, dry_run=True)
+    planned = table.maintenance.clean(commits=1, dry_run=True)
     assert planned.earliest_retained == commits[-2]
     assert [name[-25:-8] for name in planned.partitions["city=a"].files] == commits[:1]
 
@@ -177,16 +179,16 @@ def test_cleaning_after_a_write(tmp_path: Path) -> None:
 def test_a_clean_of_another_process(tmp_path: Path) -> None:
     """A living one is left alone; a dead one is finished."""
     table = versioned(tmp_path)
-    table.clean(commits=1)
+    table.maintenance.clean(commits=1)
     timeline = tmp_path / ".hoodie/timeline"
     clean = actions_of(table, "clean")[0]
     (timeline / clean.file_name).unlink()
     with pytest.raises(CommitConflictError, match="under way"):
-        table.clean(commits=1)
+        table.maintenance.clean(commits=1)
     with pytest.raises(CommitConflictError, match="under way"):
-        table.savepoint()
+        table.maintenance.savepoint()
     with pytest.raises(CommitConflictError, match="under way"):
-        table.rollback(commits_of(table)[-1])
+        table.maintenance.rollback(commits_of(table)[-1])
     assert not [note for note in table.upsert(frame({"k0": ("a", 90, 1)})).notes if "clean" in note]
     then = time.time() - 3600
     os.utime(timeline / f"{clean.requested}.clean.inflight", (then, then))
@@ -199,7 +201,7 @@ def test_a_clean_of_another_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [{"commits": 0}, {"hours": -1}, {"versions": 1.5}, {"commits": 1, "hours": 1}])
 def test_arguments_that_make_no_sense(tmp_path: Path, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="clean"):
-        new_table(tmp_path, {}).clean(**arguments)
+        new_table(tmp_path, {}).maintenance.clean(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_nothing_that_is_needed_goes(
             table.upsert(frame(rows))
     commits = commits_of(table)
     states = {instant: rows_of(table.to_df(as_of=instant)) for instant in commits}
-    done = table.clean(**{policy: keep})
+    done = table.maintenance.clean(**{policy: keep})
     check_table(path, states[commits[-1]])
     if policy == "commits":
         for instant in commits[-keep:]:

@@ -49,7 +49,7 @@ def table(once: Callable[..., Table], tmp_path: Path) -> Table:
 
 
 def names_of(table: Table) -> list[str]:
-    return list(table.indexes().column("name").to_pylist())
+    return list(table.indexes.list().column("name").to_pylist())
 
 
 def source_fields(path: Path) -> list[str]:
@@ -64,39 +64,39 @@ def kept(table: Table, where: str) -> int:
 def test_column_stats(table: Table, tmp_path: Path) -> None:
     assert names_of(table) == []
     assert kept(table, "n = 40") == 4
-    result = table.create_index("column_stats")
+    result = table.indexes.create("column_stats")
     assert (result.files, result.entries) == (4, 4 * 7), "three meta columns, four of the table"
     assert result.columns[-4:] == ("id", "city", "ts", "n")
     assert properties(tmp_path / "t")[LISTED] == "column_stats,files,partition_stats"
     assert kept(table, "n = 40") == 1
     assert kept(table, "n > 50") == 0
-    found = table.indexes().to_pylist()
+    found = table.indexes.list().to_pylist()
     assert [(row["name"], row["state"], row["maintained"]) for row in found] == [
         ("column_stats", "complete", True),
         ("partition_stats", "complete", True),
     ]
-    stats = table.index_stats("column_stats")
+    stats = table.indexes.stats("column_stats")
     assert (stats.files_covered, stats.files_uncovered) == (4, 0)
     assert stats.bytes > 0
-    over = table.index_stats("partition_stats")
+    over = table.indexes.stats("partition_stats")
     assert (over.files_covered, over.files_uncovered) == (3, 0)
 
 
 def test_bloom_filters(table: Table) -> None:
-    result = table.create_index("bloom_filters", "bloom_filters", "id")
+    result = table.indexes.create("bloom_filters", "id", name="bloom_filters")
     assert (result.files, result.entries) == (4, 4)
-    assert table.index_stats("bloom_filters").files_covered == 4
+    assert table.indexes.stats("bloom_filters").files_covered == 4
     assert kept(table, "id = '4'") == 1
     updated = table.upsert(rows(("1", "a", 9, 11)))
     assert (updated.updated, updated.tagging.files_opened) == (1, 1)
-    assert table.index_stats("bloom_filters").files_uncovered == 0
+    assert table.indexes.stats("bloom_filters").files_uncovered == 0
 
 
 def test_large_filters_go_through_files(table: Table, tmp_path: Path) -> None:
     path = tmp_path / "big"
     made = make(path, partition_by="city", options={**PLAIN, "hoodie.index.bloom.num_entries": "20000"})
     made.insert(rows(("1", "a", 1, 1), ("2", "b", 1, 1)))
-    assert made.create_index("bloom_filters").entries == 2
+    assert made.indexes.create("bloom_filters").entries == 2
     assert kept(made, "id = '2'") == 1
     assert list((path / ".hoodie/.temp").iterdir()) == []
 
@@ -109,113 +109,113 @@ def test_filters_of_files_without_one(table: Table, monkeypatch: pytest.MonkeyPa
         return type(found)(rows=found.rows, bloom=None, bloom_type="SIMPLE", min_key=None, max_key=None)
 
     monkeypatch.setattr(bloom_builds, "read_footer", without)
-    table.create_index("bloom_filters")
+    table.indexes.create("bloom_filters")
     assert kept(table, "id = '4'") == 1
     assert kept(table, "id = 'none'") == 0
 
 
 def test_existing_indexes(table: Table) -> None:
-    table.create_index("bloom_filters")
-    table.create_index("column_stats", columns=["n"])
+    table.indexes.create("bloom_filters")
+    table.indexes.create("column_stats", ["n"])
     for name, columns in (("bloom_filters", None), ("column_stats", None), ("column_stats", ["n"])):
         with pytest.raises(IndexExistsError) as caught:
-            table.create_index(name, columns=columns)
+            table.indexes.create(name, columns)
         assert caught.value.index == name
-        assert "exists already" in table.create_index(name, columns=columns, if_not_exists=True).notes[0]
+        assert "exists already" in table.indexes.create(name, columns, if_not_exists=True).notes[0]
 
 
 def test_columns_are_added(table: Table, tmp_path: Path) -> None:
-    table.create_index("column_stats", columns="n")
+    table.indexes.create("column_stats", "n")
     path = tmp_path / "t"
     assert source_fields(path)[3:] == ["n"]
-    result = table.create_index("column_stats", columns=["ts", "n"])
+    result = table.indexes.create("column_stats", ["ts", "n"])
     assert (result.columns, result.files) == (("ts",), 4)
     assert result.entries == 3 * 4, "Java's writers go on to list all columns that they would choose themselves"
     assert source_fields(path)[3:] == ["ts", "n"]
     assert kept(table, "ts = 5") == 1
-    assert table.index_stats("column_stats").files_uncovered == 0
-    assert table.index_stats("partition_stats").files_uncovered == 0
+    assert table.indexes.stats("column_stats").files_uncovered == 0
+    assert table.indexes.stats("partition_stats").files_uncovered == 0
     table.upsert(rows(("5", "c", 9, 51)))
-    assert table.index_stats("column_stats").files_uncovered == 0
+    assert table.indexes.stats("column_stats").files_uncovered == 0
     assert source_fields(path)[3:] == ["ts", "n"], "a write does not add columns that nobody asked for"
 
 
 def test_nan_leaves_the_list(tmp_path: Path) -> None:
     data = pa.table({"id": ["1", "2"], "x": pa.array([1.0, math.nan]), "y": pa.array([1.0, 2.0])})
     table = make(tmp_path / "t", data, options=PLAIN)
-    table.create_index("column_stats")
+    table.indexes.create("column_stats")
     assert source_fields(tmp_path / "t")[3:] == ["id", "y"]
     assert own(table.scan("x > 1e9").to_arrow(), "id") == [("2",)]
 
 
 def test_added_columns_are_null_in_older_files(table: Table) -> None:
     table.insert(rows(("6", "a", 6, 60)).append_column("more", pa.array([1], pa.int32())))
-    table.create_index("column_stats", columns=["more"])
-    assert table.index_stats("column_stats").files_uncovered == 0
+    table.indexes.create("column_stats", ["more"])
+    assert table.indexes.stats("column_stats").files_uncovered == 0
     assert kept(table, "more = 1") == 1
     assert kept(table, "more is null") == 4
 
 
 def test_partition_stats_alone(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="create column_stats"):
-        table.create_index("partition_stats")
-    table.create_index("column_stats")
-    table.drop_index("partition_stats")
+        table.indexes.create("partition_stats")
+    table.indexes.create("column_stats")
+    table.indexes.drop("partition_stats")
     assert names_of(table) == ["column_stats"]
-    table.create_index("partition_stats")
-    assert table.index_stats("partition_stats").files_uncovered == 0
+    table.indexes.create("partition_stats")
+    assert table.indexes.stats("partition_stats").files_uncovered == 0
     unpartitioned = make(Path(table.path).with_name("u"), rows(("1", "a", 1, 1)))
     assert names_of(unpartitioned) == ["bloom_filters", "column_stats"]
     with pytest.raises(InvalidInputError, match="has no partitions"):
-        unpartitioned.create_index("partition_stats")
+        unpartitioned.indexes.create("partition_stats")
 
 
 def test_empty_table(tmp_path: Path) -> None:
     table = make(tmp_path / "t", schema=rows().schema, partition_by="city", options=PLAIN)
     for name in ("column_stats", "bloom_filters"):
-        assert table.create_index(name).entries == 0
+        assert table.indexes.create(name).entries == 0
     table.upsert(rows(("1", "a", 1, 1), ("2", "b", 1, 9)))
     assert kept(table, "n = 9") == 1
     for name in names_of(table):
-        assert table.index_stats(name).files_uncovered == 0
+        assert table.indexes.stats(name).files_uncovered == 0
 
 
 def test_what_is_refused(table: Table, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="build others with Hudi"):
-        table.create_index("record_index")
+        table.indexes.create("record_index")
     with pytest.raises(InvalidInputError, match="use that name"):
-        table.create_index("idx", using="column_stats")
+        table.indexes.create("column_stats", name="idx")
     with pytest.raises(InvalidInputError, match="'m' is not in the table"):
-        table.create_index("column_stats", columns=["m"])
+        table.indexes.create("column_stats", ["m"])
     with pytest.raises(UnsupportedFeatureError, match="covers the record key"):
-        table.create_index("bloom_filters", columns=["n"])
+        table.indexes.create("bloom_filters", ["n"])
     nested = make(tmp_path / "n", pa.table({"id": ["1"], "l": [[1]]}), options=PLAIN)
     with pytest.raises(UnsupportedFeatureError, match="'l' is list"):
-        nested.create_index("column_stats", columns=["l"])
+        nested.indexes.create("column_stats", ["l"])
 
 
 def test_drop_and_make_again(table: Table, tmp_path: Path) -> None:
-    table.create_index("column_stats")
-    table.create_index("bloom_filters")
-    assert "dropped partition_stats with it" in table.drop_index("column_stats").notes
+    table.indexes.create("column_stats")
+    table.indexes.create("bloom_filters")
+    assert "dropped partition_stats with it" in table.indexes.drop("column_stats").notes
     path = tmp_path / "t/.hoodie"
     assert names_of(table) == ["bloom_filters"]
     assert not (path / "metadata/column_stats").exists()
     assert not (path / "metadata/partition_stats").exists()
     assert "column_stats" not in json.loads((path / ".index_defs/index.json").read_text())["indexDefinitions"]
     with pytest.raises(IndexNotFoundError, match="it has bloom_filters") as caught:
-        table.drop_index("column_stats")
+        table.indexes.drop("column_stats")
     assert isinstance(caught.value, KeyError)
-    assert "no such index" in table.drop_index("column_stats", if_exists=True).notes[0]
+    assert "no such index" in table.indexes.drop("column_stats", if_exists=True).notes[0]
     table.upsert(rows(("1", "a", 9, 90), ("6", "c", 1, 60)))
     assert own(table, "n") == [(20,), (30,), (40,), (50,), (60,), (90,)]
-    table.create_index("column_stats")
+    table.indexes.create("column_stats")
     assert kept(table, "n = 90") == 1
-    assert table.index_stats("column_stats").files_uncovered == 0
-    table.drop_index("bloom_filters")
+    assert table.indexes.stats("column_stats").files_uncovered == 0
+    table.indexes.drop("bloom_filters")
     assert kept(table, "id = '6'") >= 1
     with pytest.raises(InvalidInputError, match="not an index"):
-        table.drop_index("files")
+        table.indexes.drop("files")
 
 
 def test_dropping_what_lakedex_does_not_keep_up(table: Table, tmp_path: Path) -> None:
@@ -223,22 +223,22 @@ def test_dropping_what_lakedex_does_not_keep_up(table: Table, tmp_path: Path) ->
     set_properties(path, {LISTED: "files,record_index,secondary_index_x"})
     for name in ("record_index", "secondary_index_x"):
         (path / ".hoodie/metadata" / name).mkdir()
-    assert [row["maintained"] for row in table.indexes().to_pylist()] == [False, False]
+    assert [row["maintained"] for row in table.indexes.list().to_pylist()] == [False, False]
     with pytest.raises(UnsupportedFeatureError, match="does not read"):
-        table.index_stats("record_index")
+        table.indexes.stats("record_index")
     with pytest.raises(UnsupportedFeatureError, match="record_index"):
         table.upsert(rows(("1", "a", 9, 90)))
     with pytest.raises(InvalidInputError, match="secondary_index_x are built on record_index"):
-        table.drop_index("record_index")
-    table.drop_index("secondary_index_x")
-    table.drop_index("record_index")
+        table.indexes.drop("record_index")
+    table.indexes.drop("secondary_index_x")
+    table.indexes.drop("record_index")
     assert table.upsert(rows(("1", "a", 9, 90))).updated == 1
 
 
 def test_progress_and_groups(table: Table, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     options = {"hoodie.metadata.index.bloom.filter.file.group.count": "7"}
-    table.create_index("bloom_filters", options=options, progress=lambda done, total: seen.append((done, total)))
+    table.indexes.create("bloom_filters", options=options, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(4, 4)]
     logs = (tmp_path / "t/.hoodie/metadata/bloom_filters").glob(".bloom-filters-*.log.1_*")
     assert len({log.name.split("_")[0] for log in logs}) == 7
@@ -247,9 +247,9 @@ def test_progress_and_groups(table: Table, tmp_path: Path) -> None:
 def test_many_files_take_several_metadata_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_builds, "FILES_PER_COMMIT", 3)
     for name in ("column_stats", "bloom_filters"):
-        table.create_index(name)
-        assert table.index_stats(name).files_uncovered == 0
-    assert table.index_stats("partition_stats").files_uncovered == 0
+        table.indexes.create(name)
+        assert table.indexes.stats(name).files_uncovered == 0
+    assert table.indexes.stats("partition_stats").files_uncovered == 0
     assert kept(table, "n = 40") == 1
 
 
@@ -282,9 +282,9 @@ def test_files_that_came_during_the_build(table: Table, monkeypatch: pytest.Monk
         t.insert_overwrite(rows(("5", "c", 9, 55)))
 
     during_the_build(monkeypatch, meanwhile)
-    result = table.create_index(name)
+    result = table.indexes.create(name)
     assert result.files == 5
-    assert table.index_stats(name).files_uncovered == 0
+    assert table.indexes.stats(name).files_uncovered == 0
     assert kept(table, "id = '7'") == 1
     assert own(table, "id") == [("1",), ("2",), ("3",), ("4",), ("5",), ("7",)]
 
@@ -304,7 +304,7 @@ def test_no_writer_takes_the_instant_of_a_build(
             monkeypatch.setattr(instant._PROCESS_LAST, "ms", 0)
             taken.extend([build, {str(Table.open(table.path).upsert(rows(("1", "a", 9, 90))).instant)}])
 
-    table.create_index(name, using=using, columns=["n"], progress=meanwhile)
+    table.indexes.create(using, ["n"], name=name, progress=meanwhile)
     build, write = taken
     assert len(build) == 1
     assert build.isdisjoint(write)
@@ -312,11 +312,11 @@ def test_no_writer_takes_the_instant_of_a_build(
 
 def test_changes_that_a_build_does_not_outlive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     wider = rows(("9", "a", 9, 90)).append_column("more", pa.array([1], pa.int32()))
-    for meanwhile in (lambda t: t.insert(wider), lambda t: t.create_index("column_stats")):
+    for meanwhile in (lambda t: t.insert(wider), lambda t: t.indexes.create("column_stats")):
         during_the_build(monkeypatch, meanwhile)
         with pytest.raises(CommitConflictError, match="create it again"):
-            table.create_index("column_stats")
-    assert table.index_stats("column_stats").files_uncovered == 0
+            table.indexes.create("column_stats")
+    assert table.indexes.stats("column_stats").files_uncovered == 0
 
 
 def test_a_write_of_another_engine(table: Table, tmp_path: Path) -> None:
@@ -330,12 +330,12 @@ def test_a_write_of_another_engine(table: Table, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
         during_the_build(patched, meanwhile)
         with pytest.raises(CommitConflictError, match="of another engine is under way"):
-            table.create_index("bloom_filters")
+            table.indexes.create("bloom_filters")
     assert names_of(table) == []
     assert not (tmp_path / "t/.hoodie/metadata/bloom_filters").exists()
     for file in pending:
         file.unlink()
-    assert table.create_index("bloom_filters").files == 4
+    assert table.indexes.create("bloom_filters").files == 4
 
 
 def under_way(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> None:
@@ -351,12 +351,12 @@ def under_way(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> 
 
 @pytest.mark.parametrize("name", ["bloom_filters", "column_stats"])
 def test_a_write_under_way_while_an_index_comes(table: Table, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    under_way(table, monkeypatch, lambda t: t.create_index(name))
+    under_way(table, monkeypatch, lambda t: t.indexes.create(name))
     result = table.upsert(rows(("1", "a", 9, 99), ("8", "b", 8, 80)))
     # The partition stats of the build are of a later instant than the write: it takes a new one.
     assert any("conflict" in note for note in result.notes) == (name == "column_stats")
     for index in names_of(table):
-        assert table.index_stats(index).files_uncovered == 0
+        assert table.indexes.stats(index).files_uncovered == 0
     assert kept(table, "id = '8'") == 1
     assert own(table.scan("n = 99 or n = 80").to_arrow(), "id") == [("1",), ("8",)]
 
@@ -364,20 +364,20 @@ def test_a_write_under_way_while_an_index_comes(table: Table, monkeypatch: pytes
 def test_a_write_under_way_while_columns_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path / "u", rows(("1", "a", 1, 1)), options=PLAIN)
     few = {"hoodie.metadata.index.column.stats.column.list": "n", **NO_RETRY}
-    table.create_index("column_stats", columns=["n"])
-    under_way(table, monkeypatch, lambda t: t.create_index("column_stats", columns=["ts"]))
+    table.indexes.create("column_stats", ["n"])
+    under_way(table, monkeypatch, lambda t: t.indexes.create("column_stats", ["ts"]))
     with pytest.raises(CommitConflictError, match="column_stats has ts"):
         table.upsert(rows(("2", "a", 2, 2)), options=few)
     table.upsert(rows(("2", "a", 2, 2)), options=few)
-    assert table.index_stats("column_stats").files_uncovered == 0
+    assert table.indexes.stats("column_stats").files_uncovered == 0
     assert source_fields(tmp_path / "u")[3:] == ["ts", "n"]
 
 
 @pytest.mark.parametrize("name", ["bloom_filters", "column_stats"])
 def test_a_write_under_way_while_an_index_goes(table: Table, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for index in ("bloom_filters", "column_stats"):
-        table.create_index(index)
-    under_way(table, monkeypatch, lambda t: t.drop_index(name))
+        table.indexes.create(index)
+    under_way(table, monkeypatch, lambda t: t.indexes.drop(name))
     table.upsert(rows(("1", "a", 9, 99)))
     assert name not in names_of(table)
     assert own(table.scan("n = 99").to_arrow(), "id") == [("1",)]

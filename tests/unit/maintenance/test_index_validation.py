@@ -59,7 +59,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three files of 40 rows in two partitions and a bitmap index in three runs; 'x' has as many rows as 'f'."""
     path = tmp_path_factory.mktemp("original") / "t"
     made = make(path, partition_by="city", schema=SCHEMA, options=OWN_FILE)
-    made.create_index("idx", using="bitmap", columns=["g", "n"])
+    made.indexes.create("bitmap", ["g", "n"], name="idx")
     for part, city in enumerate(("a", "b", "a")):
         data = [(f"{part}-{i:02}", city, ("m", "f", None, "x")[i % 4] if i % 10 else "rare", i % 6) for i in range(40)]
         made.insert(rows(*data, schema=SCHEMA))
@@ -109,12 +109,12 @@ def assert_mended(table: Table, kinds: set[str], *, damage: bool = False) -> Val
     """Told without repair, which changes nothing; then mended; then nothing is left to be told."""
     assert_right(table)
     before = picture(Path(table.path))
-    told = opened(table).validate_index("idx")
+    told = opened(table).indexes.validate("idx")
     assert {found.kind for found in told.differences} == kinds
     assert bool(told.damage) == damage
     assert told.ok == (not kinds and not damage)
     assert picture(Path(table.path)) == before
-    repaired = opened(table).validate_index("idx", repair=True)
+    repaired = opened(table).indexes.validate("idx", repair=True)
     assert repaired.files_repaired > 0
     assert_complete(table)
     return told
@@ -122,11 +122,11 @@ def assert_mended(table: Table, kinds: set[str], *, damage: bool = False) -> Val
 
 def assert_complete(table: Table) -> None:
     fresh = opened(table)
-    again = fresh.validate_index("idx")
+    again = fresh.indexes.validate("idx")
     assert again.ok, str(again)
     assert again.files_uncovered == 0
-    assert fresh.index_stats("idx").files_uncovered == 0
-    state = {row["name"]: row["state"] for row in fresh.indexes().to_pylist()}
+    assert fresh.indexes.stats("idx").files_uncovered == 0
+    state = {row["name"]: row["state"] for row in fresh.indexes.list().to_pylist()}
     assert state["idx"] == "complete"
     assert_right(table)
     # Whoever has looked at the index before sees the same.
@@ -159,10 +159,10 @@ def of_value(cells: Cells, column: str, value: str) -> int:
 
 def test_whole_index(table: Table) -> None:
     """R148: an index can be compared with its data."""
-    report = table.validate_index("idx")
+    report = table.indexes.validate("idx")
     assert report.ok
     assert (report.files_total, report.files_checked, report.files_uncovered) == (3, 3, 0)
-    assert report.entries_checked == table.index_stats("idx").entries > 0
+    assert report.entries_checked == table.indexes.stats("idx").entries > 0
     assert "agrees with the data" in str(report)
     assert report.to_dict()["ok"] is True
     assert report.to_arrow().num_rows == 0
@@ -188,9 +188,9 @@ def test_a_flipped_byte_anywhere(table: Table, at: int) -> None:
     content[len(content) * at // 8 + 5] ^= 0x55
     path.write_bytes(content)
     assert_right(table)
-    told = opened(table).validate_index("idx")
+    told = opened(table).indexes.validate("idx")
     if not told.ok:
-        opened(table).validate_index("idx", repair=True)
+        opened(table).indexes.validate("idx", repair=True)
     assert_complete(table)
 
 
@@ -198,11 +198,11 @@ def test_deleted_run(table: Table) -> None:
     """Nobody is told of a run that no manifest lists: its file is not covered, and a refresh covers it."""
     runs(table)[0].unlink()
     assert_right(table)
-    report = opened(table).validate_index("idx")
+    report = opened(table).indexes.validate("idx")
     assert report.ok
     assert report.files_uncovered == 1
-    assert "partial: 2 of 3 files" in str(opened(table).indexes().column("state").to_pylist())
-    opened(table).refresh_index("idx")
+    assert "partial: 2 of 3 files" in str(opened(table).indexes.list().column("state").to_pylist())
+    opened(table).indexes.refresh("idx")
     assert_complete(table)
 
 
@@ -237,11 +237,11 @@ def test_wrong_positions(table: Table) -> None:
         return cells
 
     change_run(runs(table)[0], shift)
-    told = opened(table).validate_index("idx")
+    told = opened(table).indexes.validate("idx")
     assert [(found.kind, found.column, found.count) for found in told.differences] == [("wrong positions", "g", 2)]
     assert "does NOT agree" in str(told)
     assert "repair=True" in str(told)
-    repaired = opened(table).validate_index("idx", repair=True)
+    repaired = opened(table).indexes.validate("idx", repair=True)
     assert repaired.files_repaired == 1
     assert "repaired: entries of 1 files" in str(repaired)
     assert_complete(table)
@@ -339,7 +339,7 @@ def test_damaged_manifest(table: Table) -> None:
     manifest.write_text(manifest.read_text()[:-20])
     plan = opened(table).scan("g = 'm'").plan()
     assert [item.reason for item in plan.unused if item.index == "bitmap"] == ["damaged"]
-    assert "damaged" in str(opened(table).indexes().column("state").to_pylist())
+    assert "damaged" in str(opened(table).indexes.list().column("state").to_pylist())
     told = assert_mended(table, set(), damage=True)
     assert told.damage[0].startswith("manifest: ")
 
@@ -349,12 +349,12 @@ def test_damaged_definitions(table: Table) -> None:
     definitions = Path(table.path) / ".hoodie/.index_defs/bitmap_index.json"
     definitions.write_text("{")
     assert_right(table)
-    assert "damaged" in str(opened(table).indexes().column("state").to_pylist())
+    assert "damaged" in str(opened(table).indexes.list().column("state").to_pylist())
     assert "damaged definitions" in str(opened(table))
     with pytest.raises(CorruptFileError, match="bitmap_index.json"):
-        opened(table).validate_index("idx")
+        opened(table).indexes.validate("idx")
     definitions.unlink()
-    opened(table).create_index("idx", using="bitmap", columns=["g", "n"])
+    opened(table).indexes.create("bitmap", ["g", "n"], name="idx")
     assert_complete(table)
     assert "idx (bitmap: g, n)" in str(opened(table))
 
@@ -365,19 +365,19 @@ def test_a_repair_outranks_a_fold_that_does_not_have_it(table: Table) -> None:
     found = list_runs(LocalStorage(), table.path)
     watcher = opened(table)
     assert watcher.scan("g = 'm'").plan().files_kept
-    opened(table).validate_index("idx", repair=True)
+    opened(table).indexes.validate("idx", repair=True)
     fold(table, list(found.runs), found=found)
     assert_complete(table)
     assert ids(watcher.scan("g = 'm' AND n = 1")) == ids(table.scan("g = 'm' AND n = 1", skipping=False))
-    assert watcher.validate_index("idx").ok
+    assert watcher.indexes.validate("idx").ok
 
 
 def test_a_folded_repair_outranks_what_the_fold_left_out(table: Table) -> None:
     """The large run that it mends is older than the fold, whose list says so."""
     wrong = runs(table)[0].name
     change_run(runs(table)[0], lambda cells: [c for c in cells if not c[0].startswith(b"g$m$")])
-    opened(table).validate_index("idx", repair=True)
-    assert not opened(table).validate_index("idx").differences
+    opened(table).indexes.validate("idx", repair=True)
+    assert not opened(table).indexes.validate("idx").differences
     taken = [run for run in list_runs(LocalStorage(), table.path).runs if run.name != wrong]
     fold(table, taken, instant="10000101000000000")
     assert (folder(table) / wrong).exists()
@@ -399,9 +399,9 @@ def test_wrong_rows_and_row_groups_of_a_file(table: Table) -> None:
         return cells
 
     change_run(runs(table)[0], change)
-    told = opened(table).validate_index("idx")
+    told = opened(table).indexes.validate("idx")
     assert [found.kind for found in told.differences] == ["wrong row groups"]
-    opened(table).validate_index("idx", repair=True)
+    opened(table).indexes.validate("idx", repair=True)
     assert_complete(table)
     fold(table, list(list_runs(LocalStorage(), table.path).runs))
     assert_complete(table)
@@ -427,7 +427,7 @@ def test_inconsistent_coverage_is_not_believed(table: Table) -> None:
 def test_stale_entries_are_no_fault(table: Table) -> None:
     fold(table, list(list_runs(LocalStorage(), table.path).runs))
     table.upsert(rows(("0-01", "a", "m", 9), schema=SCHEMA))
-    report = table.validate_index("idx")
+    report = table.indexes.validate("idx")
     assert report.ok
     assert report.entries_stale > 0
     shown = table.inspect.bitmaps("g")
@@ -437,40 +437,40 @@ def test_stale_entries_are_no_fault(table: Table) -> None:
 def test_widened_column_is_compared_in_its_present_type(table: Table) -> None:
     """R92.l: entries of an earlier type stay true."""
     table.widen_column("n", pa.int64())
-    assert table.validate_index("idx").ok
+    assert table.indexes.validate("idx").ok
     assert_right(table)
 
 
 def test_samples_and_names(table: Table) -> None:
-    assert table.validate_index("idx", files=2).files_checked == 2
-    assert table.validate_index("idx", files=99).files_checked == 3
+    assert table.indexes.validate("idx", files=2).files_checked == 2
+    assert table.indexes.validate("idx", files=99).files_checked == 3
     name = table.inspect.files().column("file_name")[1].as_py()
     seen: list[tuple[int, int]] = []
-    assert table.validate_index("idx", files=[name], progress=lambda d, n: seen.append((d, n))).files_checked == 1
+    assert table.indexes.validate("idx", files=[name], progress=lambda d, n: seen.append((d, n))).files_checked == 1
     assert seen == [(1, 1)]
     with pytest.raises(InvalidInputError, match="no current base file"):
-        table.validate_index("idx", files=["x.parquet"])
+        table.indexes.validate("idx", files=["x.parquet"])
     with pytest.raises(InvalidInputError, match="from 1 on"):
-        table.validate_index("idx", files=0)
+        table.indexes.validate("idx", files=0)
     with pytest.raises(IndexNotFoundError, match="it has .*idx"):
-        table.validate_index("nothing")
+        table.indexes.validate("nothing")
 
 
 def test_figures_of_an_index(table: Table) -> None:
     """R150: coverage, entries and bytes of an index, and what is not indexed and why."""
-    table.create_index("few", using="bitmap", columns=["id"], options={"max_distinct_values": "5"})
-    stats = table.index_stats("idx")
+    table.indexes.create("bitmap", ["id"], name="few", options={"max_distinct_values": "5"})
+    stats = table.indexes.stats("idx")
     assert (stats.files_covered, stats.files_uncovered, stats.rows_covered) == (3, 0, 120)
     g, n = stats.columns
     assert (g.column, g.distinct, g.entries) == ("g", 4, 3 * 5)
     assert (n.column, n.distinct, n.entries) == ("n", 6, 18)
     assert stats.entries == 33
     assert 0 < stats.bytes <= stats.bytes_of_runs
-    few = table.index_stats("few")
+    few = table.indexes.stats("few")
     assert few.columns[0].not_indexed == {"too many distinct values": 3}
     assert "not indexed in 3 files: too many distinct values" in str(few)
     assert stats.to_dict()["columns"][0]["distinct"] == 4
-    listed = {row["name"]: row for row in table.indexes().to_pylist()}
+    listed = {row["name"]: row for row in table.indexes.list().to_pylist()}
     assert listed["idx"] == {
         "name": "idx", "using": "bitmap", "columns": ["g", "n"], "state": "complete", "maintained": True
     }  # fmt: skip
@@ -494,11 +494,11 @@ def test_entries_as_a_table(table: Table) -> None:
 
 def test_stats_and_filters_agree(table: Table) -> None:
     for name in ("column_stats", "bloom_filters"):
-        report = table.validate_index(name)
+        report = table.indexes.validate(name)
         assert report.ok, str(report)
         assert (report.files_checked, report.files_uncovered) == (3, 0)
     with pytest.raises(UnsupportedFeatureError, match="validate those"):
-        table.validate_index("partition_stats")
+        table.indexes.validate("partition_stats")
 
 
 def test_wrong_bounds_are_told_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,12 +509,12 @@ def test_wrong_bounds_are_told_and_mended(tmp_path: Path, monkeypatch: pytest.Mo
         table.insert(rows(("1", "a", "m", 1), ("2", "a", None, 7), schema=SCHEMA))
     table.insert(rows(("3", "a", "m", 3), schema=SCHEMA))
     assert opened(table).scan("n = 7").count() == 0  # What a wrong stat does.
-    report = opened(table).validate_index("column_stats")
+    report = opened(table).indexes.validate("column_stats")
     assert [(found.kind, found.column) for found in report.differences] == [("wrong bounds", "n")]
     assert "values from 1 to 7, the entry has 1 to 1" in str(report)
-    assert opened(table).validate_index("column_stats", repair=True).files_repaired == 1
+    assert opened(table).indexes.validate("column_stats", repair=True).files_repaired == 1
     assert opened(table).scan("n = 7").count() == 1
-    assert opened(table).validate_index("column_stats").ok
+    assert opened(table).indexes.validate("column_stats").ok
     assert opened(table).scan("n = 7", verify="full").count() == 1
 
 
@@ -532,13 +532,13 @@ def test_wrong_counts_and_missing_entries_of_stats(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(metadata_updates, "stats_records", wrong)
         table.insert(rows(("1", "a", "m", 1), ("2", "a", None, 7), schema=SCHEMA))
-    report = opened(table).validate_index("column_stats")
+    report = opened(table).indexes.validate("column_stats")
     assert {(found.kind, found.column) for found in report.differences} == {
         ("wrong counts", "g"),
         ("missing entry", "n"),
     }
-    opened(table).validate_index("column_stats", repair=True)
-    assert opened(table).validate_index("column_stats").ok
+    opened(table).indexes.validate("column_stats", repair=True)
+    assert opened(table).indexes.validate("column_stats").ok
 
 
 def test_filters_that_miss_keys_are_told_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,10 +549,10 @@ def test_filters_that_miss_keys_are_told_and_mended(tmp_path: Path, monkeypatch:
         patch.setattr(BloomBuilder, "add", lambda self, keys: add(self, keys.slice(1)))
         table.insert(rows(("1", "a", "m", 1), ("2", "a", None, 7), schema=SCHEMA))
     assert opened(table).scan("id = '1'").count() == 0
-    report = opened(table).validate_index("bloom_filters")
+    report = opened(table).indexes.validate("bloom_filters")
     assert [(found.kind, found.count, found.detail) for found in report.differences] == [("missed keys", 1, "'1'")]
-    assert opened(table).validate_index("bloom_filters", repair=True).files_repaired == 1
-    assert opened(table).validate_index("bloom_filters").ok
+    assert opened(table).indexes.validate("bloom_filters", repair=True).files_repaired == 1
+    assert opened(table).indexes.validate("bloom_filters").ok
     assert opened(table).scan("id = '1'").count() == 1
 
 
@@ -560,4 +560,4 @@ def test_an_index_that_is_not_there(tmp_path: Path) -> None:
     table = make(tmp_path / "t", schema=SCHEMA, options={"hoodie.metadata.index.bloom.filter.enable": "false"})
     table.insert(rows(("1", "a", "m", 1), schema=SCHEMA))
     with pytest.raises(IndexNotFoundError, match="bloom_filters"):
-        table.validate_index("bloom_filters")
+        table.indexes.validate("bloom_filters")

@@ -75,8 +75,8 @@ def assert_whole(path: Path, *, files: int) -> None:
     assert snapshot.uses_metadata
     assert snapshot.lost_metadata == {}
     assert sum(len(found) for found in snapshot.listing().values()) == files
-    for name in table.indexes().column("name").to_pylist():
-        assert table.index_stats(name).files_uncovered == 0, name
+    for name in table.indexes.list().column("name").to_pylist():
+        assert table.indexes.stats(name).files_uncovered == 0, name
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -90,7 +90,7 @@ def test_readers_list_storage(path: Path, damage: str) -> None:
     (told,) = (item for item in plan.unused if item.index == "files")
     assert told.reason == "damaged"
     assert "rebuild_metadata()" in str(plan)
-    assert all(state.startswith("damaged") for state in table.indexes().column("state").to_pylist())
+    assert all(state.startswith("damaged") for state in table.indexes.list().column("state").to_pylist())
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -115,11 +115,11 @@ def test_a_damaged_index(path: Path, name: str) -> None:
     table = Table.open(path)
     assert own(table.scan("n = 30").to_arrow(), "id") == [("3",)]
     assert own(table.scan("id = '3'").to_arrow(), "id") == [("3",)]
-    state = {row["name"]: row["state"] for row in table.indexes().to_pylist()}
+    state = {row["name"]: row["state"] for row in table.indexes.list().to_pylist()}
     assert state.pop(name).startswith("damaged")
     assert set(state.values()) == {"complete"}
     with pytest.raises(IndexInconsistentError, match=f"the index '{name}' is damaged: .*rebuild_metadata"):
-        table.index_stats(name)
+        table.indexes.stats(name)
     assert table.snapshot().uses_metadata
     result = table.upsert(rows(("3", "a", 2, 31)))
     assert result.updated == 1
@@ -141,9 +141,9 @@ def test_a_stray_base_file_of_no_bytes_is_left_out(path: Path, lost: bool) -> No
     stray.write_bytes(b"")
     if lost:
         shutil.rmtree(path / ".hoodie/metadata")
-    Table.open(path).rebuild_metadata()
+    Table.open(path).maintenance.rebuild_metadata()
     assert own(Table.open(path)) == before
-    told = Table.open(path).validate()
+    told = Table.open(path).maintenance.validate()
     assert [(found.kind, stray.name in str(found)) for found in told.differences] == [("stray file", True)]
 
 
@@ -153,7 +153,7 @@ def test_a_file_of_no_bytes_beside_others_of_its_group_stays_listed(path: Path) 
     empty = file.parent / f"{file.name.rpartition('_')[0]}_20000101000000000.parquet"
     empty.write_bytes(b"")
     with contextlib.suppress(CorruptFileError):
-        Table.open(path).rebuild_metadata()
+        Table.open(path).maintenance.rebuild_metadata()
     assert str(empty.relative_to(path)) in known_files(Table.open(path))
 
 
@@ -163,7 +163,7 @@ def test_damaged_bytes(path: Path) -> None:
         file.write_bytes(b"\0" * file.stat().st_size)
     with pytest.raises(CorruptFileError, match=r"/\.hoodie/metadata/.*rebuild_metadata"):
         Table.open(path).upsert(rows(("1", "a", 2, 11)))
-    Table.open(path).rebuild_metadata()
+    Table.open(path).maintenance.rebuild_metadata()
     assert Table.open(path).upsert(rows(("1", "a", 2, 11))).updated == 1
     base = next(metadata(path, "files").glob("*.hfile"))
     base.write_bytes(b"\0" * base.stat().st_size)
@@ -200,7 +200,7 @@ def test_a_table_that_is_open_all_the_while(path: Path) -> None:
 def test_rebuild(path: Path) -> None:
     before = Table.open(path).inspect.column_stats().drop_columns(["total_size", "total_uncompressed_size"])
     steps: list[tuple[int, int]] = []
-    result = Table.open(path).rebuild_metadata(progress=lambda done, of: steps.append((done, of)))
+    result = Table.open(path).maintenance.rebuild_metadata(progress=lambda done, of: steps.append((done, of)))
     assert (result.partitions, result.files) == (2, 3)
     assert [index.name for index in result.indexes] == ["column_stats", "bloom_filters"]
     assert steps == [(3, 3), (3, 3)]
@@ -220,14 +220,14 @@ def test_columns_and_partitions_come_back_as_they_were(tmp_path: Path) -> None:
         "hoodie.metadata.index.bloom.filter.enable": "false",
     }
     table = make(tmp_path / "t", rows(*START), options=options)
-    table.create_index("column_stats", columns=["n"])
-    Table.open(table.path).rebuild_metadata()
-    (index,) = Table.open(table.path).indexes().to_pylist()
+    table.indexes.create("column_stats", ["n"])
+    Table.open(table.path).maintenance.rebuild_metadata()
+    (index,) = Table.open(table.path).indexes.list().to_pylist()
     assert (index["name"], index["columns"][3:]) == ("column_stats", ["n"])
     shutil.rmtree(metadata(tmp_path / "t"))
     set_properties(tmp_path / "t", {LISTED: ""})
     Table.open(table.path, options=options).upsert(rows(("1", "a", 2, 11)))
-    assert Table.open(table.path).indexes().num_rows == 0
+    assert Table.open(table.path).indexes.list().num_rows == 0
     assert Table.open(table.path).snapshot().uses_metadata
 
 
@@ -245,7 +245,7 @@ def test_only_files_of_completed_instants(path: Path) -> None:
     for stray in strays:
         shutil.copy(path / first, path / partition / stray)
     shutil.copytree(path / partition, path / "city=z" / "deep")
-    Table.open(path).rebuild_metadata()
+    Table.open(path).maintenance.rebuild_metadata()
     assert own(Table.open(path)) == sorted(START)
     listing = Table.open(path).snapshot().metadata.file_listing()
     assert {name for files in listing.values() for name in files}.isdisjoint(strays)
@@ -253,12 +253,12 @@ def test_only_files_of_completed_instants(path: Path) -> None:
 
 def test_cleaned_replaced_and_empty(tmp_path: Path) -> None:
     table = make(tmp_path / "e", schema=rows().schema, partition_by="city")
-    assert table.rebuild_metadata().files == 0
+    assert table.maintenance.rebuild_metadata().files == 0
     assert own(table) == []
     table.upsert(rows(*START))
     table.insert_overwrite(rows(("9", "a", 1, 90)))
     wanted = own(table)
-    table.rebuild_metadata()
+    table.maintenance.rebuild_metadata()
     assert own(Table.open(table.path)) == wanted
     assert_whole(tmp_path / "e", files=3)
 
@@ -274,14 +274,14 @@ def test_without_partitions(tmp_path: Path) -> None:
 
 def test_bitmaps_stay(path: Path) -> None:
     table = Table.open(path)
-    table.create_index("seen", using="bitmap", columns=["n"])
-    result = table.rebuild_metadata()
+    table.indexes.create("bitmap", ["n"], name="seen")
+    result = table.maintenance.rebuild_metadata()
     assert result.indexes[-1].name == "seen"
     assert result.indexes[-1].files == 0, "its runs were kept"
-    assert table.validate_index("seen").ok
+    assert table.indexes.validate("seen").ok
     shutil.rmtree(metadata(path))
-    assert Table.open(path).rebuild_metadata().indexes[-1].files == 3
-    assert Table.open(path).index_stats("seen").files_uncovered == 0
+    assert Table.open(path).maintenance.rebuild_metadata().indexes[-1].files == 3
+    assert Table.open(path).indexes.stats("seen").files_uncovered == 0
 
 
 # --------------------------------------------------------------------------------------------------- off, and others
@@ -307,7 +307,7 @@ def test_a_table_made_without_metadata(tmp_path: Path) -> None:
     table = make(tmp_path / "t", rows(*START), options=OFF)
     assert not metadata(tmp_path / "t").exists()
     assert own(table) == sorted(START)
-    assert table.create_index("column_stats").files == 1
+    assert table.indexes.create("column_stats").files == 1
     assert properties(tmp_path / "t")[LISTED] == "column_stats,files"
 
 
@@ -325,7 +325,7 @@ def test_a_write_of_another_engine_is_under_way(path: Path, monkeypatch: pytest.
     other = pending_of_java(path)
     monkeypatch.setattr("lakedex.timeline.instant.InstantClock.next", _next_after_2999)
     with pytest.raises(CommitConflictError, match="29990101000000000 of another engine is under way"):
-        Table.open(path).rebuild_metadata()
+        Table.open(path).maintenance.rebuild_metadata()
     result = Table.open(path).upsert(rows(("1", "a", 2, 11)))
     assert any("was not made anew" in note for note in result.notes)
     assert properties(path)[LISTED] == ""
@@ -377,7 +377,7 @@ def test_commits_while_storage_is_listed(path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(metadata_files, "list_storage", meanwhile)
     for _ in range(2):
-        Table.open(path).rebuild_metadata()
+        Table.open(path).maintenance.rebuild_metadata()
         storage = {name.rpartition("/")[2] for name in base_files(path)}
         listing = Table.open(path).snapshot().metadata.file_listing()
         assert {name for files in listing.values() for name in files} == storage
@@ -393,7 +393,7 @@ def test_two_writers_meet_a_lost_table(path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, ("7", "8", "9")))
     assert own(Table.open(path), "id") == [("1",), ("2",), ("3",), ("7",), ("8",), ("9",)]
-    report = Table.open(path).validate()
+    report = Table.open(path).maintenance.validate()
     assert report.ok, str(report)
     Table.open(path).upsert(rows(("7", "p7", 2, 70)))
     assert properties(path)[LISTED] == ALL

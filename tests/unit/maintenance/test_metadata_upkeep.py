@@ -84,7 +84,7 @@ def test_a_compaction_changes_no_record(tmp_path: Path) -> None:
     table = filled(tmp_path, 7)
     table.delete(rows(("k0", "a", 9, 9)))
     before, content = everything(tmp_path), own(table)
-    result = table.compact()
+    result = table.maintenance.compact_metadata()
     assert result.file_groups == 1 + 2 + 4 + 1
     assert result.log_files > 8
     assert "log files of the metadata table merged" in str(result)
@@ -97,8 +97,8 @@ def test_a_compaction_changes_no_record(tmp_path: Path) -> None:
     store = state(tmp_path).metadata
     assert all(not group.logs and group.base for name in store.folders() for group in store.file_groups(name))
     assert own(table) == own(Table.open(tmp_path)) == content
-    assert not table.compact().instants
-    assert "nothing to merge" in str(table.compact())
+    assert not table.maintenance.compact_metadata().instants
+    assert "nothing to merge" in str(table.maintenance.compact_metadata())
 
 
 def test_it_runs_after_so_many_delta_commits(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_it_runs_after_so_many_delta_commits(tmp_path: Path) -> None:
 
 
 def test_the_plan_is_hudis(tmp_path: Path) -> None:
-    filled(tmp_path, 2).compact()
+    filled(tmp_path, 2).maintenance.compact_metadata()
     timeline = state(tmp_path).metadata.timeline
     (done,) = timeline.completed({"commit"})
     operations = decode_compaction_plan(timeline.read(f"{done.requested}.compaction.requested"))
@@ -137,7 +137,7 @@ def test_no_uncommitted_instant_is_compacted(tmp_path: Path) -> None:
     assert last is not None
     (tmp_path / ".hoodie/timeline" / last.file_name).unlink()  # as if it had died before it completed
     found = own(Table.open(tmp_path))
-    result = table.compact()
+    result = table.maintenance.compact_metadata()
     (instant,) = result.instants
     assert instant < last.requested
     timeline = state(tmp_path).metadata.timeline
@@ -167,7 +167,7 @@ def test_a_plan_that_cannot_be_carried_out_is_made_anew(tmp_path: Path, damage: 
     stray = tmp_path / f".hoodie/metadata/files/files-0000-0_0-0-0_{requested}.hfile"
     stray.write_bytes(b"half a file")
     assert own(Table.open(tmp_path)) == own(table)
-    result = table.compact()
+    result = table.maintenance.compact_metadata()
     assert len(result.instants) == 1
     assert requested not in result.instants
     assert not stray.exists()
@@ -185,7 +185,7 @@ def test_a_pending_log_compaction_is_left_to_hudi(tmp_path: Path) -> None:
     timeline = state(tmp_path).metadata.timeline
     create_requested(timeline, str(int(timeline.last_time) + 1), "logcompaction", b"")
     with pytest.raises(UnsupportedFeatureError, match="log compaction"):
-        table.compact()
+        table.maintenance.compact_metadata()
 
 
 def test_a_failure_is_a_note_of_the_write(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_failure_is_a_note_of_the_write(tmp_path: Path) -> None:
     victim = Path(store.file_groups("partition_stats")[0].logs[-1][0])
     victim.write_bytes(victim.read_bytes()[:-10])
     with pytest.raises(CorruptFileError, match=victim.name):
-        table.compact()
+        table.maintenance.compact_metadata()
     assert state(tmp_path).metadata.timeline.pending({"compaction"})
 
 
@@ -205,7 +205,7 @@ def test_readers_that_look_on_recompute(tmp_path: Path) -> None:
     assert table.scan("ts > 1").count() == 2
     writer = Table.open(tmp_path, options=LAZY)
     writer.upsert(some(4))
-    writer.compact()
+    writer.maintenance.compact_metadata()
     for number in (5, 6):
         assert table.scan("ts > 1").count() == Table.open(tmp_path).scan("ts > 1", skipping=False).count()
         assert own(table) == own(writer)
@@ -213,8 +213,8 @@ def test_readers_that_look_on_recompute(tmp_path: Path) -> None:
     report = table.upsert(some(7)).tagging
     assert report.source == "metadata"
     assert table.scan("ts = 7").count() == 1
-    assert table.validate_index("column_stats").ok
-    assert table.validate_index("bloom_filters").ok
+    assert table.indexes.validate("column_stats").ok
+    assert table.indexes.validate("bloom_filters").ok
 
 
 def test_what_a_compaction_holds_is_not_pending_to_anybody(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_a_compaction_holds_is_not_pending_to_anybody(tmp_path: Path) -> No
             return found
 
     seen: list[str] = []
-    table.compact()
+    table.maintenance.compact_metadata()
     snapshot = Snapshot.load(Late(), str(tmp_path))
     assert seen
     assert snapshot.timeline.is_completed(stale.instants[-1].requested)
@@ -267,12 +267,12 @@ def test_old_slices_go_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.Mo
     assert bases[-1] == compactions[-1]
     assert len(bases) <= 4
     assert own(table) == own(Table.open(tmp_path))
-    assert table.validate_index("column_stats").ok
+    assert table.indexes.validate("column_stats").ok
 
 
 def test_nothing_goes_right_after_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_cleaning, "LEAST_COMMITS", 2)
-    filled(tmp_path, 12).compact()
+    filled(tmp_path, 12).maintenance.compact_metadata()
     options = parse_options({"hoodie.clean.commits.retained": "1"})
     assert not metadata_cleaning.cleaning_due(state(tmp_path), options)
 
@@ -280,7 +280,7 @@ def test_nothing_goes_right_after_a_compaction(tmp_path: Path, monkeypatch: pyte
 def test_what_a_pending_compaction_reads_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_cleaning, "LEAST_COMMITS", 2)
     table = filled(tmp_path, 3)
-    table.compact()
+    table.maintenance.compact_metadata()
     table.upsert(some(3))
     snapshot = state(tmp_path)
     timeline = snapshot.metadata.timeline

@@ -50,7 +50,7 @@ def test_rollback(tmp_path: Path) -> None:
     table = started(tmp_path)
     files = files_on_disk(tmp_path)
     undone = str(table.upsert(frame(ONE)).instant)
-    result = table.rollback(undone)
+    result = table.maintenance.rollback(undone)
     assert (result.undone, result.latest, result.files_deleted) == (undone, commits_of(table)[-1], 2)
     assert f"of {undone}: 2 files deleted" in str(result)
     assert files_on_disk(tmp_path) == known_files(table) == files
@@ -68,7 +68,7 @@ def test_rollback_of_all_commits(tmp_path: Path) -> None:
     table.insert_overwrite(frame({"x": ("a", 4, 1)}), scope="table")
     states = [{}, START, {**START, **ONE}, {**START, "k0": ONE["k0"]}]
     while commits := commits_of(table):
-        table.rollback(commits[-1])
+        table.maintenance.rollback(commits[-1])
         check_table(tmp_path, states.pop())
     assert table.schema.names == ["id", "city", "ts", "v"]
     table.upsert(frame(NEXT))
@@ -86,9 +86,9 @@ def test_schema_and_definitions_fall_back(tmp_path: Path) -> None:
     table.add_columns(pa.schema([("more", pa.int32())]))
     table.upsert(pa.table({"id": ["k0"], "city": ["a"], "ts": [3], "v": [4], "more": pa.array([7], pa.int32())}))
     assert "more" in listed()
-    table.rollback(commits_of(table)[-1])
+    table.maintenance.rollback(commits_of(table)[-1])
     assert "more" in listed()
-    table.rollback(commits_of(table)[-1])
+    table.maintenance.rollback(commits_of(table)[-1])
     assert table.schema == before
     assert "more" not in listed()
     check_table(tmp_path, START)
@@ -100,11 +100,11 @@ def test_files_that_an_index_build_did_not_see(tmp_path: Path, kind: str) -> Non
     table = started(tmp_path)
     undone = str(table.upsert(frame(ONE)).instant)
     for name in ("partition_stats", kind) if kind == "column_stats" else (kind,):
-        table.drop_index(name, if_exists=True)
-    table.create_index(kind)
-    table.rollback(undone)
-    assert table.index_stats(kind).files_uncovered == 0
-    assert table.validate_index(kind).ok
+        table.indexes.drop(name, if_exists=True)
+    table.indexes.create(kind)
+    table.maintenance.rollback(undone)
+    assert table.indexes.stats(kind).files_uncovered == 0
+    assert table.indexes.validate(kind).ok
     check_table(tmp_path, START, index_builds=True)
     assert table.upsert(frame(NEXT)).tagging.files_opened <= 1
 
@@ -115,12 +115,12 @@ def test_filters_that_a_rollback_makes_follow_the_options(tmp_path: Path, monkey
     sizes = {"hoodie.index.bloom.num_entries": "500", "hoodie.bloom.index.filter.type": "SIMPLE"}
     table = Table.open(tmp_path, options={**NO_CLEAN, **sizes})
     undone = str(table.upsert(frame(ONE)).instant)
-    table.drop_index("bloom_filters")
-    table.create_index("bloom_filters")
+    table.indexes.drop("bloom_filters")
+    table.indexes.create("bloom_filters")
     monkeypatch.setattr(
         bloom_builds, "read_footer", lambda *where: replace(read_footer(*where), bloom=None, bloom_type="DYNAMIC_V0")
     )
-    table.rollback(undone)
+    table.maintenance.rollback(undone)
     records = [record["BloomFilterMetadata"] for record in table.snapshot().metadata.scan("bloom_filters").values()]
     filters = [decode_bloom(found["bloomFilter"], found["type"]) for found in records if not found["isDeleted"]]
     wanted = BloomSizing(num_entries=500, type_code="SIMPLE")
@@ -132,15 +132,15 @@ def test_a_file_with_stats_of_some_columns(tmp_path: Path, version: str) -> None
     """Found by a model test: a rollback wrote all stats of such a file, and two records of one column add up."""
     own = {"hoodie.write.table.version": version, "hoodie.metadata.index.column.stats.enable": "false"}
     table = new_table(tmp_path, {}, {**NO_CLEAN, **own, "hoodie.parquet.small.file.limit": "104857600"})
-    table.create_index("column_stats")
+    table.indexes.create("column_stats")
     table.upsert(frame(START))
     table.add_columns(pa.schema([("more", pa.string())]))
     kept = {**{key: row for key, row in START.items() if row[0] != "b"}, "o": ("b", 1, 1)}
     nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
     table.insert_overwrite(frame({"o": kept["o"]}), options=nulls)
     undone = str(table.upsert(frame({"p": ("b", 1, 1), "q": ("b", 1, 1)}), options=nulls).instant)
-    table.compact()
-    table.rollback(undone)
+    table.maintenance.compact_metadata()
+    table.maintenance.rollback(undone)
     check_rows(tmp_path, kept)
 
 
@@ -149,19 +149,19 @@ def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
     first = commits_of(table)[0]
     later = table.upsert(frame(ONE)).instant
     with pytest.raises(InvalidInputError, match=rf"1 commits came after {first} \({later}\)"):
-        table.rollback(first)
+        table.maintenance.rollback(first)
     with pytest.raises(InvalidInputError, match=f"no commit 20010101000000000 .* last one is {later}"):
-        table.rollback("20010101000000000")
-    saved = table.savepoint()
+        table.maintenance.rollback("20010101000000000")
+    saved = table.maintenance.savepoint()
     with pytest.raises(InvalidInputError, match="savepoint"):
-        table.rollback(saved)
-    table.delete_savepoint(saved)
+        table.maintenance.rollback(saved)
+    table.maintenance.delete_savepoint(saved)
     table.upsert(frame({"k0": ("a", 8, 1)}))
-    clean = table.clean(versions=1).instant
+    clean = table.maintenance.clean(versions=1).instant
     with pytest.raises(InvalidInputError, match="is no commit"):
-        table.rollback(str(clean))
+        table.maintenance.rollback(str(clean))
     with pytest.raises(InvalidInputError, match="the cleaner took") as caught:
-        table.rollback(commits_of(table)[-1])
+        table.maintenance.rollback(commits_of(table)[-1])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     check_table(tmp_path, {**START, **ONE, "k0": ("a", 8, 1)})
 
@@ -173,7 +173,7 @@ ARCHIVED = {**NO_CLEAN, "hoodie.clean.commits.retained": "2", "hoodie.keep.min.c
 
 def check_rows(path: Path, wanted: Rows) -> None:
     assert read(path) == wanted
-    report = Table.open(path).validate()
+    report = Table.open(path).maintenance.validate()
     assert report.ok, str(report)
 
 
@@ -189,19 +189,19 @@ def one_by_one(path: Path, count: int, **options: str) -> tuple[Table, list[str]
 def test_a_rollback_leaves_archived_commits_a_timeline(tmp_path: Path) -> None:
     """Found by a model test: without any commit on the active timeline no reader took archived ones for committed."""
     table, instants, held = one_by_one(tmp_path, 9)
-    table.archive()
+    table.maintenance.archive()
     active = commits_of(table)
     assert active == instants[-len(active) :] and len(active) < 5
     for place in range(8, 9 - len(active), -1):
-        table.rollback(instants[place])
+        table.maintenance.rollback(instants[place])
         check_rows(tmp_path, held[place - 1])
     first = 9 - len(active)
     with pytest.raises(InvalidInputError, match="the only one that is not archived.*Nothing was changed"):
-        table.rollback(instants[first])
+        table.maintenance.rollback(instants[first])
     check_rows(tmp_path, held[first])
-    table.savepoint(instants[first])
+    table.maintenance.savepoint(instants[first])
     table.upsert(frame(NEXT))
-    table.rollback(commits_of(table)[-1])  # The savepointed commit is where the timeline begins then.
+    table.maintenance.rollback(commits_of(table)[-1])  # The savepointed commit is where the timeline begins then.
     check_rows(tmp_path, held[first])
     table.upsert(frame(NEXT))
     check_rows(tmp_path, {**held[first], **NEXT})
@@ -211,14 +211,17 @@ def test_pending_writes(tmp_path: Path) -> None:
     """A living one stands in the way; a dead one can be rolled back by its name."""
     table = started(tmp_path)
     alive = pend(tmp_path)
-    for refused in (lambda: table.rollback(commits_of(table)[-1]), lambda: table.rollback(alive)):
+    for refused in (
+        lambda: table.maintenance.rollback(commits_of(table)[-1]),
+        lambda: table.maintenance.rollback(alive),
+    ):
         with pytest.raises(CommitConflictError):
             refused()
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     with pytest.raises(CommitConflictError, match="under way"):
-        table.restore(saved)
+        table.maintenance.restore(saved)
     pend(tmp_path, old=True)
-    assert table.rollback(alive).undone == alive
+    assert table.maintenance.rollback(alive).undone == alive
     check_table(tmp_path, START)
 
 
@@ -262,34 +265,34 @@ def test_a_rollback_of_hudis_that_died_at_its_end(tmp_path: Path) -> None:
 def test_savepoints(tmp_path: Path) -> None:
     table = started(tmp_path)
     with pytest.raises(InvalidInputError, match="no savepoint"):
-        table.delete_savepoint("1")
-    first = table.savepoint(comment="good", user="me")
+        table.maintenance.delete_savepoint("1")
+    first = table.maintenance.savepoint(comment="good", user="me")
     table.upsert(frame(ONE))
-    second = table.savepoint()
-    found = table.savepoints().to_pylist()
+    second = table.maintenance.savepoint()
+    found = table.maintenance.savepoints().to_pylist()
     assert [(row["instant"], row["files"], row["partitions"]) for row in found] == [(first, 2, 2), (second, 3, 3)]
     assert (found[0]["user"], found[0]["comment"]) == ("me", "good")
     assert found[1]["user"]
     for instant, why in ((first, "savepoint already"), ("20010101000000000", "no commit")):
         with pytest.raises(InvalidInputError, match=why):
-            table.savepoint(instant)
-    table.delete_savepoint(first)
-    assert table.savepoints()["instant"].to_pylist() == [second]
+            table.maintenance.savepoint(instant)
+    table.maintenance.delete_savepoint(first)
+    assert table.maintenance.savepoints()["instant"].to_pylist() == [second]
     assert read(tmp_path) == {**START, **ONE}
 
 
 def test_no_savepoint_of_what_was_cleaned(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no commit yet"):
-        new_table(tmp_path / "empty", {}).savepoint()
+        new_table(tmp_path / "empty", {}).maintenance.savepoint()
     table = started(tmp_path / "t")
     for number in range(3):
         table.upsert(frame({"k0": ("a", 5 + number, number)}))
     first, second, *_ = commits_of(table)
-    table.clean(commits=2)
+    table.maintenance.clean(commits=2)
     for instant in (first, second):
         with pytest.raises(InvalidInputError, match="may have been cleaned"):
-            table.savepoint(instant)
-    assert table.savepoint(commits_of(table)[2])
+            table.maintenance.savepoint(instant)
+    assert table.maintenance.savepoint(commits_of(table)[2])
 
 
 # ------------------------------------------------------------------------------------------------------------ restore
@@ -298,38 +301,38 @@ def test_restore(tmp_path: Path) -> None:
     table = started(tmp_path)
     table.upsert(frame(ONE))
     kept = read(tmp_path)
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     table.add_columns(pa.schema([("more", pa.string())]))
     nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
     table.upsert(frame({"k1": ("b", 7, 70), "y": ("d", 7, 71)}), options=nulls)
     table.insert_overwrite(frame({"x": ("a", 9, 90)}), scope="table", options=nulls)
-    table.clean(versions=1)
+    table.maintenance.clean(versions=1)
     undone = commits_of(table)[2:]
-    result = table.restore(saved)
+    result = table.maintenance.restore(saved)
     assert result.undone == tuple(reversed(undone))
     assert f"to {saved}: 3 commits undone" in str(result)
     assert commits_of(table)[-1] == saved
     assert not actions_of(table, "rollback")
     check_table(tmp_path, kept)
-    assert table.validate_index("column_stats").ok
-    assert table.validate_index("bloom_filters").ok
-    assert table.restore(saved).instant is None
+    assert table.indexes.validate("column_stats").ok
+    assert table.indexes.validate("bloom_filters").ok
+    assert table.maintenance.restore(saved).instant is None
     table.upsert(frame(NEXT))
     check_table(tmp_path, {**kept, **NEXT})
-    assert table.restore(saved).files_deleted == 2
+    assert table.maintenance.restore(saved).files_deleted == 2
     check_table(tmp_path, kept)
 
 
 def test_what_cannot_be_restored(tmp_path: Path) -> None:
     table = started(tmp_path)
     with pytest.raises(InvalidInputError, match="no savepoint .*; it has none"):
-        table.restore(commits_of(table)[0])
-    saved = table.savepoint()
+        table.maintenance.restore(commits_of(table)[0])
+    saved = table.maintenance.savepoint()
     table.upsert(frame(ONE))
     lost = next(tmp_path.glob(f"city=a/*_{saved}.parquet"))
     lost.rename(tmp_path / "away")
     with pytest.raises(InvalidInputError, match=f"1 files of its savepoint are gone, among them city=a/{lost.name}"):
-        table.restore(saved)
+        table.maintenance.restore(saved)
     (tmp_path / "away").rename(lost)
     check_table(tmp_path, {**START, **ONE})
 
@@ -337,17 +340,17 @@ def test_what_cannot_be_restored(tmp_path: Path) -> None:
 def test_a_restore_to_the_first_commit_that_is_not_archived(tmp_path: Path) -> None:
     """Found by a model test: only a savepointed commit was left, with which no timeline began."""
     table, instants, held = one_by_one(tmp_path, 9)
-    table.archive()
+    table.maintenance.archive()
     first = 9 - len(commits_of(table))
-    saved = table.savepoint(instants[first])
-    table.restore(saved)
+    saved = table.maintenance.savepoint(instants[first])
+    table.maintenance.restore(saved)
     assert commits_of(table) == [saved]
     check_rows(tmp_path, held[first])
     assert not Timeline.load(LocalStorage(), str(tmp_path)).is_committed(instants[-1])
     table.upsert(frame(NEXT))
     check_rows(tmp_path, {**held[first], **NEXT})
-    table.restore(saved)
-    table.delete_savepoint(saved)
+    table.maintenance.restore(saved)
+    table.maintenance.delete_savepoint(saved)
     check_rows(tmp_path, held[first])
 
 
@@ -355,21 +358,21 @@ def test_no_restore_past_archived_commits(tmp_path: Path) -> None:
     """Their files would be committed again with the next write."""
     beyond = {"hoodie.archive.beyond.savepoint": "true"}
     table, *_ = one_by_one(tmp_path, 3, **beyond)
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     for number in range(5):
         table.insert(frame({f"m{number}": ("a", 1, number)}))
     before = read(tmp_path)
-    table.archive()
+    table.maintenance.archive()
     assert saved in commits_of(table) and len(commits_of(table)) < 6
     with pytest.raises(InvalidInputError, match=f"cannot be restored to {saved}: .* were archived"):
-        table.restore(saved)
+        table.maintenance.restore(saved)
     check_rows(tmp_path, before)
 
 
 def test_a_restore_hides_what_it_undoes(tmp_path: Path) -> None:
     """From its inflight file on, whoever made it; writers wait for it, or finish it when it died."""
     table = started(tmp_path)
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     undone = [str(table.upsert(frame({"k0": ("a", 7 + n, n)})).instant) for n in range(2)]
     plan = encode_restore_plan(RestorePlan(savepoint=saved, instants=tuple((i, "commit") for i in reversed(undone))))
     timeline, when = tmp_path / ".hoodie/timeline", str(int(undone[-1]) + 500)
@@ -377,7 +380,7 @@ def test_a_restore_hides_what_it_undoes(tmp_path: Path) -> None:
     assert read(tmp_path)["k0"] == ("a", 8, 1)
     (timeline / f"{when}.restore.inflight").touch()
     assert read(tmp_path) == START
-    assert table.history().num_rows == 1
+    assert table.inspect.history().num_rows == 1
     with pytest.raises(CommitConflictError, match="restore .* under way"):
         table.upsert(frame(NEXT))
     os.utime(timeline / f"{when}.restore.inflight", (time.time() - 3600,) * 2)
@@ -389,7 +392,7 @@ def test_a_restore_hides_what_it_undoes(tmp_path: Path) -> None:
 
 def test_a_restore_of_hudis_in_the_metadata_table(tmp_path: Path) -> None:
     table = started(tmp_path)
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     undone = str(table.upsert(frame(ONE)).instant)
     when = str(int(undone) + 500)
     plan = encode_restore_plan(RestorePlan(savepoint=saved, instants=((undone, "commit"),)))
@@ -449,9 +452,9 @@ def test_a_restore_below_later_savepoints(tmp_path: Path, version: str) -> None:
         ids, places = zip(*batch, strict=True)
         table.upsert(pa.table([ids, places, [number] * len(ids)], schema=schema))
         if number in (0, 2, 3):
-            saved.append(table.savepoint())
-    table.restore(saved[0])
-    report = table.validate()
+            saved.append(table.maintenance.savepoint())
+    table.maintenance.restore(saved[0])
+    report = table.maintenance.validate()
     assert report.ok, report
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == ["k11", "k4"]
 
@@ -459,14 +462,14 @@ def test_a_restore_below_later_savepoints(tmp_path: Path, version: str) -> None:
 def test_a_metadata_log_of_version_6_never_has_the_name_of_one_that_a_restore_removed(tmp_path: Path) -> None:
     """Names there do not hold the commit's own instant, and readers remember files by name and size."""
     table = new_table(tmp_path, START, options={"hoodie.write.table.version": "6"})
-    saved = table.savepoint()
+    saved = table.maintenance.savepoint()
     before = logs_of(tmp_path)
     table.upsert(frame(NEXT))
     removed = logs_of(tmp_path) - before
-    table.restore(saved)
+    table.maintenance.restore(saved)
     table.upsert(frame(NEXT))
     assert removed and not removed & logs_of(tmp_path)
-    assert table.validate().ok
+    assert table.maintenance.validate().ok
 
 
 def logs_of(path: Path) -> set[str]:

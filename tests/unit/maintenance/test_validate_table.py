@@ -32,7 +32,7 @@ def _made(path: Path) -> Table:
     """Three files in two partitions, all indexes and a bitmap index."""
     made = make(path, rows(("1", "a", 1, 10), ("2", "b", 1, 20)), partition_by="city", ordering_by="ts")
     made.insert(rows(("3", "a", 1, 30)), options=OWN_FILE)
-    made.create_index("seen", using="bitmap", columns=["n"])
+    made.indexes.create("bitmap", ["n"], name="seen")
     return made
 
 
@@ -42,7 +42,7 @@ def path(once: Callable[..., Table], tmp_path: Path) -> Path:
 
 
 def found(path: Path, **arguments: Any) -> set[tuple[str, str]]:
-    report = Table.open(path).validate(**arguments)
+    report = Table.open(path).maintenance.validate(**arguments)
     assert report.ok == (not report.differences)
     return {(item.index, item.kind) for item in report.differences}
 
@@ -76,10 +76,10 @@ def test_a_table_in_order(path: Path) -> None:
     table = Table.open(path)
     table.upsert(rows(("1", "a", 2, 11), ("4", "c", 1, 40)))
     table.insert_overwrite(rows(("5", "b", 1, 50)))
-    table.delete("id = '3'")
+    table.delete(where="id = '3'")
     table.add_columns(pa.schema([("m", pa.int32())]))
     steps: list[tuple[int, int]] = []
-    report = Table.open(path).validate(progress=lambda done, of: steps.append((done, of)))
+    report = Table.open(path).maintenance.validate(progress=lambda done, of: steps.append((done, of)))
     assert report.ok, str(report)
     assert report.indexes == ("files", "column_stats", "bloom_filters", "partition_stats", "seen")
     assert (report.files_total, report.files_compared) == (4, 4)
@@ -89,17 +89,17 @@ def test_a_table_in_order(path: Path) -> None:
     assert report.to_dict()["ok"] is True
     assert report.to_arrow().num_rows == 0
     assert "agrees" in report._repr_html_()
-    sample = Table.open(path).validate(1)
+    sample = Table.open(path).maintenance.validate(1)
     assert (sample.ok, sample.files_compared) == (True, 1)
-    assert Table.open(path).validate(footers=False).files_compared == 0
+    assert Table.open(path).maintenance.validate(footers=False).files_compared == 0
 
 
 def test_tables_without_rows_or_partitions(tmp_path: Path) -> None:
-    assert make(tmp_path / "e", schema=rows().schema).validate().ok
+    assert make(tmp_path / "e", schema=rows().schema).maintenance.validate().ok
     table = make(tmp_path / "t", rows(("1", "a", 1, 10)))
-    assert table.validate().ok
-    table.delete("id = '1'")
-    report = table.validate()
+    assert table.maintenance.validate().ok
+    table.delete(where="id = '1'")
+    report = table.maintenance.validate()
     assert report.ok, str(report)
 
 
@@ -230,23 +230,23 @@ def test_what_is_found(path: Path, name: str) -> None:
     assert {kind for kind in kinds if kind[0] != "files"} <= {kind for kind in wanted if kind[0] != "files"} | {
         ("partition_stats", "wrong counts")
     }
-    text = str(Table.open(path).validate())
+    text = str(Table.open(path).maintenance.validate())
     assert "does NOT agree" in text
     assert "rebuild_metadata() makes the metadata anew" in text
     if name not in ("removed", "stray", "another attempt"):
-        Table.open(path).rebuild_metadata()
+        Table.open(path).maintenance.rebuild_metadata()
         kinds = found(path)
         assert kinds <= {("files", "stray file")}, kinds
 
 
 def test_each_difference_says_both_sides(path: Path) -> None:
     wrong_bounds(path)
-    (item,) = (item for item in Table.open(path).validate().differences if item.index == "column_stats")
+    (item,) = (item for item in Table.open(path).maintenance.validate().differences if item.index == "column_stats")
     assert (item.partition, item.file, item.column) == (*first(path), "n")
     assert item.stored.startswith("values from 999")
     assert item.found in ("values from 10 to 10", "values from 30 to 30")
     assert "metadata says values from 999" in str(item)
-    assert Table.open(path).validate().to_arrow().column("stored").to_pylist()[0] == item.stored
+    assert Table.open(path).maintenance.validate().to_arrow().column("stored").to_pylist()[0] == item.stored
 
 
 def test_bitmaps_are_compared(path: Path) -> None:
@@ -258,7 +258,7 @@ def test_bitmaps_are_compared(path: Path) -> None:
 def test_without_metadata_the_files_are_still_compared(path: Path) -> None:
     shutil.rmtree(path / ".hoodie/metadata")
     set_properties(path, {"hoodie.table.metadata.partitions": ""})
-    report = Table.open(path).validate()
+    report = Table.open(path).maintenance.validate()
     assert report.ok
     assert any("readers list storage" in note for note in report.notes)
     remove(path)
@@ -269,7 +269,7 @@ def test_a_write_that_is_under_way(path: Path) -> None:
     """Its files are neither missing nor stray."""
     name = stray(path)
     (path / ".hoodie/timeline/29990101000000000.commit.requested").write_bytes(b"")
-    report = Table.open(path).validate()
+    report = Table.open(path).maintenance.validate()
     assert report.ok, f"{name}: {report}"
     assert any("29990101000000000 is under way" in note for note in report.notes)
 
@@ -285,7 +285,7 @@ def test_somebody_writes_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) 
         return listed(handle)
 
     monkeypatch.setattr(listing_validation, "list_storage", meanwhile)
-    report = Table.open(path).validate(footers=False)
+    report = Table.open(path).maintenance.validate(footers=False)
     assert any("somebody wrote all the while" in note for note in report.notes)
 
 
@@ -299,7 +299,7 @@ def test_partition_bounds_of_binary_that_hudi_merged_are_a_note(tmp_path: Path) 
     change_stat(tmp_path, "partition_stats", key, **swapped)
     assert found(tmp_path) == {("partition_stats", "wrong bounds")}
     change_stat(tmp_path, "partition_stats", key, totalSize=100, totalUncompressedSize=100)
-    report = Table.open(tmp_path).validate()
+    report = Table.open(tmp_path).maintenance.validate()
     assert report.ok
     assert any(
         "Hudi's own bounds of the binary column 'raw' are wrong in partition 'city=a'" in n for n in report.notes

@@ -150,7 +150,7 @@ def test_options_choose_the_partitions(tmp_path: Path, options: dict[str, Any], 
     settings = decode_properties((tmp_path / ".hoodie" / "hoodie.properties").read_bytes())
     assert settings["hoodie.table.metadata.partitions"] == wanted
     table.upsert(rows(("1", "a", 2, 2), ("2", "b", 2, 2)))
-    table.delete("id = '2'")
+    table.delete(where="id = '2'")
     assert table.scan().count() == 1
     assert {p.name for p in (tmp_path / ".hoodie" / "metadata").iterdir() if p.name != ".hoodie"} == set(
         wanted.split(",")
@@ -472,7 +472,7 @@ def test_a_damaged_log_is_named_and_not_trusted(tmp_path: Path, partition: str, 
         assert own(fresh.scan(where).to_arrow(), "id") == [("1",)]
     plans = [str(fresh.scan(where).explain().to_dict()) for where in ("n = 1", "id = '1'")]
     assert path.name in "".join(plans) or partition == "files"
-    report = fresh.validate()
+    report = fresh.maintenance.validate()
     assert path.name in str(report) and not report.ok
     if damage != "truncated" and (partition, damage) not in MENDED_BY_WRITES:
         # Found only when a write reads it: it refuses rather than leave an index as it is.
@@ -480,9 +480,9 @@ def test_a_damaged_log_is_named_and_not_trusted(tmp_path: Path, partition: str, 
             table.upsert(rows(("2", "a", 1, 1)))
         assert caught.value.path == str(path)
     if damage != "truncated" and partition != "files":
-        table.rebuild_metadata()
+        table.maintenance.rebuild_metadata()
     table.upsert(rows(("2", "a", 1, 1)))
-    assert Table.open(tmp_path).validate().ok
+    assert Table.open(tmp_path).maintenance.validate().ok
 
 
 def test_a_truncated_base_hfile_is_named_and_not_trusted(empty: Path) -> None:
@@ -490,7 +490,7 @@ def test_a_truncated_base_hfile_is_named_and_not_trusted(empty: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
     table = Table.open(empty)
     assert table.scan().to_arrow().num_rows == 0
-    assert path.name in str(table.validate())
+    assert path.name in str(table.maintenance.validate())
 
 
 # --------------------------------------------------------------------------------------------------------- cache

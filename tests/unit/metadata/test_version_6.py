@@ -59,9 +59,9 @@ def test_what_java_wrote(path: Path) -> None:
     assert len(plan.files) < plan.files_total
     # One of the seven files has lost all of its rows, and no bounds with them.
     for name, columns, covered in (("column_stats", 9, 6), ("bloom_filters", 1, 7)):
-        assert table.validate_index(name).ok
-        assert table.index_stats(name).files_covered == covered
-        (found,) = [index for index in table.indexes().to_pylist() if index["name"] == name]
+        assert table.indexes.validate(name).ok
+        assert table.indexes.stats(name).files_covered == covered
+        (found,) = [index for index in table.indexes.list().to_pylist() if index["name"] == name]
         assert len(found["columns"]) == columns
 
 
@@ -127,7 +127,7 @@ def test_while_a_compaction_of_java_is_pending(path: Path) -> None:
     untouched = {name for name in logs(path, "bloom_filters") if "-0001-0_" in name}
     assert {parse_log_file_name(name).instant for name in untouched} <= {"00000000000000011", COMPACTED}  # type: ignore[union-attr]
     for name in ("column_stats", "bloom_filters"):
-        assert Table.open(path).validate_index(name).ok
+        assert Table.open(path).indexes.validate(name).ok
 
 
 # ------------------------------------------------------------------------------------------------------- writing
@@ -144,8 +144,8 @@ def test_writing_on(path: Path) -> None:
     (stat,) = own_timeline.commit_metadata(str(result.instant)).write_stats["files"]
     assert (stat.prev_commit, stat.log_version, stat.log_files) == (COMPACTED, 3, (newest,))
     for name in ("column_stats", "bloom_filters"):
-        assert table.validate_index(name).ok
-    assert table.index_stats("column_stats").files_covered == 7
+        assert table.indexes.validate(name).ok
+    assert table.indexes.stats("column_stats").files_covered == 7
 
 
 def test_a_new_table(tmp_path: Path) -> None:
@@ -187,17 +187,17 @@ def test_options(tmp_path: Path) -> None:
 def test_index_builds(path: Path) -> None:
     """R27: instants upon the last data instant, which Hudi 0.15 takes for valid; no ``partition_stats``."""
     table = Table.open(path)
-    table.drop_index("bloom_filters")
-    table.drop_index("column_stats")
-    assert [table.create_index(name).instant for name in ("bloom_filters", "column_stats")] == [
+    table.indexes.drop("bloom_filters")
+    table.indexes.drop("column_stats")
+    assert [table.indexes.create(name).instant for name in ("bloom_filters", "column_stats")] == [
         f"{LAST}010",
         f"{LAST}011",
     ]
     for name in ("column_stats", "bloom_filters"):
-        assert table.validate_index(name).ok
+        assert table.indexes.validate(name).ok
         assert set(logs(path, name))
     with pytest.raises(UnsupportedFeatureError, match="version 6 have no partition_stats"):
-        table.create_index("partition_stats")
+        table.indexes.create("partition_stats")
     table.upsert(row("k1", 9, 9))
     assert keys(Table.open(path), "value = 9") == {"k1"}
 
@@ -221,7 +221,7 @@ def test_nan_has_no_record(tmp_path: Path) -> None:
     table.insert(pa.table({"id": ["a"], "d": [math.nan]}))
     table.insert(pa.table({"id": ["b"], "d": [1.0]}))
     assert len(table.snapshot().metadata.scan("column_stats", [""])) == 2 * 5 - 1
-    assert table.validate_index("column_stats").ok
+    assert table.indexes.validate("column_stats").ok
     for where, found in (("d = double('NaN')", {"a"}), ("d > 5", {"a"}), ("d = 1", {"b"})):
         assert set(table.scan(where).to_arrow().column("id").to_pylist()) == found
 
@@ -229,10 +229,10 @@ def test_nan_has_no_record(tmp_path: Path) -> None:
 def test_bitmaps_and_schema_changes(path: Path) -> None:
     """The bitmap index and the evolution of a schema go by what lakedex itself keeps: no matter which version."""
     table = Table.open(path, options=OWN_FILE)
-    table.create_index("by_name", using="bitmap", columns=["name", "part"])
+    table.indexes.create("bitmap", ["name", "part"], name="by_name")
     table.upsert(row("k8", 9, 9))
     assert keys(Table.open(path), "name = 'nk8' and part = 'a'") == {"k8"}
-    assert table.validate_index("by_name").ok
+    assert table.indexes.validate("by_name").ok
     table.add_columns(pa.schema([("extra", pa.int64())]))
     table.rename_column("extra", "more")
     table.upsert(row("k1", 9, 8).append_column("more", pa.array([5])))
@@ -256,9 +256,9 @@ def test_a_scheduled_clustering(path: Path) -> None:
 
 def test_overwrite_and_time_travel(path: Path) -> None:
     table = Table.open(path)
-    before = table.history().column("commit_time").to_pylist()[0]
+    before = table.inspect.history().column("commit_time").to_pylist()[0]
     table.insert_overwrite(row("k0", 1, 1))
     assert keys(Table.open(path)) == {"k0", "k9"}
     assert set(table.scan(as_of=before).to_arrow().column("key").to_pylist()) == KEYS
-    assert table.delete("key = 'k9'").deleted == 1
+    assert table.delete(where="key = 'k9'").deleted == 1
     assert keys(Table.open(path)) == {"k0"}

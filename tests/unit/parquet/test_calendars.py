@@ -184,4 +184,4 @@ def test_a_write_makes_the_right_values_permanent(tmp_path: Path) -> None:
     check_conditions(table)
     newest = max(path.glob("*.parquet"), key=lambda file: file.name.rsplit("_", 1)[1])
     assert not [key for key in pq.read_metadata(newest).metadata if b"spark" in key]
-    assert table.validate().ok
+    assert table.maintenance.validate().ok

@@ -251,7 +251,7 @@ BLOCK = {"hoodie.parquet.block.size": "2000"}
 
 def made(path: Path, rows: pa.Table, **more: Any) -> Table:
     table = Table.create(path, schema=rows.schema, record_key="key", ordering_by="ts", options=BLOCK, **more)
-    table.create_index("colors", using="bitmap", columns=["color"])
+    table.indexes.create("bitmap", ["color"], name="colors")
     table.bulk_insert(rows)
     return table
 
@@ -282,7 +282,7 @@ def test_bits_of_floats_count(tmp_path: Path, keyed: pa.Table) -> None:
     assert np.signbit(found).tolist() == [bool(n >= 150 and n % 2) for n in range(200)]
     table.upsert(zeros.slice(0, 10).set_column(2, "x", pa.array([float("nan")] * 10)))
     assert np.isnan(table.scan().to_arrow().sort_by("key").column("x").to_numpy()).sum() == 10
-    assert table.validate().ok
+    assert table.maintenance.validate().ok
 
 
 def test_an_update_takes_over_what_it_leaves(tmp_path: Path, keyed: pa.Table) -> None:
@@ -295,14 +295,14 @@ def test_an_update_takes_over_what_it_leaves(tmp_path: Path, keyed: pa.Table) ->
     kept = {"_hoodie_record_key", "_hoodie_partition_path", "key", "x", "color"}
     assert taken(old, new, pq.read_schema(new).names) >= kept
     assert table.scan(where="ts = 5").to_arrow().num_rows == some.num_rows
-    assert table.validate().ok
+    assert table.maintenance.validate().ok
 
 
 def test_renamed_columns_are_not_confused(tmp_path: Path, keyed: pa.Table) -> None:
     """Two columns change names: the chunks called ``a`` are those of ``b`` from then on."""
     rows = keyed.append_column("tint", pa.array([f"t{number % 2}" for number in range(200)]))
     table = made(tmp_path / "t", rows)
-    table.drop_index("colors")
+    table.indexes.drop("colors")
     for old, new in (("color", "spare"), ("tint", "color"), ("spare", "tint")):
         table.rename_column(old, new)
     later = rows.rename_columns(["key", "ts", "x", "tint", "color"]).slice(0, 1)
@@ -327,4 +327,4 @@ def test_a_growing_file_gets_few_row_groups(tmp_path: Path, monkeypatch: pytest.
         key for batch in iter_base_file(STORE, str(newest(tmp_path / "t")), ["key"]) for key in batch[0].to_pylist()
     ]
     assert len(set(keys)) == 64 + 160
-    assert table.validate().ok
+    assert table.maintenance.validate().ok

@@ -41,7 +41,7 @@ def test_shaped_leaves_other_columns_alone() -> None:
 
 def _table(path: Path, rows: pa.Table) -> Table:
     table = Table.create(path, schema=rows.schema, record_key="key", ordering_by="ts")
-    table.create_index("colors", using="bitmap", columns=["color", "note"])
+    table.indexes.create("bitmap", ["color", "note"], name="colors")
     table.bulk_insert(rows)
     return table
 
@@ -83,8 +83,8 @@ def test_updates_of_dictionary_columns(tmp_path: Path, rows: pa.Table) -> None:
     for column, value in (("note", "step 3"), ("color", "new 0"), ("note", "note 0")):
         ours = table.scan(where=f"{column} = '{value}'")
         assert ours.to_arrow().num_rows == sum(row[column] == value for row in wanted.values())
-    assert table.validate_index("colors").ok
-    assert table.validate_index("column_stats").ok
+    assert table.indexes.validate("colors").ok
+    assert table.indexes.validate("column_stats").ok
 
 
 def test_what_is_read_as_a_dictionary(tmp_path: Path, rows: pa.Table) -> None:
@@ -115,7 +115,7 @@ def test_one_large_batch_is_several_row_groups(tmp_path: Path, rows: pa.Table) -
     options = {"hoodie.parquet.block.size": "8192"}
     rows = rows.set_column(3, "note", pa.array([f"note {number // 10:03d}" for number in range(300)]))
     table = Table.create(tmp_path / "t", schema=rows.schema, record_key="key", ordering_by="ts", options=options)
-    table.create_index("notes", using="bitmap", columns=["note"])
+    table.indexes.create("bitmap", ["note"], name="notes")
     table.bulk_insert(rows)
     (file,) = _base_files(tmp_path / "t")
     stored = pq.ParquetFile(file, read_dictionary=["note"])
@@ -125,4 +125,4 @@ def test_one_large_batch_is_several_row_groups(tmp_path: Path, rows: pa.Table) -
         assert set(column.dictionary.to_pylist()) == set(column.to_pylist())
     assert stored.read().num_rows == 300
     assert table.scan(where="note = 'note 007'").to_arrow().num_rows == 10
-    assert table.validate_index("notes").ok
+    assert table.indexes.validate("notes").ok

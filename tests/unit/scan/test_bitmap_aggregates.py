@@ -248,7 +248,7 @@ def test_slices_with_log_files_are_read(name: str, tmp_path: Path) -> None:
 
 def test_a_question_that_comes_again_reads_the_state_alone(table: Table) -> None:
     """No data file, no bitmap and no stats; and a later state is another question."""
-    table.create_index("all", using="bitmap", columns=["g", "n"])
+    table.indexes.create("bitmap", ["g", "n"], name="all")
     where = "g = 'm' AND n = 3"
     wanted = table.scan(where, skipping=False).count()
     asked = replace(table.scan(where), cost_gate=False)
@@ -264,7 +264,7 @@ def test_a_question_that_comes_again_reads_the_state_alone(table: Table) -> None
 
 
 def test_a_later_state_is_planned_anew(table: Table) -> None:
-    table.create_index("all", using="bitmap", columns=["g", "n"])
+    table.indexes.create("bitmap", ["g", "n"], name="all")
     where = "g = 'm' AND n = 3"
     first = scan(table, where).count()
     table.upsert(
@@ -276,7 +276,7 @@ def test_a_later_state_is_planned_anew(table: Table) -> None:
 
 
 def test_aggregates_plan_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.create_index("all", using="bitmap", columns=["g", "n"])
+    table.indexes.create("bitmap", ["g", "n"], name="all")
     snapshot = table.scan().snapshot
     schema = snapshot.schema
     columns = [find_column(name, schema, case_sensitive=False) for name in ("g", "n")]

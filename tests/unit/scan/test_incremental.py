@@ -28,7 +28,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, list[str]]:
         table.insert(rows(("1", "a", 1, 1), ("2", "b", 1, 2))).instant,
         table.upsert(rows(("1", "a", 2, 5), ("3", "a", 1, 3))).instant,
         table.upsert(rows(("2", "b", 1, 9), ("4", "c", 2, 5))).instant,
-        table.delete("id = '3'").instant,
+        table.delete(where="id = '3'").instant,
     ]
     return table, instants
 
@@ -48,7 +48,7 @@ def overlapping(path: Path, version: int = 8) -> tuple[Table, list[str], str]:
     update = table.upsert(rows(("1", "a", 2, 2))).instant
     overwrite = table.insert_overwrite(rows(("4", "b", 2, 2))).instant
     three = table.insert(rows(("3", "c", 1, 1))).instant
-    history = table.history().select(["commit_time", "state_transition_time"]).to_pylist()
+    history = table.inspect.history().select(["commit_time", "state_transition_time"]).to_pylist()
     done: str = {row["commit_time"]: row["state_transition_time"] for row in history}[three]
     if version >= 8:
         complete_later(path, update, plus_millis(done, 1))
@@ -110,7 +110,7 @@ def test_an_archived_commit_that_completed_after_the_end(tmp_path: Path) -> None
 
 def test_ranges_by_times(story: tuple[Table, list[str]]) -> None:
     table, (one, two, *_) = story
-    history = table.history().select(["commit_time", "state_transition_time"]).to_pylist()
+    history = table.inspect.history().select(["commit_time", "state_transition_time"]).to_pylist()
     done = {row["commit_time"]: row["state_transition_time"] for row in history}
     assert found(table, done[one], done[two]) == found(table, one, two)
     # Hudi goes by completion: a millisecond before it the commit is not in the range yet.
@@ -152,7 +152,7 @@ def test_conditions_columns_and_plans(story: tuple[Table, list[str]]) -> None:
 
 def test_a_schema_that_grew(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 1)))
-    first = table.history().column("commit_time").to_pylist()[0]
+    first = table.inspect.history().column("commit_time").to_pylist()[0]
     table.insert(rows(("2", "a", 1, 2)).append_column("more", pa.array(["x"])))
     table.insert(rows(("3", "a", 1, 3)).append_column("more", pa.array(["y"])))
     assert own(table.changes("2020-01-01", first).to_arrow(), "id", "more") == [("1", None)]
@@ -188,7 +188,7 @@ def test_arguments(story: tuple[Table, list[str]], tmp_path: Path) -> None:
 def test_tables_of_java(tmp_path: Path, name: str) -> None:
     table = Table.open(unpack(name, tmp_path))
     everything = table.scan(columns=["_hoodie_record_key", "_hoodie_commit_time"]).to_arrow()
-    commits = table.history().column("commit_time").to_pylist()[::-1]
+    commits = table.inspect.history().column("commit_time").to_pylist()[::-1]
     assert table.changes("earliest").count() == everything.num_rows
     last = everything.filter(pa.compute.equal(everything.column("_hoodie_commit_time"), commits[-1]))
     since = commits[-2] if len(commits) > 1 else "2000-01-01"
@@ -244,7 +244,7 @@ def test_changes_of_what_was_cleaned(cleaned: tuple[Table, list[str]]) -> None:
 def test_a_replaced_group_that_was_cleaned(tmp_path: Path) -> None:
     path = unpack("v9_txns_simple_overwrite", tmp_path)
     table = Table.open(path)
-    commits = table.history().select(["commit_time", "action"]).to_pylist()[::-1]
+    commits = table.inspect.history().select(["commit_time", "action"]).to_pylist()[::-1]
     replaced = next(row["commit_time"] for row in commits if row["action"] == "replacecommit")
     before = max(row["commit_time"] for row in commits if row["commit_time"] < replaced)
     rows_before = table.scan(as_of=before).count()
@@ -262,7 +262,7 @@ def test_a_replaced_group_that_was_cleaned(tmp_path: Path) -> None:
 def archive(table: Table, instants: list[str]) -> None:
     """Move commits to the archived timeline, as Hudi lays it out."""
     timeline = Path(table.path) / ".hoodie" / "timeline"
-    done = {row["commit_time"]: row["state_transition_time"] for row in table.history().to_pylist()}
+    done = {row["commit_time"]: row["state_transition_time"] for row in table.inspect.history().to_pylist()}
     history = timeline / "history"
     history.mkdir(exist_ok=True)
     entries = pa.table(
@@ -285,7 +285,7 @@ def archive(table: Table, instants: list[str]) -> None:
 def test_what_was_archived(tmp_path: Path) -> None:
     table = make(tmp_path, schema=rows().schema)
     instants = [table.upsert(rows(("1", "a", n, n), (f"x{n}", "a", n, n))).instant for n in range(1, 5)]
-    done = {row["commit_time"]: row["state_transition_time"] for row in table.history().to_pylist()}
+    done = {row["commit_time"]: row["state_transition_time"] for row in table.inspect.history().to_pylist()}
     archive(table, instants[:2])
     table = Table.open(tmp_path)
     assert table.scan().count() == 5

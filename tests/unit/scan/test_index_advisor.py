@@ -54,7 +54,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 def test_columns_are_judged_by_their_values(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advising, "DEFAULT_MAX_DISTINCT", 100)
-    advice = table.advise()
+    advice = table.indexes.advise()
     by_name = {one.column: one for one in advice.columns}
     assert set(by_name) == {"id", "p", "shop", "sorted", "coin", "unique", "same"}, "lists have no bitmaps"
     assert advice.recommended == ("shop",) and advice.columns[0].column == "shop"
@@ -78,28 +78,28 @@ def test_columns_are_judged_by_their_values(table: Table, monkeypatch: pytest.Mo
 def test_columns_are_judged_by_queries(table: Table) -> None:
     """What bitmaps really drop for the queries is what was forecast."""
     queries = ["shop = 'shop12'", "shop in ('shop21', 'shop13') and coin = 'head'", "id < 10", "sorted = 7"]
-    advice = table.advise(queries=queries)
+    advice = table.indexes.advise(queries=queries)
     by_name = {one.column: one for one in advice.columns}
     assert set(by_name) == {"shop", "coin", "id", "sorted"} and advice.queries == 4
     assert advice.recommended == ("shop",)
     assert (by_name["shop"].queries, by_name["coin"].queries) == (2, 1)
     assert by_name["shop"].files_dropped == pytest.approx((5 / 6 + 4 / 6) / 4)
     assert by_name["sorted"].bytes_saved == 0 and "column_stats already prune it" in by_name["sorted"].reason
-    assert table.advise(["same"], queries).columns[0].reason.startswith("no: no query asks")
+    assert table.indexes.advise(["same"], queries).columns[0].reason.startswith("no: no query asks")
     with pytest.raises(InvalidInputError, match="no column 'q'"):
-        table.advise(["q"])
+        table.indexes.advise(["q"])
     with pytest.raises(InvalidInputError, match="list of names"):
-        table.advise("shop")
+        table.indexes.advise("shop")
 
 
 def test_the_sample_is_bounded(table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(advising, "MAX_FILES", 3)
-    advice = table.advise(["shop"])
+    advice = table.indexes.advise(["shop"])
     assert (advice.files_sampled, advice.rows_sampled) == (3, 900)
     monkeypatch.setattr(advising, "MAX_ROWS", 500)
-    assert table.advise(["shop"]).files_sampled == 1
+    assert table.indexes.advise(["shop"]).files_sampled == 1
     empty = make(tmp_path / "empty", schema=SCHEMA, record_key="id")
-    assert [one.reason for one in empty.advise(["shop"]).columns] == ["no: the table has no files"]
+    assert [one.reason for one in empty.indexes.advise(["shop"]).columns] == ["no: the table has no files"]
 
 
 def test_equality_shares_are_those_of_each_value(table: Table) -> None:

@@ -99,7 +99,7 @@ def test_a_plan_tells_its_stages(table: Table) -> None:
     assert partition.bytes_before == plan.bytes_total > partition.bytes_after == stats.bytes_before
     assert stats.bytes_after == plan.bytes_kept == plan.files[0].size
     assert plan.files_kept == (plan.files[0].name,)
-    assert plan.instant == table.history().column("commit_time").to_pylist()[0]
+    assert plan.instant == table.inspect.history().column("commit_time").to_pylist()[0]
     assert plan.table == "trips"
     assert plan.unused == ()
     assert plan.stage("partition") is partition
@@ -255,7 +255,7 @@ def test_composite_keys_are_not_probed_by_a_part(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------- time travel
 def test_as_of(table: Table) -> None:
-    second, first = table.history().column("commit_time").to_pylist()
+    second, first = table.inspect.history().column("commit_time").to_pylist()
     assert table.scan(as_of=first).count() == 6
     assert same(table, "n >= 4", as_of=first).num_rows == 2
     assert table.scan(as_of=second).count() == 12
@@ -279,13 +279,13 @@ def test_a_scan_stays_on_its_commit(tmp_path: Path) -> None:
     assert scan.count() == 1
     assert len(own(table)) == 2
     other = Table.open(tmp_path)
-    table.delete("true")
+    table.delete(where="true")
     assert own(other) == []
 
 
 def test_as_of_an_older_schema(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 1)))
-    first = table.history().column("commit_time").to_pylist()[0]
+    first = table.inspect.history().column("commit_time").to_pylist()[0]
     table.upsert(rows(("1", "a", 1, 1)).append_column("more", pa.array(["x"])))
     assert table.scan(as_of=first).schema.names[5:] == ROWS.names
     assert table.scan(as_of=first, where="n = 1").count() == 1
@@ -332,7 +332,7 @@ def test_count_needs_footers_only(table: Table) -> None:
 
 def test_without_spark(table: Table) -> None:
     """The caller's choice of engine, not something that lakedex cannot do."""
-    for call in (lambda: table.scan().to_spark(), lambda: table.create_view("v"), lambda: table.refresh_view("v")):
+    for call in (lambda: table.scan().to_spark(), lambda: table.create_view("v")):
         with pytest.raises(MissingEngineError, match="opened without Spark") as caught:
             call()
         assert not isinstance(caught.value, FormatError)

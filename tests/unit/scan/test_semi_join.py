@@ -88,7 +88,7 @@ def test_each_kind_of_keys_gives_the_same_rows(fact: Table, tmp_path: Path) -> N
         pl.Series(["AA", "CC"]),
         dim["code"],
     ):
-        assert ids(fact.join_filter(keys, "carrier")) == want
+        assert ids(fact.scan().semi_join(keys, "carrier")) == want
     assert ids(fact.scan().semi_join(lake.scan("name_max = 'c'"), on)) == [i for i in range(200) if i % 4 == 2]
 
 
@@ -124,12 +124,12 @@ def test_combinations_of_columns(fact: Table) -> None:
     dim = pa.table({"carrier": [a for a, _ in pairs], "plane": [b for _, b in pairs]})
     rows = [(["AA", "BB", "CC", None][i % 4], i % 9 if i % 11 else None) for i in range(200)]
     match = [i for i, row in enumerate(rows) if None not in row and row in pairs]
-    semi = replace(fact.join_filter(dim, ["carrier", "plane"]), cost_gate=False)
+    semi = replace(fact.scan().semi_join(dim, ["carrier", "plane"]), cost_gate=False)
     assert ids(semi) == match
     assert semi.explain(answer="count").from_index
-    assert ids(fact.join_filter(dim, ["carrier", "plane"], "anti")) == [i for i in range(200) if i not in match]
+    assert ids(fact.scan().anti_join(dim, ["carrier", "plane"])) == [i for i in range(200) if i not in match]
     three = dim.append_column("day", pa.array([DAY] * 7))
-    assert ids(fact.join_filter(three, ["carrier", "plane", "day"])) == [i for i in match if i % 6 == 0]
+    assert ids(fact.scan().semi_join(three, ["carrier", "plane", "day"])) == [i for i in match if i % 6 == 0]
 
 
 @pytest.mark.parametrize(
@@ -172,27 +172,25 @@ def test_keys_that_do_not_fit_are_refused(fact: Table, column: Any, keys: Any, s
 
 
 def test_what_else_is_refused(fact: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match="how is 'semi' or 'anti'"):
-        fact.join_filter(["AA"], "carrier", "inner")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="limit after the join"):
         fact.scan(limit=3).semi_join(["AA"], "carrier")
     with pytest.raises(MissingEngineError, match="without Spark"):
-        fact.join_filter(["AA"], "carrier").to_spark()
+        fact.scan().semi_join(["AA"], "carrier").to_spark()
     monkeypatch.setattr(joins, "MAX_TERMS", 3)
     odd = pa.table({"carrier": list("abcdef"), "plane": [1, 2, 3, 4, 5, 6]})
     with pytest.raises(InvalidInputError, match="most selective column"):
-        fact.join_filter(odd, ["carrier", "plane"])
+        fact.scan().semi_join(odd, ["carrier", "plane"])
     monkeypatch.setattr(joins, "MAX_KEYS", 3)
     with pytest.raises(InvalidInputError, match="4 different keys"):
-        fact.join_filter([1, 2, 3, 4, 4], "plane")
+        fact.scan().semi_join([1, 2, 3, 4, 4], "plane")
 
 
 def test_the_condition_is_part_of_the_scan(fact: Table) -> None:
-    joined = fact.join_filter(["AA"], "carrier", where="plane = 1")
-    assert joined.condition == fact.join_filter(["AA", "AA"], "carrier").condition
+    joined = fact.scan("plane = 1").semi_join(["AA"], "carrier")
+    assert joined.condition == fact.scan().semi_join(["AA", "AA"], "carrier").condition
     assert ids(joined.filter("id < 100")) == [i for i in range(100) if i % 4 == 0 and i % 9 == 1 and i % 11]
     assert str(joined.plan().where) == "plane = 1 AND carrier IN ('AA')"
-    for scan in (joined, fact.join_filter(["AA", "BB"], "carrier", "anti"), fact.scan().semi_join([DAY], "at")):
+    for scan in (joined, fact.scan().anti_join(["AA", "BB"], "carrier"), fact.scan().semi_join([DAY], "at")):
         text = scan._sql
         assert text is not None
         assert fact.scan(text).count() == scan.count()
@@ -201,7 +199,7 @@ def test_the_condition_is_part_of_the_scan(fact: Table) -> None:
 
 def test_tens_of_thousands_of_keys(fact: Table) -> None:
     keys = pa.table({"plane": np.arange(4, 60_000)})
-    scan = fact.join_filter(keys, "plane")
+    scan = fact.scan().semi_join(keys, "plane")
     assert ids(scan) == [i for i in range(200) if i % 9 >= 4 and i % 11]
     plan = scan.plan()
     assert "… 59,993 more" in str(plan) and len(str(plan)) < 5000

@@ -110,7 +110,7 @@ def test_a_schema_of_the_users_own(table: Table) -> None:
 
 def test_a_frame_is_pinned_when_it_is_loaded(tmp_path: Path) -> None:
     table = make(tmp_path / "t", rows(("a", "x", 1, 1)))
-    first = table.history().column("commit_time")[0].as_py()
+    first = table.inspect.history().column("commit_time")[0].as_py()
     loaded = source(table)
     schema = loaded.schema()
     table.upsert(rows(("b", "x", 1, 2)))

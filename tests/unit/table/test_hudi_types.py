@@ -67,7 +67,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
     "upsert": lambda table: table.upsert(table.scan(columns=table.schema.names).to_arrow()),
     "bulk_insert": lambda table: table.bulk_insert(table.scan(columns=table.schema.names).to_arrow()),
     "update": lambda table: table.update({"ts": "1L"}),
-    "delete": lambda table: table.delete("true"),
+    "delete": lambda table: table.delete(where="true"),
     "add_columns": lambda table: table.add_columns(pa.schema([("more", pa.int32())])),
 }
 

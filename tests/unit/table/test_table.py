@@ -18,7 +18,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("show") / "trips"
     table = make(found, rows(("1", "a", 1, 1), ("2", "b", 1, 2)), partition_by="city", ordering_by="ts")
     table.upsert(rows(("1", "a", 2, 5), ("3", "a", 1, 3), ("4", "c", 1, 3)))
-    table.delete("id = '2'")
+    table.delete(where="id = '2'")
     return found
 
 
@@ -51,7 +51,7 @@ def test_card_of_an_empty_table(tmp_path: Path) -> None:
 
 def test_history(path: Path) -> None:
     table = Table.open(path)
-    found = table.history().to_pylist()
+    found = table.inspect.history().to_pylist()
     assert [row["operation"] for row in found] == ["DELETE", "UPSERT", "UPSERT"]
     assert [row["action"] for row in found] == ["commit"] * 3
     assert [row["total_records_written"] for row in found] == [0, 3, 2]
@@ -61,9 +61,9 @@ def test_history(path: Path) -> None:
     assert [row["total_partitions_written"] for row in found] == [1, 2, 2]
     assert all(row["commit_time"] < row["state_transition_time"] for row in found)
     assert [row["total_errors"] for row in found] == [0] * 3
-    assert table.history(limit=1).num_rows == 1
-    assert table.history(1).column("commit_time").to_pylist() == [found[0]["commit_time"]]
-    assert make(path.parent / "empty").history().num_rows == 0
+    assert table.inspect.history(limit=1).num_rows == 1
+    assert table.inspect.history(1).column("commit_time").to_pylist() == [found[0]["commit_time"]]
+    assert make(path.parent / "empty").inspect.history().num_rows == 0
 
 
 def test_inspect_files(path: Path) -> None:
@@ -115,7 +115,7 @@ def test_inspect_bloom_filters(path: Path) -> None:
         assert row["hashes"] > 0
         assert row["bits"] > 0
         assert row["bytes"] > 0
-    assert found[0]["instant"] == table.history().column("commit_time").to_pylist()[1]
+    assert found[0]["instant"] == table.inspect.history().column("commit_time").to_pylist()[1]
 
 
 def test_inspect_timeline(path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_moved_record_leaves_its_old_partition(tmp_path: Path) -> None:
     assert any("1 rows moved" in note for note in result.notes)
     assert own(table) == [("1", "Canada/2024", 2, 10), ("2", "USA/2023", 1, 2)]
     assert own(table.scan("city = 'USA/2023'").to_arrow(), "id") == [("2",)]
-    assert table.history().num_rows == 2
+    assert table.inspect.history().num_rows == 2
 
 
 def test_it_stays_where_it_is_by_option(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_what_names_its_partition_is_not_global(tmp_path: Path) -> None:
     assert own(table) == [("1", "a", 5, 7), ("1", "b", 5, 2)]
     table.insert_overwrite(rows(("1", "b", 1, 3)), options=GLOBAL)
     assert own(table) == [("1", "a", 5, 7), ("1", "b", 1, 3)]
-    table.delete("city = 'a'", options=GLOBAL)
+    table.delete(where="city = 'a'", options=GLOBAL)
     assert own(table) == [("1", "b", 1, 3)]
 
 

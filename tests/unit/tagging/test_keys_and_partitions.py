@@ -311,7 +311,7 @@ def test_tables_that_are_not_written(tmp_path: Path, properties: dict[str, str],
         lambda: table.upsert(rows(("2", "a", 1, 1))),
         lambda: table.insert(rows(("2", "a", 1, 1))),
         lambda: table.bulk_insert(rows(("2", "a", 1, 1))),
-        lambda: table.delete("id = '1'"),
+        lambda: table.delete(where="id = '1'"),
         lambda: table.delete(pa.table({"id": ["1"]})),
         lambda: table.update({"n": "5"}),
     )

@@ -162,7 +162,7 @@ def test_a_dropped_name_comes_back_only_after_its_files(table: Table) -> None:
         with pytest.raises(SchemaMismatchError, match=r"3 files still hold it .*rewrite_files") as caught:
             again()
         assert caught.value.column == "n"
-    result = table.rewrite_files()
+    result = table.maintenance.rewrite_files()
     assert result.files_written == 3
     assert (
         "n"
@@ -172,7 +172,7 @@ def test_a_dropped_name_comes_back_only_after_its_files(table: Table) -> None:
             f"/{table.inspect.files()['file_name'][0].as_py()}",
         ).names
     )
-    assert table.rewrite_files().instant is None
+    assert table.maintenance.rewrite_files().instant is None
     table.add_columns(pa.schema([("n", pa.string())]))
     assert own(table, "id", "n") == [("1", None), ("2", None), ("3", None)]
     assert own(table.scan("n is null").to_arrow(), "id") == [("1",), ("2",), ("3",)]
@@ -182,7 +182,7 @@ def test_a_dropped_name_comes_back_only_after_its_files(table: Table) -> None:
 def test_stats_of_an_older_generation(table: Table) -> None:
     """Partition stats of the dropped column must not speak for the new one, touched partition or not."""
     table.drop_columns("n")
-    table.rewrite_files()
+    table.maintenance.rewrite_files()
     table.add_columns(pa.schema([("n", pa.int32())]))
     snapshot = table.snapshot()
     for partition, count in (("city=a", 2), ("city=b", 1)):
@@ -198,7 +198,7 @@ def test_stats_of_an_older_generation(table: Table) -> None:
 
 @pytest.mark.parametrize(
     "retire",
-    [lambda t: t.rename_column("n", "m"), lambda t: (t.drop_columns("n"), t.rewrite_files())],
+    [lambda t: t.rename_column("n", "m"), lambda t: (t.drop_columns("n"), t.maintenance.rewrite_files())],
     ids=["renamed", "dropped"],
 )
 def test_stats_of_a_name_that_another_writer_brings_back(table: Table, retire: Any) -> None:
@@ -212,7 +212,7 @@ def test_stats_of_a_name_that_another_writer_brings_back(table: Table, retire: A
 
 def test_stats_of_an_older_generation_when_a_frame_brings_the_name(table: Table) -> None:
     table.drop_columns("n")
-    table.rewrite_files()
+    table.maintenance.rewrite_files()
     order = pa.schema([*without("n"), ("n", pa.int64())])
     table.upsert(frame(row("2", "b", 99), schema=order))
     record = table.snapshot().metadata.get_many("partition_stats", [partition_stats_key("n", "city=a")])
@@ -239,8 +239,8 @@ def test_rename_column(table: Table) -> None:
     assert "n" not in source_fields(table)
     assert kept(table, "amount = 30") == 1
     assert own(table.scan("n = 30", as_of=instant).to_arrow(), "id") == [("3",)]
-    assert table.index_stats("bloom_filters").files_uncovered == 0
-    assert table.index_stats("column_stats").files_uncovered == 0
+    assert table.indexes.stats("bloom_filters").files_uncovered == 0
+    assert table.indexes.stats("column_stats").files_uncovered == 0
     assert table.upsert(frame(row("1", "a", 0, amount=5), schema=table.schema)).updated == 1
     table.add_columns(pa.schema([("n", pa.int32())]))
     assert own(table, "id", "n", "amount") == [("1", None, 5), ("2", None, 20), ("3", None, 30)]
@@ -283,7 +283,7 @@ def test_widen_column(table: Table, column: str, given: Any, kind: pa.DataType, 
     suffix = "D" if pa.types.is_floating(kind) else ""
     assert table.scan(f"{column} >= {literal}{suffix}").to_arrow().num_rows == values.count(max(values))
     table.upsert(frame(row("2", "b", 5), schema=table.schema))
-    assert table.index_stats("column_stats").files_uncovered == 0
+    assert table.indexes.stats("column_stats").files_uncovered == 0
     assert table.scan(f"{column} < 1000{suffix}").to_arrow().num_rows == 3
 
 
@@ -307,7 +307,7 @@ def test_types_that_do_not_grow(table: Table, column: str, given: Any) -> None:
 
 def test_widened_file_gets_its_type_when_rewritten(table: Table) -> None:
     table.widen_column("n", "bigint")
-    assert table.rewrite_files().files_written == 3
+    assert table.maintenance.rewrite_files().files_written == 3
     assert own(table, "n") == [(10,), (20,), (30,)]
     assert kept(table, "n = 30") == 1
 

@@ -26,7 +26,7 @@ WRITES: dict[str, Callable[[Table, pa.Table], object]] = {
     "insert_distinct": lambda table, row: table.insert(row, options={"hoodie.datasource.insert.dup.policy": "drop"}),
     "bulk_insert": lambda table, row: table.bulk_insert(row),
     "delete": lambda table, row: table.delete(row.select(["id", "city"])),
-    "delete_where": lambda table, row: table.delete("id = '1' OR id = 'k00'"),
+    "delete_where": lambda table, row: table.delete(where="id = '1' OR id = 'k00'"),
     "update": lambda table, row: table.update({"ts": "ts + 1"}),
     "merge": lambda table, row: table.merge(row, "t.id = s.id").when_matched_update_all().execute(),
     "erase": lambda table, row: table.erase(row.select(["id", "city"])),

@@ -48,7 +48,7 @@ def test_every_write_and_schema_change_keeps_them(tmp_path: Path, version: int) 
     assert (table.comment, said(table)) == ("rides = é\n# 2", SAID)
     table.upsert(one("a", 1))
     table.insert(one("b", 2).append_column("late", pa.array([1])))
-    table.delete("id = 'b'")
+    table.delete(where="id = 'b'")
     table.insert_overwrite(one("c", 3), "table", options={"hoodie.write.set.null.for.missing.columns": "true"})
     assert said(table) == SAID
     table.add_columns(pa.schema([pa.field("S.b", pa.int32(), metadata={"comment": "b"}), pa.field("m", pa.int32())]))
@@ -76,18 +76,18 @@ def test_a_dropped_column_takes_its_comment_along(tmp_path: Path) -> None:
 def test_a_comment_of_a_column_is_a_commit_that_is_taken_back(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     table.upsert(one("a", 1))
-    kept = table.savepoint()
+    kept = table.maintenance.savepoint()
     written = table.set_comment("other", "id")
     assert written is not None and written.operation == "ALTER_SCHEMA" and written.files_written == 0
     assert said(table)["id"] == "other"
     assert said(table) != SAID and arrow_comments(table.scan(as_of=kept).snapshot.schema) == {}
     again = table.set_comment("other", "id")
     assert again is not None and again.instant is None, "the same words are no commit"
-    table.rollback(written.instant or "")
+    table.maintenance.rollback(written.instant or "")
     assert said(table) == SAID
     table.set_comment(None, "s.a")
     table.upsert(one("b", 2))
-    table.restore(kept)
+    table.maintenance.restore(kept)
     assert said(table) == SAID and own(table, "id") == [("a",)]
 
 
@@ -96,11 +96,11 @@ def test_a_comment_of_the_table_is_a_property(tmp_path: Path) -> None:
     table.upsert(one("a", 1))
     assert table.set_comment("better") is None
     assert table.comment == "better" and properties(tmp_path / "t")["lakedex.comment"] == "better"
-    table.create_index("idx", using="bitmap", columns="n")
+    table.indexes.create("bitmap", "n", name="idx")
     assert table.comment == "better"
     table.set_comment("")
     assert table.comment is None and "lakedex.comment" not in properties(tmp_path / "t")
-    assert table.history().num_rows == 1
+    assert table.inspect.history().num_rows == 1
 
 
 def test_two_writers_keep_the_newest_comment(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ def test_what_is_no_column_or_no_text_is_refused(tmp_path: Path, text: Any, colu
     table = made(tmp_path / "t")
     with pytest.raises(InvalidInputError, match=message):
         table.set_comment(text, column)
-    assert said(table) == SAID and table.history().num_rows == 0
+    assert said(table) == SAID and table.inspect.history().num_rows == 0

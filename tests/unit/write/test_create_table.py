@@ -28,7 +28,7 @@ def test_a_new_table(tmp_path: Path) -> None:
     assert own(table) == []
     assert table.scan().to_arrow().schema.names[5:] == ROWS.names
     assert table.scan("n = 1").count() == 0
-    assert table.history().num_rows == 0
+    assert table.inspect.history().num_rows == 0
     found = properties(path)
     assert found["hoodie.table.version"] == "8"
     assert found["hoodie.table.type"] == "COPY_ON_WRITE"
@@ -232,5 +232,5 @@ def test_a_table_of_2000_columns(tmp_path: Path) -> None:
     assert own(found, "id", "c0", "c1999") == [("a", 1, 2000), ("b", 2, 2001)]
     assert found.scan("c1999 = 2001").count() == 1
     assert found.scan("c1999 > 2001").plan().files_kept == ()
-    assert found.index_stats("column_stats").files_uncovered == 0
-    assert found.validate().ok
+    assert found.indexes.stats("column_stats").files_uncovered == 0
+    assert found.maintenance.validate().ok

@@ -241,7 +241,7 @@ def test_polars_frames_are_taken(tmp_path: Path) -> None:
     assert own(table)[0] == ("x", "a", 1, [1])
     assert table.delete(frame.select("id", "p")).deleted == 4
     table.upsert(frame)
-    assert table.join_filter(frame.select("id").slice(0, 1), "id").count() == 1
+    assert table.scan().semi_join(frame.select("id").slice(0, 1), "id").count() == 1
     big = frame.with_columns(n=pl.Series([1, 2**63], dtype=pl.UInt64))
     refused(
         table, lambda: table.upsert(big), SchemaMismatchError, "column 'n' is int64, which cannot hold 922337203685"

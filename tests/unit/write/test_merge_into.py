@@ -31,12 +31,12 @@ def table(once: Callable[..., Table], tmp_path: Path) -> Table:
 
 def test_an_upsert_by_a_merge(table: Table) -> None:
     """One commit; an update wins although its ordering value is smaller."""
-    commits = table.history().num_rows
+    commits = table.inspect.history().num_rows
     source = rows(("1", "a", 1, 11), ("9", "d", 1, 90))
     result = table.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
     assert (result.inserted, result.updated, result.deleted) == (1, 1, 0)
     assert result.operation == Operation.UPSERT.value
-    assert table.history().num_rows == commits + 1
+    assert table.inspect.history().num_rows == commits + 1
     assert own(table) == own(pa.concat_tables([OLD.slice(1), source, rows(("5", "a", 5, 50))]))
 
 
@@ -263,11 +263,11 @@ def test_columns_of_any_type(tmp_path: Path) -> None:
 
 
 def test_nothing_to_do(table: Table) -> None:
-    commits = table.history().num_rows
+    commits = table.inspect.history().num_rows
     result = table.merge(rows(("1", "a", 1, 1)), "t.id = s.id").when_matched_delete("s.n > 5").execute()
     assert result.instant is None
     assert table.merge(ROWS.empty_table(), "t.n = s.n").when_not_matched_insert_all().execute().instant is None
-    assert table.history().num_rows == commits
+    assert table.inspect.history().num_rows == commits
 
 
 def test_into_an_empty_table(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_other_writers_again_and_again(table: Table, monkeypatch: pytest.MonkeyP
     interrupt(monkeypatch, lambda: Table.open(table.path).upsert(rows(("4", "c", 9, 1))), times=9)
     merge = table.merge(rows(("1", "a", 1, 2)), "t.id = s.id").when_matched_update_all()
     with pytest.raises(CommitConflictError):
-        merge.execute({"hoodie.write.num.retries.on.conflict.failures": "1"})
+        merge.execute(options={"hoodie.write.num.retries.on.conflict.failures": "1"})
     assert ("1", "a", 5, 10) in own(table)
     assert not table.snapshot().timeline.pending()
 

@@ -219,7 +219,7 @@ def test_a_full_file_is_left_alone(tmp_path: Path) -> None:
     big = {row["file_id"] for row in table.inspect.files().to_pylist() if row["size"] >= 30000}
     table.insert(many(50, 1000))
     now = {row["file_id"]: row["instant"] for row in table.inspect.files().to_pylist()}
-    first = table.history().column("commit_time").to_pylist()[-1]
+    first = table.inspect.history().column("commit_time").to_pylist()[-1]
     assert all(now[file_id] == first for file_id in big)
     assert len(now) >= before
     assert table.scan().count() == 550

@@ -189,7 +189,7 @@ def test_delete_in_all_partitions_finds_a_key_everywhere(tmp_path: Path) -> None
     assert table.delete(pa.table({"id": ["1", "1"]}), all_partitions=True).deleted == 2
     assert own(table, "id") == [("2",)]
     with pytest.raises(InvalidInputError, match="all_partitions goes with a frame"):
-        table.delete("n = 3", all_partitions=True)
+        table.delete(where="n = 3", all_partitions=True)
 
 
 def test_delete_with_half_of_the_partition(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_delete_where(tmp_path: Path, where: str, left: list[str]) -> None:
     table = make(
         tmp_path, rows(("1", "a", 1, 1), ("2", "b", 1, 2), ("3", "b", 1, 3)), partition_by="city", ordering_by="ts"
     )
-    result = table.delete(where)
+    result = table.delete(where=where)
     assert result.deleted == 3 - len(left)
     assert [key for (key,) in own(table, "id")] == left
     assert (result.instant is None) == (len(left) == 3)
@@ -222,7 +222,7 @@ def test_delete_where(tmp_path: Path, where: str, left: list[str]) -> None:
 
 def test_a_table_emptied_is_filled_again(tmp_path: Path) -> None:
     table = make(tmp_path, TWO, partition_by="city")
-    table.delete("true")
+    table.delete(where="true")
     assert own(table) == []
     assert table.scan().count() == 0
     assert table.schema == ROWS
@@ -302,7 +302,7 @@ def test_a_table_without_a_schema(tmp_path: Path) -> None:
     assert table.upsert(TWO.slice(0, 0)).notes == ("the frame has no rows",)
     assert table.scan().to_arrow().schema.names == list(META_COLUMNS)
     assert table.scan().count() == 0
-    assert table.delete("true").instant is None
+    assert table.delete(where="true").instant is None
     with pytest.raises(InvalidInputError, match="update column 'n' is not in the table; it has no columns"):
         table.update({"n": "1"})
     with pytest.raises(InvalidInputError, match="no column 'id'"):
@@ -322,7 +322,7 @@ def test_what_a_commit_says(tmp_path: Path) -> None:
     assert set(stats) == {"city=a", "city=c"}
     merged, created = stats["city=a"], stats["city=c"]
     assert (merged.num_writes, merged.num_updates, merged.num_inserts, merged.num_deletes) == (2, 1, 1, 0)
-    assert merged.prev_commit == table.history().column("commit_time").to_pylist()[1]
+    assert merged.prev_commit == table.inspect.history().column("commit_time").to_pylist()[1]
     assert merged.prev_base_file in {Path(f).name for f in base_files(tmp_path)}
     assert (created.num_writes, created.num_inserts, created.prev_commit) == (1, 1, "null")
     for stat in stats.values():
@@ -382,15 +382,15 @@ def test_a_new_key_beside_one_that_lies_in_two_files(tmp_path: Path) -> None:
 def test_a_write_that_changes_nothing_says_which_state_it_left(tmp_path: Path) -> None:
     """Read by ``as_of``, that state stays the same whatever comes later."""
     table = make(tmp_path, schema=ROWS, partition_by="city")
-    assert table.delete("n = 1").latest is None
+    assert table.delete(where="n = 1").latest is None
     first = table.upsert(rows(("1", "a", 1, 1)))
     assert first.latest == first.instant
     for nothing in (
-        table.delete("n = 7"),
+        table.delete(where="n = 7"),
         table.upsert(ROWS.empty_table()),
         table.delete_partition("city=z"),
         table.merge(rows(("9", "a", 1, 1)), "t.id = s.id and t.city = s.city").when_matched_delete().execute(),
-        table.rewrite_files(),
+        table.maintenance.rewrite_files(),
     ):
         assert (nothing.instant, nothing.latest) == (None, first.instant)
     table.upsert(rows(("1", "a", 2, 2)))

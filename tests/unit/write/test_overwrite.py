@@ -266,7 +266,7 @@ def test_delete_partition(table: Table, tmp_path: Path) -> None:
     assert b"DELETE_PARTITION" in requested.read_bytes()
     assert own(table, "id") == [("3",)]
     assert base_files(tmp_path / "t") == before, "files stay until they are cleaned"
-    assert own(table.scan(as_of=table.history()["commit_time"][1].as_py()).to_arrow(), "id")[0] == ("1",)
+    assert own(table.scan(as_of=table.inspect.history()["commit_time"][1].as_py()).to_arrow(), "id")[0] == ("1",)
     assert table.delete_partition("city=a").instant is None, "it is empty already"
     for wrong in ("b", {"n": 1}):
         with pytest.raises(InvalidInputError):

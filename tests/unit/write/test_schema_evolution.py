@@ -60,7 +60,7 @@ def test_a_column_grows(
             assert table.scan(f"c = {value}").count() == count
             assert table.scan(f"c = {value}", skipping=False).count() == count
         assert table.scan("c is null").count() == 0
-    table.delete("id = '2'")
+    table.delete(where="id = '2'")
     assert own(table, "id") == [("1",), ("3",)]
 
 
@@ -133,7 +133,7 @@ def test_an_added_column(tmp_path: Path) -> None:
     assert caught.value.column == "more"
     table.upsert(frame("4", 1, pa.int32()), options={"hoodie.write.set.null.for.missing.columns": "true"})
     assert own(table)[-1] == ("4", 1, None)
-    first = table.history().column("commit_time").to_pylist()[-1]
+    first = table.inspect.history().column("commit_time").to_pylist()[-1]
     assert own(table.scan(as_of=first).to_arrow()) == [("1", 1)]
 
 

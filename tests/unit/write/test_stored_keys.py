@@ -127,7 +127,7 @@ def test_a_table_of_javas_bulk_insert(java_table: Path, write: Callable[[Table, 
 def test_conditions_go_by_stored_keys(tmp_path: Path) -> None:
     table = Table.open(unpack_java_1_2("text_keys", tmp_path))
     assert table.update({"v": "'x'"}, "k < TIMESTAMP'2025-02-01 00:00:00Z'").updated == 1
-    assert table.delete("v = 'x'").deleted == 1
+    assert table.delete(where="v = 'x'").deleted == 1
     assert own(table, "_hoodie_record_key", "v") == [("2025-06-07 08:09:10.0", "java1")]
 
 

@@ -92,8 +92,8 @@ def test_java_does_not_prune_by_bytes(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     table.upsert(data)
     assert "bytes" not in listed()
-    table.drop_index("column_stats")
-    table.create_index("column_stats")
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats")
     assert "bytes" not in listed()
     assert "wide" in listed()
     assert len(table.scan("bytes = x'81'").plan().files) == 0
@@ -108,8 +108,8 @@ def test_an_upgraded_table_goes_on_in_v1(tmp_path: Path) -> None:
     assert {payload["valueType"] is None for payload in records_of(tmp_path)} == {True}
     assert own(table) == [("1", "a", 2, 9), ("2", "b", 1, 2), ("3", "c", 1, 3)]
     assert len(table.scan("n = 9").plan().files) == 1
-    table.drop_index("column_stats")
-    table.create_index("column_stats")
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats")
     assert None not in [payload["valueType"] for payload in records_of(tmp_path)]
     table.upsert(rows(("2", "b", 2, 20)))
     assert len(table.scan("n = 20").plan().files) == 1

@@ -1,7 +1,7 @@
 """The bitmap indexes of a table as one :class:`~lakedex.index.protocol.Index`: their columns share runs.
 
 A file without bitmaps is merely read by queries. So whatever fails here is a note of a write that succeeds, never the
-end of it: rows are worth more than their index, and ``refresh_index`` makes up for it.
+end of it: rows are worth more than their index, and ``indexes.refresh`` makes up for it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
         except Exception as error:
             note = (
                 f"bitmaps of {len(made)} files could not be written ({error}); queries read these files until "
-                "refresh_index covers them"
+                "indexes.refresh covers them"
             )
             return 0, (note,)
         return sum(run.size for run in runs), ()

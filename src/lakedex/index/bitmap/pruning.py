@@ -90,7 +90,7 @@ class Bitmaps:
         try:
             held = load_bitmap_index(snapshot)
         except CorruptFileError as error:
-            detail = f"{error}; validate_index with repair=True mends it"
+            detail = f"{error}; indexes.validate with repair=True mends it"
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="damaged", detail=detail),))
         return PruneResult() if held is None else self.prune_by(held, snapshot, predicate, rows)
 

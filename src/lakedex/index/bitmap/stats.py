@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +11,11 @@ import pyarrow as pa
 from lakedex.index.bitmap.coverage import Coverage, LoadedBitmapIndex, load_bitmap_index
 from lakedex.index.bitmap.definitions import BitmapDefinition
 from lakedex.index.bitmap.runs import IS_INDEXED, RunFolder, state_text
-from lakedex.printing import printed
+from lakedex.reports import ColumnIndexStats, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import IntArray, size_text
+from lakedex.types import IntArray
 
 __all__ = [
-    "BitmapIndexStats",
-    "ColumnIndexStats",
     "bitmap_index_stats",
     "bitmap_stats_table",
     "coverage_text",
@@ -40,73 +36,6 @@ _BITMAPS = pa.schema(
         ("current", pa.bool_()),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnIndexStats:
-    """One column of a bitmap index, over the current base files.
-
-    Attributes:
-        column: name, or dotted path.
-        distinct: distinct values, null not counted.
-        entries: bitmaps: a value and a file each, null counted as a value.
-        files_indexed: files whose values are indexed.
-        not_indexed: files that were looked at and not indexed, by the reason.
-    """
-
-    column: str
-    distinct: int
-    entries: int
-    files_indexed: int
-    not_indexed: dict[str, int]
-
-    def __str__(self) -> str:
-        why = "; ".join(f"not indexed in {count} files: {reason}" for reason, count in self.not_indexed.items())
-        head = f"{self.column}: {self.distinct:,} values, {self.entries:,} entries in {self.files_indexed} files"
-        return f"{head}; {why}" if why else head
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BitmapIndexStats:
-    """How much a bitmap index holds.
-
-    Attributes:
-        name: the index.
-        entries: bitmaps of current base files.
-        files_covered: current base files with an entry for every column of the index, also one that says why a column
-            is not indexed there.
-        files_uncovered: those without, which queries read.
-        bytes: its share of ``bytes_of_runs``. Runs hold the columns of all bitmap indexes together, so it is counted by
-            the entries of its columns among the entries of all columns.
-        bytes_of_runs: size of all runs that count.
-        runs: how many these are.
-        rows_covered: rows of the covered files.
-        columns: figures of each column.
-        damage: what of the index cannot be read; :meth:`lakedex.Table.validate_index` says more.
-    """
-
-    name: str
-    entries: int
-    files_covered: int
-    files_uncovered: int
-    bytes: int
-    bytes_of_runs: int
-    runs: int
-    rows_covered: int
-    columns: tuple[ColumnIndexStats, ...]
-    damage: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        head = (
-            f"{self.name}: {self.entries:,} entries, {self.files_covered} covered, {self.files_uncovered} not, "
-            f"{self.rows_covered:,} rows, {size_text(self.bytes)} (by entries, of {size_text(self.bytes_of_runs)} in "
-            f"{self.runs} runs)"
-        )
-        return printed([head, *(f"  {column}" for column in self.columns), *(f"  damage: {d}" for d in self.damage)])
-
-    def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
 
 
 def covered_files(
@@ -142,7 +71,7 @@ def coverage_text(held: LoadedBitmapIndex, snapshot: Snapshot, columns: Sequence
     return "complete" if done == len(known) else f"partial: {done} of {len(known)} files covered"
 
 
-def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> BitmapIndexStats:
+def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> IndexStats:
     """Figures of one index.
 
     Raises:
@@ -159,7 +88,7 @@ def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> Bitm
         damage = tuple(f"{name}: {why}" for name, why in coverage.unread.items())
     own = [figures[name] for name in definition.columns]
     entries = sum(column.entries for column in own)
-    return BitmapIndexStats(
+    return IndexStats(
         name=definition.name,
         entries=entries,
         files_covered=int(known.sum()),

@@ -102,12 +102,12 @@ _CATALOG = "org.apache.spark.sql.connector.catalog."
 
 
 _LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
-    "indexes": lambda table: table.indexes(),
+    "indexes": lambda table: table.indexes.list(),
     "files": lambda table: table.inspect.files(),
     "column_stats": lambda table: table.inspect.column_stats(),
     "bloom_filters": lambda table: table.inspect.bloom_filters(),
     "timeline": lambda table: table.inspect.timeline(),
-    "history": lambda table: table.history(),
+    "history": lambda table: table.inspect.history(),
 }
 """``lake.trips.<name>``: what a table holds, to look at."""
 

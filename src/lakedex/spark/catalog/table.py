@@ -138,11 +138,11 @@ class CatalogTable(_Table):
     def deleteWhere(self, predicates: Any) -> None:
         """``DELETE FROM``."""
         condition = condition_of(self._side, predicates)
-        self._table.delete("TRUE" if condition is None else condition, options=table_options(self._side))
+        self._table.delete(where="TRUE" if condition is None else condition, options=table_options(self._side))
 
     def truncateTable(self) -> bool:
         """``TRUNCATE TABLE``, and ``DELETE FROM`` without a condition."""
-        self._table.delete("TRUE", options=table_options(self._side))
+        self._table.delete(where="TRUE", options=table_options(self._side))
         return True
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:
@@ -171,14 +171,15 @@ class CatalogTable(_Table):
             )
         wanted = [".".join(str(part) for part in column.fieldNames()) for column in columns]
         try:
-            self._table.create_index(name, using=using, columns=wanted, options={**table_options(self._side), **given})
+            given = {**table_options(self._side), **given}
+            self._table.indexes.create(using or name, wanted, name=name, options=given)
         except IndexExistsError:
             raise JavaError(self._index_error("IndexAlreadyExistsException", name)) from None
 
     def dropIndex(self, name: str) -> None:
         """``DROP INDEX``."""
         try:
-            self._table.drop_index(name)
+            self._table.indexes.drop(name)
         except IndexNotFoundError:
             raise JavaError(self._index_error("NoSuchIndexException", name)) from None
 
@@ -188,14 +189,14 @@ class CatalogTable(_Table):
 
     def indexExists(self, name: str) -> bool:
         """Asked for ``IF NOT EXISTS`` and ``IF EXISTS``."""
-        return name in self._table.indexes().column("name").to_pylist()
+        return name in self._table.indexes.list().column("name").to_pylist()
 
     def listIndexes(self) -> Any:
         """Spark has no statement for it: ``SELECT * FROM lake.trips.indexes`` shows them."""
         side = self._side
         make = side.view.org.apache.spark.sql.connector
         found = []
-        for row in self._table.indexes().to_pylist():
+        for row in self._table.indexes.list().to_pylist():
             names = [name for name in (row["columns"] or ()) if name]
             columns = [make.expressions.Expressions.column(self._reference(name)) for name in names]
             references = side.array(f"{_CONNECTOR}expressions.NamedReference", columns)

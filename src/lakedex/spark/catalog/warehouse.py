@@ -186,19 +186,19 @@ class OpenTable(Protocol):
     insert_overwrite: Any
     delete: Any
     scan: Any
-    create_index: Any
-    drop_index: Any
-    indexes: Any
     add_columns: Any
     drop_columns: Any
     rename_column: Any
     widen_column: Any
     set_comment: Any
-    history: Any
 
     @property
     def path(self) -> str:
         """The table's folder."""
+
+    @property
+    def indexes(self) -> Any:
+        """Create, drop and list indexes."""
 
     @property
     def inspect(self) -> Any:
