@@ -52,8 +52,10 @@ class Module:
 
     @cached_property
     def lines(self) -> int:
-        """All lines."""
-        return self.text.count("\n")
+        """All lines but the docstrings of functions."""
+        functions = (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        docstrings = (node.body[0] for node in functions if ast.get_docstring(node, clean=False) is not None)
+        return self.text.count("\n") - sum((text.end_lineno or 0) - text.lineno + 1 for text in docstrings)
 
     @cached_property
     def code_lines(self) -> int:

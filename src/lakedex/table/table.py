@@ -509,7 +509,7 @@ class Table:
 
         Example:
             >>> table.delete_partition({"city": "oslo"}).operation
-            'delete_partition'
+            'DELETE_PARTITION'
         """
         context, parsed = self.context, self._opened.parse(options, "delete_partition", txn)
         return self._opened.commit(

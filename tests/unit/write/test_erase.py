@@ -61,7 +61,7 @@ def test_by_a_condition_that_the_bitmaps_answer(table: Table) -> None:
         "1 files rewritten",
         "without any index",
         held.name,
-        "are cleaned: clean() does it",
+        "are cleaned: maintenance.clean() does it",
         "bitmap",
     ):
         assert part in text

@@ -188,7 +188,7 @@ def test_delete_in_all_partitions_finds_a_key_everywhere(tmp_path: Path) -> None
         table.delete(pa.table({"id": ["1", "1"]}))
     assert table.delete(pa.table({"id": ["1", "1"]}), all_partitions=True).deleted == 2
     assert own(table, "id") == [("2",)]
-    with pytest.raises(InvalidInputError, match="all_partitions goes with a frame"):
+    with pytest.raises(InvalidInputError, match="all_partitions goes with keys"):
         table.delete(where="n = 3", all_partitions=True)
 
 
