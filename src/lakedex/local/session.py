@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,13 +29,10 @@ __all__ = []
 class LocalSession:
     """Rows as Arrow tables."""
 
+    to_frame: ClassVar[None] = None
+
     engine: Engine = field(default_factory=LocalEngine)
     rules: SessionRules = DEFAULT_RULES
-
-    @property
-    def to_frame(self) -> None:
-        """No DataFrames here."""
-        return
 
     def keys(self, frame: Any, names: Sequence[str], limit: int) -> None:
         """No DataFrames here."""

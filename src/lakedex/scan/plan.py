@@ -271,7 +271,7 @@ def plan_scan(
                 break
             stage, kept = _ask(snapshot, predicate, index, rows, unused, selections)
             if stage is not None:
-                dropped_by[np.setdiff1d(rows, kept, assume_unique=True)] = len(stages)
+                dropped_by[rows], dropped_by[kept] = len(stages), -1
                 stages.append(stage)
                 rows = kept
     return ScanPlan(

@@ -132,7 +132,7 @@ _BEGINNING: Final = WRITE_ACTIONS | {"compaction", "logcompaction", "clustering"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """The instants of a table, as one listing found them. Never changes; :meth:`reload` makes a new one.
+    """The instants of a table, as one listing found them. Never changes; :meth:`reload` gives another one.
 
     ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first write
     that is not savepointed, since savepoints hold old commits back from archival and leave holes after them; where all
@@ -148,9 +148,12 @@ class Timeline:
     _completed: dict[str, Instant] = field(repr=False)
     _known: frozenset[str] = field(repr=False)
     _plans: Plans = field(repr=False)
+    _done: tuple[Instant, ...] = field(repr=False)
+    _undone: tuple[Instant, ...] = field(repr=False)
     _metadata: dict[str, CommitMetadata] = field(default_factory=dict, repr=False)
     _notes: dict[str, CommitNotes] = field(default_factory=dict, repr=False)
     layout: int = 2
+    _listing: tuple[FileInfo, ...] | None = field(default=None, repr=False)
 
     @classmethod
     def load(
@@ -168,9 +171,11 @@ class Timeline:
         return cls._load(storage, f"{base_path}/{subfolder}", zone, layout)
 
     @classmethod
-    def _load(cls, storage: Storage, path: str, zone: str, layout: int, known_plans: Plans | None = None) -> Timeline:
+    def _load(cls, storage: Storage, path: str, zone: str, layout: int, older: Timeline | None = None) -> Timeline:
         latest: dict[tuple[str, str], Instant] = {}
-        infos = list(storage.list(path))
+        infos = tuple(storage.list(path))
+        if older is not None and infos == older._listing:
+            return older
         for info in infos:
             found = None if info.is_dir else parse_instant_name(info.name, info.modified, zone)
             if found is None:
@@ -180,36 +185,35 @@ class Timeline:
             # Two completed files of one instant: the earlier completion is the one that others have acted on.
             if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
                 latest[key] = found
-        plans = Plans(storage, path, infos, known_plans)
+        plans = Plans(storage, path, infos, None if older is None else older._plans)
         instants = tuple(sorted(latest.values(), key=Instant.order))
-        return cls._of(storage, path, zone, layout, instants, plans)._without_restored()
+        return replace(cls._of(storage, path, zone, layout, instants, plans)._without_restored(), _listing=infos)
 
     @classmethod
     def _of(
         cls, storage: Storage, path: str, zone: str, layout: int, instants: tuple[Instant, ...], plans: Plans
     ) -> Timeline:
         completed: dict[str, Instant] = {}
-        pending = {i.requested for i in instants if not i.is_completed and i.action != "savepoint"}
-        for instant in instants:
+        done = tuple(i for i in instants if i.is_completed)
+        undone = tuple(i for i in instants if not i.is_completed)
+        pending = {i.requested for i in undone if i.action != "savepoint"}
+        for instant in done:
             # A savepoint shares the requested time of the commit that it keeps. Where that commit is archived the
             # savepoint stands for it; where it is being undone nothing does.
             known = instant.requested in completed or instant.requested in pending
-            if instant.is_completed and not (instant.action == "savepoint" and known):
+            if not (instant.action == "savepoint" and known):
                 completed[instant.requested] = instant
         kept = {instant.requested for instant in instants if instant.action == "savepoint"}
         writes = [instant for instant in instants if instant.action in _BEGINNING]
         first = next((i for i in writes if i.requested not in kept), writes[-1] if writes else None)
         known_times = frozenset(i.requested for i in instants)
-        return cls(storage, path, zone, instants, first, completed, known_times, plans, layout=layout)
+        return cls(storage, path, zone, instants, first, completed, known_times, plans, done, undone, layout=layout)
 
     def _without_restored(self) -> Timeline:
         undone: set[str] = set()
-        for restore in self.pending({"restore"}):
-            if restore.state is State.INFLIGHT:
-                try:
-                    undone |= {requested for requested, _ in self.restore_plan(restore.requested).instants}
-                except FileNotFoundError:
-                    continue  # It was completed, or archived, since the listing.
+        for restore in (i for i in self.pending({"restore"}) if i.state is State.INFLIGHT):
+            with contextlib.suppress(FileNotFoundError):  # It was completed, or archived, since the listing.
+                undone |= {requested for requested, _ in self.restore_plan(restore.requested).instants}
         return self.without(undone) if undone else self
 
     def without(self, undone: Collection[str]) -> Timeline:
@@ -231,8 +235,10 @@ class Timeline:
         return Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
 
     def reload(self) -> Timeline:
-        """List again. What was read of instants that are still there is kept."""
-        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self._plans)
+        """List again: the same object if nothing changed. What was read of instants that are still there is kept."""
+        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self)
+        if fresh is self:
+            return self
         names = {instant.file_name for instant in fresh.instants}
         fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
         fresh._notes.update((name, known) for name, known in self._notes.items() if name in names)
@@ -240,11 +246,11 @@ class Timeline:
 
     def completed(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
         """Completed instants, of the given actions if any are given."""
-        return tuple(i for i in self.instants if i.is_completed and (actions is None or i.action in actions))
+        return self._done if actions is None else tuple(i for i in self._done if i.action in actions)
 
     def pending(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
         """Requested and inflight instants, of the given actions if any are given."""
-        return tuple(i for i in self.instants if not i.is_completed and (actions is None or i.action in actions))
+        return self._undone if actions is None else tuple(i for i in self._undone if i.action in actions)
 
     @property
     def last_completed(self) -> Instant | None:

@@ -14,6 +14,7 @@ import datetime
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from lakedex.codec.properties import decode_properties, encode_properties, table_checksum
@@ -245,7 +246,8 @@ def _with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
     return {**rest, CHECKSUM: str(table_checksum(rest.get("hoodie.database.name", ""), rest[NAME]))}
 
 
-def _decode(data: bytes, path: str) -> tuple[dict[str, str], bool]:
+@lru_cache(maxsize=64)
+def _decode(data: bytes, path: str) -> tuple[Mapping[str, str], bool]:
     """The properties, and whether a right checksum vouches for them.
 
     Raises:
@@ -263,22 +265,28 @@ def _decode(data: bytes, path: str) -> tuple[dict[str, str], bool]:
     return properties, True
 
 
-def _read_properties(storage: Storage, base_path: str) -> tuple[dict[str, str] | None, CorruptFileError | None]:
-    """The valid properties of the main file, else of the backup; and what was wrong with the first bad file."""
-    unvouched: dict[str, str] | None = None
+@lru_cache(maxsize=64)
+def _config_of(data: bytes, path: str) -> TableConfig:
+    return TableConfig.from_properties(_decode(data, path)[0])
+
+
+def _read_valid(storage: Storage, base_path: str) -> tuple[tuple[bytes, str] | None, CorruptFileError | None]:
+    """Bytes and path of the valid main file, else of the backup; and the damage of the first bad file."""
+    unvouched: tuple[bytes, str] | None = None
     bad: CorruptFileError | None = None
     for path in (_main(base_path), _backup(base_path)):
         try:
-            properties, vouched = _decode(storage.read(path), path)
+            data = storage.read(path)
+            vouched = _decode(data, path)[1]
         except FileNotFoundError:
             continue
         except CorruptFileError as error:
             bad = bad or error
             continue
         if vouched:
-            return properties, bad
+            return (data, path), bad
         # Hudi accepts a file without checksum, but it may also be one that another writer is just writing.
-        unvouched = unvouched or properties
+        unvouched = unvouched or (data, path)
     return unvouched, bad
 
 
@@ -290,9 +298,9 @@ def read_table_config(storage: Storage, base_path: str, *, retries: int = 5, del
         CorruptFileError: The file and its backup stayed damaged through all retries.
     """
     for attempt in range(retries):
-        properties, bad = _read_properties(storage, base_path)
-        if properties is not None:
-            return TableConfig.from_properties(properties)
+        found, bad = _read_valid(storage, base_path)
+        if found is not None:
+            return _config_of(*found)
         if bad is None and not storage.exists(f"{base_path}/.hoodie"):
             break
         if attempt + 1 < retries:
