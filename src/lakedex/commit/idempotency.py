@@ -11,7 +11,7 @@ Memory: the entries of one commit, one an application.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lakedex.errors import CorruptFileError, InvalidInputError, LakedexError
@@ -75,20 +75,20 @@ def find_committed_batch(handle: TableContext, options: WriteOptions, operation:
     try:
         require_new(handle.snapshot(), options.txn)
     except DuplicateBatchError as done:
-        return result_of(done, options, operation)
+        return result_of(done, options.notes, operation)
     return None
 
 
-def result_of(done: DuplicateBatchError, options: WriteOptions, operation: Operation) -> WriteResult:
-    """The result of a write that a batch already done ended."""
-    return WriteResult(instant=None, operation=operation.value, notes=(*options.notes, done.note))
+def result_of(done: DuplicateBatchError, notes: Sequence[str], operation: Operation) -> WriteResult:
+    """The result of a write whose batch is in the table already."""
+    return WriteResult(instant=None, operation=operation.value, notes=(*notes, done.note))
 
 
 def require_new(snapshot: Snapshot, txn: tuple[str, int]) -> None:
     """Look whether a batch is still to be done.
 
     Raises:
-        BatchDoneError: this batch of the application, or a later one, is in the table.
+        DuplicateBatchError: this batch of the application, or a later one, is in the table.
     """
     application, batch = txn
     known = last_batches(snapshot).get(application)
@@ -106,7 +106,7 @@ def next_batches(snapshot: Snapshot, txn: tuple[str, int] | None, instant: str) 
     further back.
 
     Raises:
-        BatchDoneError: another writer has done the batch.
+        DuplicateBatchError: another writer has done the batch.
     """
     if txn is not None:
         require_new(snapshot, txn)

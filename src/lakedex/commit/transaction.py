@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.comments import with_docs
+from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import next_batches
 from lakedex.commit.write_checks import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
@@ -107,20 +108,20 @@ class Transaction:
     """A write in progress.
 
     Attributes:
-        snapshot: the table as this write reads it.
+        ctx: the write's context; notes for the user are added to it.
+        base: the table as the write has seen it before.
+        snapshot: the table as this attempt reads it.
         instant: the write's instant.
-        undone: failed writes of others that were rolled back first.
-        notes: what the user should know of a write that succeeded.
         index_costs: index → bytes that it wrote beside the metadata table, and the seconds that it took.
     """
 
     handle: TableContext
     options: WriteOptions
     operation: Operation
+    ctx: WriteContext
+    base: Snapshot
     snapshot: Snapshot = field(init=False)
     instant: str = field(init=False)
-    undone: tuple[str, ...] = field(init=False, default=())
-    notes: list[str] = field(init=False, default_factory=list)
     index_costs: dict[str, tuple[int, float]] = field(init=False, default_factory=dict)
     _pending: Instant | None = field(init=False, default=None)
     _clock: InstantClock = field(init=False)
@@ -139,7 +140,7 @@ class Transaction:
                 if not mend:
                     requested = self._announce(lock)
             if mend:
-                self.notes += repair_metadata(self.handle, self.options)
+                self.ctx.notes += repair_metadata(self.handle, self.options)
                 with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
                     self.snapshot = self._tidied(lock)
                     requested = self._announce(lock)
@@ -154,7 +155,8 @@ class Transaction:
         self.handle.cache.completeness.clear()
         tidied = tidy(self.handle, self.options, lock)
         snapshot, self._clock = tidied.snapshot, tidied.clock
-        self.undone += tidied.undone
+        if tidied.undone:
+            self.ctx.notes.append(f"rolled back the failed write {', '.join(tidied.undone)}")
         require_settings(snapshot.config, self.options)
         require_plain_types(snapshot)
         if snapshot.schema is not None and snapshot.evolves_on_read:
@@ -216,7 +218,7 @@ class Transaction:
             if not self._completed:
                 raise
             self._stop_heartbeat()
-            self.notes.append(f"committed, but not all temporary files could be removed ({error})")
+            self.ctx.notes.append(f"committed, but not all temporary files could be removed ({error})")
         return logs
 
     def _commit_locked(self, lock: Lock, change: PendingCommit) -> list[LogWritten]:
@@ -284,7 +286,7 @@ class Transaction:
     def _count(self, index: Index, update: IndexUpdate) -> IndexUpdate:
         size, seconds = self.index_costs.get(index.name, (0, 0.0))
         self.index_costs[index.name] = size + update.bytes_written, seconds + update.seconds
-        self.notes += update.notes
+        self.ctx.notes += update.notes
         return update
 
     def upkeep(self) -> None:
@@ -298,7 +300,7 @@ class Transaction:
         if not lost:
             return now
         disable_partitions(self.handle, now.config, tuple(lost))
-        self.notes += [f"{name} was taken out of the table: {wrong}" for name, wrong in lost.items()]
+        self.ctx.notes += [f"{name} was taken out of the table: {wrong}" for name, wrong in lost.items()]
         return self.handle.snapshot()
 
     def _write_metadata(self, now: Snapshot, updates: Updates) -> list[LogWritten]:

@@ -11,6 +11,7 @@ O((n + m) log(n + m)), and no step is taken key by key.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,11 +57,24 @@ class CandidateFile:
 def find_key_ranges(
     engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
 ) -> list[CandidateFile]:
-    """All base files of the partitions (of the table for None) with what is known of their keys.
+    """All base files of some partitions with the ranges of their keys; ``None`` takes those of the whole table.
 
-    Ranges come from ``column_stats`` of ``_hoodie_record_key``, from footers where the table has none or is not to use
-    its metadata, and from nowhere with ``hoodie.bloom.index.prune.by.ranges=false``.
+    The report gains the time and the reads. Ranges come from ``column_stats`` of ``_hoodie_record_key``, from footers
+    where the table has none or its metadata is not to be used, and from nowhere with
+    ``hoodie.bloom.index.prune.by.ranges=false``.
     """
+    before, started = snapshot.storage.counted.copy(), time.perf_counter()
+    files = _find_key_ranges(engine, snapshot, options, report, partitions)
+    read = snapshot.storage.counted - before
+    report.requests += read.requests
+    report.bytes_read += read.bytes_read
+    report.seconds["ranges"] = time.perf_counter() - started
+    return files
+
+
+def _find_key_ranges(
+    engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
+) -> list[CandidateFile]:
     if options.use_metadata_blooms:
         snapshot.metadata.list_folders((FILES.name, COLUMN_STATS.name, BLOOM_FILTERS.name))
     bases = snapshot.base_files(partitions)

@@ -40,7 +40,8 @@ from lakedex.tagging.keyed_rows import (
     MOVE,
     PARTITION,
     POSITION,
-    MergeRules,
+    Effects,
+    MergePolicy,
     comparable,
     delete_mask,
 )
@@ -73,22 +74,24 @@ class Known(StrEnum):
     """It is left out."""
 
 
-def decide(engine: Engine, frame: Frame, tags: Frame, rules: MergeRules, known: Known) -> tuple[Frame, dict[str, int]]:
+def decide(
+    engine: Engine, frame: Frame, tags: Frame, policy: MergePolicy, known: Known
+) -> tuple[Frame, dict[str, int]]:
     """Decide over the rows of a batch.
 
     Args:
         engine: runs the stages.
         frame: prepared rows.
         tags: where their keys are, over all partitions.
-        rules: which field orders rows, and which rows are deletes.
+        policy: which field orders rows, and which rows are deletes.
         known: what becomes of rows whose key is stored.
 
     Returns:
         (position, file number or -1 for an insert, partition path, GONE, KEPT or 0), for each row no or several
         decisions; and the number of inserts by partition path. The caller releases the frame.
     """
-    known_fields = [frame.schema.field(name) for name in rules.ordering if name in frame.schema.names]
-    thin = engine.map(frame, _Thin(rules, known_fields[0] if known_fields else None))
+    known_fields = [frame.schema.field(name) for name in policy.ordering if name in frame.schema.names]
+    thin = engine.map(frame, _Thin(policy.effects, known_fields[0] if known_fields else None))
     by_key = engine.exchange(engine.join(thin, tags, [KEY]), KEY, 4 * engine.parallelism, (POSITION,))
     decisions = engine.keep(engine.map(by_key, _Decide(known)))
     inserts: dict[str, int] = {}
@@ -101,7 +104,7 @@ def decide(engine: Engine, frame: Frame, tags: Frame, rules: MergeRules, known: 
 class _Thin:
     """Of each row what the decision needs."""
 
-    rules: MergeRules
+    effects: Effects
     ordering: pa.Field | None
 
     @property
@@ -111,7 +114,7 @@ class _Thin:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            columns = [*batch.columns[:3], pa.array(delete_mask(batch, self.rules))]
+            columns = [*batch.columns[:3], pa.array(delete_mask(batch, self.effects))]
             if self.ordering is not None:
                 columns.append(batch.column(batch.schema.get_field_index(self.ordering.name)))
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,9 @@ __all__ = [
     "PARTITION",
     "POSITION",
     "SOFT_DELETE",
-    "MergeRules",
+    "Duplicates",
+    "Effects",
+    "MergePolicy",
     "PrepareKeys",
     "PrepareRows",
     "RowAction",
@@ -418,45 +420,71 @@ class RowAction(IntEnum):
         return self in (RowAction.DELETE, RowAction.MOVE_OUT)
 
 
+class Effects(Enum):
+    """What the incoming rows of a write do."""
+
+    UPSERT = auto()
+    """Update the stored row of the same key, or insert; a row marked as deleted (``SOFT_DELETE``) deletes it."""
+    INSERT = auto()
+    """Are added, whatever is stored."""
+    UPDATE = auto()
+    """Update the stored row of the same key; rows without one are left out."""
+    DELETE = auto()
+    """Delete the stored row of the same key."""
+    BY_ACTION = auto()
+    """Each row has a :class:`RowAction`."""
+    NONE = auto()
+    """There are no incoming rows."""
+
+    @property
+    def inserts(self) -> bool:
+        """Whether rows without a stored partner may be inserted."""
+        return self in (Effects.UPSERT, Effects.INSERT, Effects.BY_ACTION)
+
+    @property
+    def matches(self) -> bool:
+        """Whether rows meet the stored rows of their keys."""
+        return self not in (Effects.INSERT, Effects.NONE)
+
+
+class Duplicates(Enum):
+    """What becomes of rows with one key in a batch, and of rows to insert whose key was looked up and is stored."""
+
+    ALLOW = auto()
+    DROP = auto()
+    """The newest row of the batch counts; a row to insert whose key is stored is left out."""
+    FAIL = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRules:
-    """What an incoming row does.
+class MergePolicy:
+    """How incoming rows meet stored rows.
 
     Attributes:
-        ordering: the ordering fields, compared one after the other; none for commit-time order.
-        insert_new: rows without a stored partner are inserted.
-        combine: of several incoming rows with one key only the newest counts.
-        delete_all: every incoming row is a delete.
-        always_win: incoming rows win whatever the ordering value (``update``, ``delete``).
-        match_stored: incoming rows meet stored rows of the same key; ``insert`` only adds.
+        effects: what they do.
+        duplicates: what becomes of several rows with one key. For ``BY_ACTION``, ``ALLOW`` lets several delete one row.
+        ordering: the ordering fields, compared one after the other; without any the incoming row wins.
         partition_columns: columns that a row keeps when it stays in a partition that is not its own.
-        by_action: each row has a :class:`RowAction`.
-        deletes_repeat: with ``by_action``, several rows may delete one.
     """
 
+    effects: Effects
+    duplicates: Duplicates = Duplicates.DROP
     ordering: tuple[str, ...] = ()
-    insert_new: bool = True
-    combine: bool = True
-    delete_all: bool = False
-    always_win: bool = False
-    match_stored: bool = True
     partition_columns: tuple[str, ...] = ()
-    by_action: bool = False
-    deletes_repeat: bool = False
 
 
-def delete_mask(rows: pa.RecordBatch, rules: MergeRules) -> npt.NDArray[np.bool_]:
+def delete_mask(rows: pa.RecordBatch, effects: Effects) -> npt.NDArray[np.bool_]:
     """Which incoming rows are deletes."""
-    if rules.delete_all:
+    if effects is Effects.DELETE:
         return np.ones(rows.num_rows, bool)
     position = rows.schema.get_field_index(SOFT_DELETE)
     if position >= 0 and pa.types.is_boolean(rows.schema.field(position).type):
-        soft = np.asarray(rows.column(position).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+        found = np.asarray(rows.column(position).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
     else:
-        soft = np.zeros(rows.num_rows, bool)
-    return (
-        soft | rows_of_action(rows, [action for action in RowAction if action.is_delete]) if rules.by_action else soft
-    )
+        found = np.zeros(rows.num_rows, bool)
+    if effects is Effects.BY_ACTION:
+        found = found | rows_of_action(rows, [action for action in RowAction if action.is_delete])
+    return found
 
 
 def rows_of_action(rows: pa.RecordBatch, actions: Sequence[RowAction]) -> npt.NDArray[np.bool_]:

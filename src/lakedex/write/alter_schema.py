@@ -13,7 +13,6 @@ Java shows the decimal text of an older file's float (0.1) and everybody else it
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.comments import arrow_comments, check_comment, field_paths
+from lakedex.commit.context import WriteContext
 from lakedex.commit.retry import run_with_retries
 from lakedex.commit.transaction import PendingCommit, Transaction
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
@@ -32,7 +32,7 @@ from lakedex.options import WriteOptions
 from lakedex.reports import WriteResult
 from lakedex.snapshot.schema import nearest
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.tagging.keyed_rows import MergeRules
+from lakedex.tagging.keyed_rows import Duplicates, Effects, MergePolicy
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.table_config import COMMENT, recover_table_config, update_table_config
 from lakedex.types import META_COLUMNS, Operation
@@ -225,14 +225,16 @@ def _differs(stored: pa.Schema, schema: pa.Schema) -> bool:
 
 
 def _run(handle: TableContext, options: WriteOptions, alter: Callable[[Snapshot], _Alteration]) -> WriteResult:
-    started = time.perf_counter()
-    alter(handle.snapshot())  # What is refused is refused before anything is announced.
+    ctx = WriteContext.begin(options)
+    base = handle.snapshot()
+    alter(base)  # What is refused is refused before anything is announced.
     return run_with_retries(
         handle,
         options,
         Operation.ALTER_SCHEMA,
         lambda transaction: _attempt(handle, options, transaction, alter),
-        started,
+        ctx,
+        base,
     )
 
 
@@ -262,7 +264,7 @@ def _attempt(
         instant=transaction.instant,
         file_schema=file_schema(change.schema),
         targets=(),
-        rules=MergeRules(insert_new=False, combine=False, match_stored=False),
+        policy=MergePolicy(effects=Effects.NONE, duplicates=Duplicates.ALLOW),
         settings=file_settings(snapshot, change.schema, options),
         collectors=collecting,
         renames=change.renames,

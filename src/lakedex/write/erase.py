@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.engine import Frame
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
@@ -35,7 +36,7 @@ from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
 from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
-from lakedex.write.operations import Deletion, Staged, delete_keys, delete_stored
+from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session
 
@@ -69,10 +70,10 @@ class Erased:
 
 def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: WriteOptions) -> Erased:
     """Delete the rows of the keys in a frame and look for them again."""
-    started = time.perf_counter()
+    ctx = WriteContext.begin(options)
     engine = handle.engine
-    with Staged(handle, data, deletion.prepare) as frame:
-        result = run_write(handle, deletion.plan(frame), options, started)
+    with prepared_frame(handle, data, deletion.prepare) as frame:
+        result = run_write(handle, deletion.spec(frame), options, ctx)
         now = handle.snapshot()
         snapshot = now if result.instant is None else now.at(result.instant)
         # A pair comes once for each task that has it.

@@ -36,7 +36,7 @@ from lakedex.parallel import run_threads
 from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
 from lakedex.parquet.conform import with_dictionaries
-from lakedex.tagging.keyed_rows import KEY, PARTITION, POSITION, MergeRules
+from lakedex.tagging.keyed_rows import KEY, PARTITION, POSITION, Effects, MergePolicy
 from lakedex.timeline.active import is_under_way
 from lakedex.types import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.file_assignment import FileGroupTarget
@@ -153,7 +153,7 @@ class WriteFileGroups:
     instant: str
     file_schema: pa.Schema
     targets: Sequence[FileGroupTarget]
-    rules: MergeRules
+    policy: MergePolicy
     settings: BaseFileSettings
     collectors: Mapping[str, Collector]
     """What is collected of each file, by index."""
@@ -170,7 +170,7 @@ class WriteFileGroups:
         bunch: _Bunch | None = None
         groups = by_group(batches)
         # Only of new rows the keys are looked up in the old filter or added to the new one.
-        hashing = self.rules.insert_new and not self.rules.by_action
+        hashing = self.policy.effects in (Effects.UPSERT, Effects.INSERT)
         hashed_groups = with_hashes(groups, self.settings.bloom) if hashing else ((*group, None) for group in groups)
         for number, rows, hashed in hashed_groups:
             bunch = bunch or self._new_bunch()
@@ -226,8 +226,8 @@ class WriteFileGroups:
     ) -> WrittenFile | None:
         started = time.perf_counter()
         name = BaseFileName(target.file_id, str(current_task()), self.instant)
-        if self.rules.by_action:
-            rows = require_unique_keys(rows, self.rules, self.base_path)
+        if self.policy.effects is Effects.BY_ACTION:
+            rows = require_unique_keys(rows, self.policy.duplicates, self.base_path)
         path = f"{self.base_path}/{join_path(target.partition, str(name))}"
         with self._stored(target) as stored:
             incoming = self._incoming(rows, hashed, None if stored is None else stored.footer, name)
@@ -282,7 +282,7 @@ class WriteFileGroups:
     ) -> IncomingRows:
         sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
         schema = self._schema_of(footer, rows)
-        return IncomingRows(rows, self.rules, schema, self.instant, str(name), sequence, hashed)
+        return IncomingRows(rows, self.policy, schema, self.instant, str(name), sequence, hashed)
 
     @property
     def _repeating(self) -> set[str]:
@@ -311,7 +311,7 @@ class WriteFileGroups:
     def texts(self) -> set[str]:
         """Text columns that may be dictionaries: not those whose values are compared, nor those that hardly repeat."""
         texts = {column.name for column in self.file_schema if pa.types.is_string(column.type)}
-        return texts - {RECORD_KEY, *self.settings.unique, *self.rules.ordering}
+        return texts - {RECORD_KEY, *self.settings.unique, *self.policy.ordering}
 
     def _schema_of(self, footer: Footer | None, rows: pa.RecordBatch) -> pa.Schema:
         """The new file's columns: dictionaries where the old file has them, or rows come so, or bitmaps want them."""

@@ -9,7 +9,6 @@ An update by a merge is explicit: it wins whatever the ordering field says.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.commit.write_checks import has_global_index
 from lakedex.engine import Engine, Frame
@@ -38,7 +38,7 @@ from lakedex.tagging.keyed_rows import (
     LOCATED,
     PARTITION,
     POSITION,
-    MergeRules,
+    Duplicates,
     RowAction,
     assigned,
     refuse_misfits,
@@ -56,9 +56,9 @@ from lakedex.write.merge_clauses import (
     bind_clauses,
     key_equalities,
 )
-from lakedex.write.operations import Staged, writable
+from lakedex.write.operations import prepared_frame, writable
 from lakedex.write.pipeline import run_write
-from lakedex.write.spec import WritePlan
+from lakedex.write.spec import KeyedFrame, Lookup, MergeSpec
 
 __all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
 
@@ -106,7 +106,7 @@ def merge_into(
     handle: TableContext, session: MergeSession, data: Any, merge: Merge, options: WriteOptions
 ) -> WriteResult:
     """Run a merge; see :meth:`lakedex.Table.merge`."""
-    started = time.perf_counter()
+    ctx = WriteContext.begin(options)
     if (done := find_committed_batch(handle, options, Operation.UPSERT)) is not None:
         return done
     data = handle.engine.read_frame(data)
@@ -115,19 +115,16 @@ def merge_into(
     clauses = _bound(merge, snapshot, source, session, null_for_missing=options.null_for_missing)
     lookup, _ = _lookup(snapshot, merge, source, session)
     keys = None if lookup is None else key_generator(snapshot.config, snapshot)
-    notes: list[str] = []
     assignment = StoreAssignment(source, snapshot.config.name)
     extra = tuple(assigned_columns(snapshot, clauses).items())
-    with Staged(handle, data, PrepareSource(assignment, extra, keys, lookup)) as staged:
+    with prepared_frame(handle, data, PrepareSource(assignment, extra, keys, lookup)) as staged:
         for number in range(options.conflict_retries + 1):
             try:
-                result = _attempt(handle, session, staged, merge, options, started)
+                return _attempt(handle, session, staged, merge, options, ctx)
             except CommitConflictError as error:
                 if number == options.conflict_retries:
                     raise
-                notes.append(f"conflict with {error.theirs or 'another writer'}: matched and wrote again")
-                continue
-            return replace(result, notes=(*notes, *result.notes), seconds=time.perf_counter() - started)
+                ctx.notes.append(f"conflict with {error.theirs or 'another writer'}: matched and wrote again")
     raise AssertionError("unreachable")
 
 
@@ -241,7 +238,7 @@ class PrepareSource:
 
 
 def _attempt(
-    handle: TableContext, session: MergeSession, staged: Frame, merge: Merge, options: WriteOptions, started: float
+    handle: TableContext, session: MergeSession, staged: Frame, merge: Merge, options: WriteOptions, ctx: WriteContext
 ) -> WriteResult:
     """Work the rows out on the table as it is now, and write them."""
     source = pa.schema([field for field in list(staged.schema)[3:] if not field.name.startswith(ASSIGNED)])
@@ -265,25 +262,24 @@ def _attempt(
         keyed=lookup is not None,
     )
     keys = key_generator(snapshot.config, snapshot)
-    with Staged(handle, session.rows(task), PrepareMerged(snapshot.schema, keys, snapshot.config.name)) as frame:
+    with prepared_frame(
+        handle, session.rows(task), PrepareMerged(snapshot.schema, keys, snapshot.config.name)
+    ) as frame:
         tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options)
         known = _new_keys_known(snapshot, merge, lookup, source, session)
         if in_table and lookup is not None and lookup.with_partitions:
             known = False  # Another partition may have the key.
-        plan = WritePlan(
-            operation=Operation.UPSERT,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=snapshot.schema,
-            keys=keys,
-            rules=MergeRules(by_action=True, combine=False, always_win=True, deletes_repeat=merge.only_deletes),
-            look_up=tally.moved > 0 or (tally.inserted > 0 and not known),
-            any_partition=in_table,
+        looks_up = tally.moved > 0 or (tally.inserted > 0 and not known)
+        scope = Lookup.BY_KEY if in_table else Lookup.BY_PARTITION
+        spec = MergeSpec(
+            rows=KeyedFrame(frame=frame, base=snapshot, schema=snapshot.schema, keys=keys),
+            lookup=scope if looks_up else Lookup.NONE,
+            duplicates=Duplicates.ALLOW if merge.only_deletes else Duplicates.FAIL,
             read_at=snapshot.last_completion_time,
             located=tally.stored,
-            reads_table=in_table or lookup is None or whole or not lookup.with_partitions,
+            joined=in_table or lookup is None or whole or not lookup.with_partitions,
         )
-        result = run_write(handle, plan, replace(options, conflict_retries=0), started)
+        result = run_write(handle, spec, replace(options, conflict_retries=0), ctx)
     if result.instant is not None:
         moved = tally.moved
         result = replace(
@@ -336,12 +332,7 @@ def _holding(
     if lookup.with_partitions:
         seen = engine.collect(engine.map(staged, _Distinct(PARTITION, pa.string(), 1)))
         partitions = sorted(set(seen.column(0).to_pylist()))
-    before, started = snapshot.storage.counted.copy(), time.perf_counter()
     files = find_key_ranges(engine, snapshot, options, report, partitions)
-    read = snapshot.storage.counted - before
-    report.requests += read.requests
-    report.bytes_read += read.bytes_read
-    report.seconds["ranges"] = time.perf_counter() - started
     numbers: list[int] = []
     if files:
         tags = tag(engine, staged, snapshot, files, options, report, any_partition=not lookup.with_partitions)

@@ -1,54 +1,60 @@
-"""The write operations: each states what its rows do and runs the pipeline.
-
-The write actions: each says what its rows do and hands them to the pipeline.
-
-``insert_overwrite``: rows take the place of all rows of some partitions, or of the table.
-
-A replace commit (``SparkInsertOverwriteCommitActionExecutor``): the rows go to new file groups, and the commit names
-the groups that are gone from then on. Their files stay, listed and indexed, until a cleaner removes them, so that older
-instants can still be read.
-"""
+"""Write operations: each prepares its rows, states what they do, and runs the pipeline."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.commit.write_checks import has_global_index, require_no_buckets, require_plain_types
 from lakedex.engine import BatchMap, Frame
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.layout.keys import KeyGenerator, StoredKeys
+from lakedex.layout.keys import StoredKeys
 from lakedex.layout.store_assignment import StoreAssignment, match_names
 from lakedex.options import WriteOptions
 from lakedex.reports import WriteResult
 from lakedex.snapshot.partitions import PartitionName, key_generator, named_partitions
 from lakedex.snapshot.schema import require_columns, spelled
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.tagging.keyed_rows import MergeRules, PrepareKeys, PrepareRows
+from lakedex.tagging.keyed_rows import Duplicates, PrepareKeys, PrepareRows
 from lakedex.timeline.compatibility import require_readable, require_writable
 from lakedex.types import Operation
 from lakedex.write.pipeline import run_write
 from lakedex.write.schema_evolution import evolve, own_columns, pruned, require_known, unknown_column
-from lakedex.write.spec import Replace, WritePlan
+from lakedex.write.spec import (
+    BulkInsertSpec,
+    DeletePartitionSpec,
+    DeleteSpec,
+    InsertSpec,
+    KeyedFrame,
+    Lookup,
+    OverwriteSpec,
+    OverwriteTableSpec,
+    Placement,
+    Replace,
+    UpdateSpec,
+    UpsertSpec,
+    WriteSpec,
+    ordering_fields,
+)
 
 __all__ = [
     "Deletion",
-    "Staged",
     "bulk_insert",
     "check_assignments",
     "delete_keys",
     "delete_partition",
     "delete_stored",
-    "has_global_keys",
     "insert",
     "insert_overwrite",
-    "ordering_fields",
     "prepared",
+    "prepared_frame",
     "update_stored",
     "upsert",
     "writable",
@@ -57,79 +63,90 @@ __all__ = [
 
 def upsert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Update the rows whose key is stored, insert the others."""
-    started = time.perf_counter()
-    if (done := find_committed_batch(handle, options, Operation.UPSERT)) is not None:
-        return done
-    data, snapshot, prepare = prepared(handle, data, options)
-    schema, keys = prepare.assignment.target, prepare.keys
-    rules = MergeRules(ordering=ordering_fields(snapshot), partition_columns=snapshot.config.partition_fields)
-    with Staged(handle, data, prepare) as frame:
-        plan = WritePlan(
-            operation=Operation.UPSERT,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=schema,
-            keys=keys,
-            rules=rules,
-            global_keys=has_global_keys(snapshot, options),
-        )
-        return run_write(handle, plan, options, started)
+    return _write_frame(
+        handle, data, options, Operation.UPSERT, lambda table: partial(UpsertSpec, lookup=key_scope(table, options))
+    )
 
 
 def insert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Add rows without looking up their keys, unless ``hoodie.datasource.insert.dup.policy`` asks for it."""
-    started = time.perf_counter()
-    if (done := find_committed_batch(handle, options, Operation.INSERT)) is not None:
-        return done
-    data, snapshot, prepare = prepared(handle, data, options)
-    schema, keys = prepare.assignment.target, prepare.keys
-    look_up = options.duplicates != "none"
-    rules = MergeRules(
-        ordering=ordering_fields(snapshot), combine=options.combine_before_insert or look_up, match_stored=False
-    )
-    with Staged(handle, data, prepare) as frame:
-        plan = WritePlan(
-            operation=Operation.INSERT,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=schema,
-            keys=keys,
-            rules=rules,
-            look_up=look_up,
-            global_keys=look_up and has_global_keys(snapshot, options),
-            drop_known=options.duplicates == "drop",
-            fail_known=options.duplicates == "fail",
-        )
-        return run_write(handle, plan, options, started)
+
+    def spec(table: Snapshot) -> SpecOfRows:
+        lookup = Lookup.NONE if options.duplicates == "none" else key_scope(table, options)
+        return partial(InsertSpec, lookup=lookup, duplicates=_duplicates(options))
+
+    return _write_frame(handle, data, options, Operation.INSERT, spec)
 
 
 def bulk_insert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Load rows into new files, sorted by key, without looking anything up."""
-    started = time.perf_counter()
     if options.duplicates != "none":
         raise OptionError(
             f"{handle.base_path}: bulk_insert looks no keys up, so it cannot {options.duplicates} rows whose key is in "
             "the table (hoodie.datasource.insert.dup.policy); use insert, or give the call the policy none",
             option="hoodie.datasource.insert.dup.policy",
         )
-    if (done := find_committed_batch(handle, options, Operation.BULK_INSERT)) is not None:
+    placement = Placement.SORTED_FILES if options.sort_mode == "GLOBAL_SORT" else Placement.NEW_FILES
+    spec = partial(BulkInsertSpec, duplicates=_duplicates(options), placement=placement)
+    return _write_frame(handle, data, options, Operation.BULK_INSERT, lambda _: spec)
+
+
+def insert_overwrite(
+    handle: TableContext,
+    data: Any,
+    options: WriteOptions,
+    scope: str,
+    partitions: Sequence[PartitionName] | PartitionName | None,
+) -> WriteResult:
+    """Replace partitions, or the table, by the rows of a frame; see :meth:`lakedex.Table.insert_overwrite`.
+
+    A replace commit (``SparkInsertOverwriteCommitActionExecutor``): the rows go to new file groups, and the commit
+    names the groups that they replace. The files of these stay, listed and indexed, until a cleaner removes them, so
+    that older instants can still be read.
+    """
+    kind = OverwriteTableSpec if scope == "table" else OverwriteSpec
+
+    def spec(table: Snapshot) -> SpecOfRows:
+        return partial(kind, duplicates=_duplicates(options), replace=_replace(table, scope, partitions))
+
+    return _write_frame(handle, data, options, kind.operation, spec)
+
+
+SpecOfRows = Callable[..., WriteSpec]
+"""Makes the spec once its ``rows`` are given."""
+
+
+def _write_frame(
+    handle: TableContext,
+    data: Any,
+    options: WriteOptions,
+    operation: Operation,
+    spec: Callable[[Snapshot], SpecOfRows],
+) -> WriteResult:
+    """Write a user's frame, unless its batch is in the table already.
+
+    Args:
+        handle: the table.
+        data: the frame.
+        options: of the call.
+        operation: Hudi's name of the action.
+        spec: what is to be done, by the table as it is; asked before any row is touched.
+    """
+    ctx = WriteContext.begin(options)
+    if (done := find_committed_batch(handle, options, operation)) is not None:
         return done
-    data, snapshot, prepare = prepared(handle, data, options)
-    schema, keys = prepare.assignment.target, prepare.keys
-    rules = MergeRules(ordering=ordering_fields(snapshot), combine=options.combine_before_insert)
-    with Staged(handle, data, prepare) as frame:
-        plan = WritePlan(
-            operation=Operation.BULK_INSERT,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=schema,
-            keys=keys,
-            rules=rules,
-            look_up=False,
-            fill_small_files=False,
-            sort=options.sort_mode == "GLOBAL_SORT",
-        )
-        return run_write(handle, plan, options, started)
+    data, table, prepare = prepared(handle, data, options)
+    of_rows = spec(table)
+    with prepared_frame(handle, data, prepare) as frame:
+        rows = KeyedFrame(frame=frame, base=table, schema=prepare.assignment.target, keys=prepare.keys)
+        return run_write(handle, of_rows(rows=rows), options, ctx)
+
+
+def _duplicates(options: WriteOptions) -> Duplicates:
+    """What becomes of repeated keys by ``hoodie.datasource.insert.dup.policy`` and ``hoodie.combine.before.insert``."""
+    if options.duplicates == "fail":
+        return Duplicates.FAIL
+    return Duplicates.DROP if options.combine_before_insert or options.duplicates == "drop" else Duplicates.ALLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +178,7 @@ class Deletion:
         incoming = handle.engine.schema_of(data)
         keys = key_generator(snapshot.config, snapshot)
         require_columns(incoming, keys.record_key, "record key", name, case_sensitive=case)
-        named = not all_partitions and not has_global_keys(snapshot, options)
+        named = not all_partitions and key_scope(snapshot, options) is not Lookup.GLOBAL
         if named:
             require_columns(
                 incoming,
@@ -188,42 +205,37 @@ class Deletion:
             PrepareKeys(StoreAssignment(pa.schema([]), snapshot.config.name), StoredKeys(), True), snapshot, read_at
         )
 
-    def plan(self, frame: Frame) -> WritePlan:
-        """The write, once the keys are prepared."""
-        return WritePlan(
-            operation=Operation.DELETE,
-            frame=frame,
-            table_schema=self.snapshot.schema,
-            schema=self.snapshot.schema,
-            keys=self.prepare.keys,
-            rules=MergeRules(insert_new=False, delete_all=True, always_win=True),
-            any_partition=self.any_partition,
-            read_at=self.read_at,
-            fill_small_files=False,
-        )
+    def spec(self, frame: Frame) -> DeleteSpec:
+        """The delete of prepared keys."""
+        schema = self.snapshot.schema
+        rows = KeyedFrame(frame=frame, base=self.snapshot, schema=schema, keys=self.prepare.keys)
+        lookup = Lookup.BY_KEY if self.any_partition else Lookup.BY_PARTITION
+        return DeleteSpec(rows=rows, lookup=lookup, read_at=self.read_at)
 
 
 def delete_keys(handle: TableContext, data: Any, options: WriteOptions, *, all_partitions: bool = False) -> WriteResult:
     """Delete the rows of the keys in a frame: in the partitions that it names, or in all of them."""
-    started = time.perf_counter()
+    ctx = WriteContext.begin(options)
     if (done := find_committed_batch(handle, options, Operation.DELETE)) is not None:
         return done
     data = handle.engine.read_frame(data)
     deletion = Deletion.of_keys(handle, data, options, all_partitions=all_partitions)
-    return _delete(handle, data, deletion, options, started)
+    return _delete(handle, data, deletion, options, ctx)
 
 
 def delete_stored(handle: TableContext, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
     """Delete rows that were read from the table, meta columns included, when ``read_at`` was its last change."""
-    started = time.perf_counter()
+    ctx = WriteContext.begin(options)
     if (done := find_committed_batch(handle, options, Operation.DELETE)) is not None:
         return done
-    return _delete(handle, data, Deletion.of_stored(handle, read_at), options, started)
+    return _delete(handle, data, Deletion.of_stored(handle, read_at), options, ctx)
 
 
-def _delete(handle: TableContext, data: Any, deletion: Deletion, options: WriteOptions, started: float) -> WriteResult:
-    with Staged(handle, data, deletion.prepare) as frame:
-        return run_write(handle, deletion.plan(frame), options, started)
+def _delete(
+    handle: TableContext, data: Any, deletion: Deletion, options: WriteOptions, ctx: WriteContext
+) -> WriteResult:
+    with prepared_frame(handle, data, deletion.prepare) as frame:
+        return run_write(handle, deletion.spec(frame), options, ctx)
 
 
 def check_assignments(
@@ -255,36 +267,23 @@ def check_assignments(
 
 def update_stored(handle: TableContext, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
     """Replace rows that were read from the table when ``read_at`` was its last change by their changed form."""
-    started = time.perf_counter()
-    snapshot = writable(handle)
-    schema = evolve(snapshot.schema, handle.engine.schema_of(data), snapshot.config.name)
-    prepare = PrepareRows(StoreAssignment(schema, snapshot.config.name), StoredKeys())
-    with Staged(handle, data, prepare) as frame:
-        plan = WritePlan(
-            operation=Operation.UPSERT,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=schema,
-            keys=StoredKeys(),
-            rules=MergeRules(insert_new=False, always_win=True),
-            read_at=read_at,
-            fill_small_files=False,
-        )
-        return run_write(handle, plan, options, started)
+    ctx = WriteContext.begin(options)
+    table = writable(handle)
+    schema = evolve(table.schema, handle.engine.schema_of(data), table.config.name)
+    prepare = PrepareRows(StoreAssignment(schema, table.config.name), StoredKeys())
+    with prepared_frame(handle, data, prepare) as frame:
+        rows = KeyedFrame(frame=frame, base=table, schema=schema, keys=prepare.keys)
+        return run_write(handle, UpdateSpec(rows=rows, read_at=read_at), options, ctx)
 
 
-class Staged:
-    """The prepared rows of a write, freed afterwards."""
-
-    def __init__(self, handle: TableContext, data: Any, prepare: BatchMap) -> None:
-        self._engine = handle.engine
-        self._frame = self._engine.stage(data, prepare)
-
-    def __enter__(self) -> Frame:
-        return self._frame
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.release(self._frame)
+@contextmanager
+def prepared_frame(handle: TableContext, data: Any, prepare: BatchMap) -> Iterator[Frame]:
+    """The prepared rows of a frame, cached by the engine until the write is done."""
+    frame = handle.engine.stage(data, prepare)
+    try:
+        yield frame
+    finally:
+        handle.engine.release(frame)
 
 
 def writable(handle: TableContext) -> Snapshot:
@@ -331,97 +330,45 @@ def prepared(handle: TableContext, data: Any, options: WriteOptions) -> tuple[An
     return data, snapshot, PrepareRows(StoreAssignment(schema, config.name, case), keys)
 
 
-def has_global_keys(snapshot: Snapshot, options: WriteOptions) -> bool:
-    """Whether a key is one row in the whole table, and not only in its partition.
+def key_scope(table: Snapshot, options: WriteOptions) -> Lookup:
+    """Where a key is one row: in its partition, or in the whole table under a global index.
 
     Raises:
         UnsupportedFeatureError: under a global index, a table that orders rows by several fields.
     """
-    if not snapshot.config.partition_fields or not has_global_index(snapshot.config, options):
-        return False
-    if len(ordering_fields(snapshot)) > 1:
+    if not table.config.partition_fields or not has_global_index(table.config, options):
+        return Lookup.BY_PARTITION
+    if len(ordering_fields(table)) > 1:
         raise UnsupportedFeatureError(
-            f"table {snapshot.config.name}: it orders rows by {', '.join(snapshot.config.ordering_fields)}; under "
+            f"table {table.config.name}: it orders rows by {', '.join(table.config.ordering_fields)}; under "
             "hoodie.index.type=GLOBAL_BLOOM lakedex takes one ordering field. Write it with BLOOM, or with Hudi",
             feature="several ordering fields under a global index",
         )
-    return True
-
-
-def ordering_fields(snapshot: Snapshot) -> tuple[str, ...]:
-    """Fields that decide, one after the other, between two versions of a row; none where the later commit wins."""
-    config = snapshot.config
-    return config.ordering_fields if config.merge_mode == "EVENT_TIME_ORDERING" else ()
-
-
-def insert_overwrite(
-    handle: TableContext,
-    data: Any,
-    options: WriteOptions,
-    scope: str,
-    partitions: Sequence[PartitionName] | PartitionName | None,
-) -> WriteResult:
-    """Replace partitions, or the table, by the rows of a frame; see :meth:`lakedex.Table.insert_overwrite`."""
-    started = time.perf_counter()
-    operation = Operation.INSERT_OVERWRITE_TABLE if scope == "table" else Operation.INSERT_OVERWRITE
-    if (done := find_committed_batch(handle, options, operation)) is not None:
-        return done
-    data, snapshot, prepare = prepared(handle, data, options)
-    schema, keys = prepare.assignment.target, prepare.keys
-    replace = _replace(snapshot, key_generator(snapshot.config, snapshot), scope, partitions)
-    with Staged(handle, data, prepare) as frame:
-        plan = WritePlan(
-            operation=operation,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=schema,
-            keys=keys,
-            rules=MergeRules(
-                ordering=ordering_fields(snapshot),
-                combine=options.combine_before_insert or options.duplicates == "drop",
-            ),
-            look_up=False,
-            global_keys=False,
-            fail_known=options.duplicates == "fail",
-            fill_small_files=False,
-            replace=replace,
-        )
-        return run_write(handle, plan, options, started)
+    return Lookup.GLOBAL
 
 
 def delete_partition(
     handle: TableContext, options: WriteOptions, partitions: Sequence[PartitionName] | PartitionName
 ) -> WriteResult:
     """Empty partitions (``SparkDeletePartitionCommitActionExecutor``); see :meth:`lakedex.Table.delete_partition`."""
-    started = time.perf_counter()
-    snapshot = writable(handle)
-    schema, none = snapshot.schema, snapshot.schema.empty_table()
-    keys = key_generator(snapshot.config, snapshot, with_keys=False)
-    replace = Replace(named_partitions(snapshot, keys, partitions))
-    prepare = PrepareRows(StoreAssignment(schema, snapshot.config.name), keys)
-    with Staged(handle, none, prepare) as frame:
-        plan = WritePlan(
-            operation=Operation.DELETE_PARTITION,
-            frame=frame,
-            table_schema=snapshot.schema,
-            schema=schema,
-            keys=keys,
-            rules=MergeRules(insert_new=False),
-            look_up=False,
-            fill_small_files=False,
-            replace=replace,
-        )
-        return run_write(handle, plan, options, started)
+    ctx = WriteContext.begin(options)
+    table = writable(handle)
+    keys = key_generator(table.config, table, with_keys=False)
+    replace = Replace(named_partitions(table, keys, partitions))
+    prepare = PrepareRows(StoreAssignment(table.schema, table.config.name), keys)
+    with prepared_frame(handle, table.schema.empty_table(), prepare) as frame:
+        rows = KeyedFrame(frame=frame, base=table, schema=table.schema, keys=keys)
+        return run_write(handle, DeletePartitionSpec(rows=rows, replace=replace), options, ctx)
 
 
-def _replace(
-    snapshot: Snapshot, keys: KeyGenerator, scope: str, partitions: Sequence[PartitionName] | PartitionName | None
-) -> Replace:
-    name = snapshot.config.name
+def _replace(table: Snapshot, scope: str, partitions: Sequence[PartitionName] | PartitionName | None) -> Replace:
+    name = table.config.name
     if scope not in ("partitions", "table"):
         raise InvalidInputError(f"table {name}: scope is 'partitions' or 'table', not {scope!r}")
     if scope == "table" and partitions is not None:
         raise InvalidInputError(f"table {name}: partitions= goes with scope='partitions'; scope='table' replaces all")
     if scope == "table":
         return Replace(whole_table=True)
-    return Replace(None if partitions is None else named_partitions(snapshot, keys, partitions))
+    if partitions is None:
+        return Replace()
+    return Replace(named_partitions(table, key_generator(table.config, table), partitions))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.commit.context import WriteContext
 from lakedex.commit.retry import run_with_retries
 from lakedex.commit.transaction import PendingCommit, Transaction
 from lakedex.commit.write_checks import require_no_buckets
@@ -33,6 +33,7 @@ from lakedex.tagging.keyed_rows import (
     MOVE,
     PARTITION,
     POSITION,
+    Effects,
     SummarizeKeys,
     check_keys,
     check_paths,
@@ -51,7 +52,7 @@ from lakedex.write.file_assignment import (
 from lakedex.write.file_group_tasks import WriteFileGroups, decode_results
 from lakedex.write.file_group_writer import file_schema, file_settings
 from lakedex.write.schema_evolution import require_unheld
-from lakedex.write.spec import WritePlan
+from lakedex.write.spec import Lookup, Placement, WriteSpec
 
 __all__ = ["run_write"]
 
@@ -60,39 +61,46 @@ PACKING = 5
 """How many times smaller rows are on disk than in memory, until the table's own files say."""
 
 
-def run_write(handle: TableContext, plan: WritePlan, options: WriteOptions, started: float) -> WriteResult:
+def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx: WriteContext) -> WriteResult:
     """Run a write, again after a conflict with another writer (``hoodie.write.num.retries.on.conflict.failures``)."""
-    summary = _summary(handle.engine, plan)
-    check_keys(handle.base_path, plan.keys, summary)
-    if plan.rules.insert_new:
-        check_paths(handle.base_path, plan.keys, summary)
-        require_folders(handle.storage, handle.base_path, summary.column(PARTITION).to_pylist())
-    if plan.fail_known and summary.num_rows:
-        require_distinct_keys(
-            handle.engine, plan.frame, handle.base_path, plan.keys.record_key, in_table=plan.global_keys
-        )
-    if plan.replace is not None:
-        plan.replace.check(handle.base_path, summary.column(PARTITION).to_pylist())
-    without_rows = options.txn is not None or (plan.replace is not None and plan.replace.without_rows)
+    summary = _summary(handle.engine, spec)
+    paths = summary.column(PARTITION).to_pylist()
+    _check_rows(handle, spec, summary)
+    if spec.replace is not None:
+        spec.replace.check(handle.base_path, paths)
+    without_rows = options.txn is not None or (spec.replace is not None and spec.replace.without_rows)
     if not summary.num_rows and not without_rows:
         return WriteResult(
             instant=None,
-            operation=plan.operation.value,
-            notes=(*options.notes, "the frame has no rows"),
-            seconds=time.perf_counter() - started,
+            operation=spec.operation.value,
+            notes=(*ctx.notes, "the frame has no rows"),
+            seconds=ctx.seconds,
         )
     return run_with_retries(
         handle,
         options,
-        plan.operation,
-        lambda transaction: _Attempt(handle, plan, options, transaction, summary).run(),
-        started,
+        spec.operation,
+        lambda transaction: _Attempt(handle, spec, options, transaction, summary).run(),
+        ctx,
+        spec.rows.base,
     )
 
 
-def _summary(engine: Engine, plan: WritePlan) -> pa.Table:
+def _check_rows(handle: TableContext, spec: WriteSpec, summary: pa.Table) -> None:
+    """Refuse bad keys and paths, and repeated keys where the write does not take them."""
+    keys = spec.rows.keys
+    check_keys(handle.base_path, keys, summary)
+    if spec.effects.inserts:
+        check_paths(handle.base_path, keys, summary)
+        require_folders(handle.storage, handle.base_path, summary.column(PARTITION).to_pylist())
+    if spec.refuses_duplicates and summary.num_rows:
+        in_table = spec.lookup is Lookup.GLOBAL
+        require_distinct_keys(handle.engine, spec.rows.frame, handle.base_path, keys.record_key, in_table=in_table)
+
+
+def _summary(engine: Engine, spec: WriteSpec) -> pa.Table:
     """Rows, bad keys, bytes and sampled keys of each touched partition path."""
-    table = engine.collect(engine.map(plan.frame, SummarizeKeys()))
+    table = engine.collect(engine.map(spec.rows.frame, SummarizeKeys()))
     if not table.num_rows:
         return table
     totals: dict[str | None, dict[str, Any]] = {}
@@ -117,10 +125,10 @@ class _Tagged:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt of a write, on one picture of the table."""
+    """One attempt of a write, on one snapshot of the table."""
 
     handle: TableContext
-    plan: WritePlan
+    spec: WriteSpec
     options: WriteOptions
     transaction: Transaction
     summary: pa.Table
@@ -140,10 +148,11 @@ class _Attempt:
                 self.handle.engine.release(frame)
 
     def _run(self) -> WriteResult:
-        plan = self.plan
+        spec = self.spec
         self._check_basis()
-        everywhere = plan.any_partition or plan.global_keys
-        partitions = None if everywhere else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
+        partitions = (
+            None if spec.lookup.everywhere else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
+        )
         files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
         tagged = self._tagged(files)
@@ -158,7 +167,7 @@ class _Attempt:
             return self._nothing_to_write()
         change = PendingCommit(
             results=results,
-            schema=plan.schema,
+            schema=spec.rows.schema,
             collectors=collecting,
             relied_on=self._relied_on(targets),
             replaced=replaced,
@@ -166,7 +175,7 @@ class _Attempt:
         logs = self.transaction.commit(change)
         return WriteResult(
             instant=self.transaction.instant,
-            operation=plan.operation.value,
+            operation=spec.operation.value,
             inserted=sum(result.inserted for result in results),
             updated=sum(result.updated for result in results),
             deleted=sum(result.deleted for result in results),
@@ -181,7 +190,8 @@ class _Attempt:
         self, frame: Frame, targets: FileAssignment, by_file: Mapping[int, int], collecting: Mapping[str, Collector]
     ) -> list[WrittenFile]:
         """Bring the rows of each file group together and write it."""
-        engine, plan = self.handle.engine, self.plan
+        engine, spec = self.handle.engine, self.spec
+        schema = spec.rows.schema
         routed = engine.map(frame, AssignFileGroups(self._routed_schema(), by_file, targets.inserts))
         busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
         tasks = max(1, min(busy, self._asked_tasks() or 4 * engine.parallelism))
@@ -190,25 +200,25 @@ class _Attempt:
             base_path=self.handle.base_path,
             timeline_path=self._snapshot.timeline.path,
             instant=self.transaction.instant,
-            file_schema=file_schema(plan.schema),
+            file_schema=file_schema(schema),
             targets=tuple(targets.groups),
-            rules=plan.rules,
-            settings=file_settings(self._snapshot, plan.schema, self.options),
+            policy=spec.policy,
+            settings=file_settings(self._snapshot, schema, self.options),
             collectors=collecting,
         )
-        order = (KEY,) if plan.sort else (POSITION,)
+        order = (KEY,) if spec.placement is Placement.SORTED_FILES else (POSITION,)
         grouped = engine.exchange(routed, GROUP, tasks, order, {*stage.texts, PARTITION})
         return decode_results(engine.collect(engine.map(grouped, stage)))
 
     def _collectors(self, files: int = 0) -> dict[str, Collector]:
         return collectors(
-            CollectContext(snapshot=self._snapshot, schema=self.plan.schema, options=self.options, files=files)
+            CollectContext(snapshot=self._snapshot, schema=self.spec.rows.schema, options=self.options, files=files)
         )
 
     def _asked_tasks(self) -> int | None:
         """``hoodie.*.shuffle.parallelism`` of the operation."""
         options = self.options
-        match self.plan.operation:
+        match self.spec.operation:
             case Operation.DELETE:
                 return options.delete_tasks
             case Operation.BULK_INSERT:
@@ -219,29 +229,28 @@ class _Attempt:
 
     def _replaced(self) -> dict[str, tuple[str, ...]] | None:
         """File ids that an overwrite replaces, by partition; None for other writes."""
-        if self.plan.replace is None:
+        if self.spec.replace is None:
             return None
-        touched = self.plan.replace.touched(self.summary.column(PARTITION).to_pylist())
+        touched = self.spec.replace.touched(self.summary.column(PARTITION).to_pylist())
         groups: dict[str, tuple[str, ...]] = {}
         for item in self._snapshot.slices(touched):
             groups[item.partition] = (*groups.get(item.partition, ()), item.file_id)
         return groups
 
     def _relied_on(self, targets: FileAssignment) -> frozenset[str] | None:
-        if self.plan.replace is not None:
-            return self.plan.replace.touched(self.summary.column(PARTITION).to_pylist())
-        if self.plan.global_keys or self.plan.reads_table:
+        if self.spec.replace is not None:
+            return self.spec.replace.touched(self.summary.column(PARTITION).to_pylist())
+        if self.spec.depends_on_table:
             return None
-        return frozenset(targets.inserts) if self.plan.tagged else frozenset()
+        return frozenset(targets.inserts) if self.spec.is_tagged else frozenset()
 
     def _nothing_to_write(self) -> WriteResult:
-        operation = self.plan.operation.value
+        operation = self.spec.operation.value
         if self.options.txn is not None:
             # Commits say which batches were done, those that changed nothing too.
+            schema = self.spec.rows.schema
             self.transaction.commit(
-                PendingCommit(
-                    results=[], schema=self.plan.schema, collectors=self._collectors(), replaced=self._replaced()
-                )
+                PendingCommit(results=[], schema=schema, collectors=self._collectors(), replaced=self._replaced())
             )
             notes = ("no row had to be written; the commit is there to remember the batch",)
             return WriteResult(instant=self.transaction.instant, operation=operation, tagging=self.report, notes=notes)
@@ -250,11 +259,12 @@ class _Attempt:
 
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""
-        if self.plan.read_at is not None and self._snapshot.last_completion_time != self.plan.read_at:
+        read_at, rows = self.spec.read_at, self.spec.rows
+        if read_at is not None and self._snapshot.last_completion_time != read_at:
             last = self._snapshot.timeline.last_changed
             theirs = None if last is None else last.requested
             raise CommitConflictError(
-                f"{self.handle.base_path}: commit {theirs} came after the rows were read at {self.plan.read_at}; "
+                f"{self.handle.base_path}: commit {theirs} came after the rows were read at {read_at}; "
                 "nothing was written, run the call again",
                 ours=self.transaction.instant,
                 theirs=theirs,
@@ -262,72 +272,65 @@ class _Attempt:
                 retryable=False,
             )
         # Another writer may have made the very change that this write makes.
-        if not any(self._snapshot.schema.equals(fit) for fit in (self.plan.table_schema, self.plan.schema)):
+        if not any(self._snapshot.schema.equals(fit) for fit in (rows.base.schema, rows.schema)):
             raise SchemaMismatchError(
                 f"{self.handle.base_path}: another writer changed the table's schema while the input was prepared; "
                 "run the write again",
                 column="",
-                expected=str(self.plan.table_schema),
+                expected=str(rows.base.schema),
                 found=str(self._snapshot.schema),
             )
-        require_unheld(self._snapshot, self.plan.schema)
+        require_unheld(self._snapshot, rows.schema)
 
     def _files(self, partitions: Sequence[str] | None) -> list[CandidateFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
-        if not self.plan.tagged and not self.plan.fill_small_files:
+        if not self.spec.is_tagged and self.spec.placement is not Placement.SMALL_FILES:
             return []
-        before, started = self.handle.storage.counted.copy(), time.perf_counter()
-        files = find_key_ranges(self.handle.engine, self._snapshot, self.options, self.report, partitions)
-        if isinstance(self.plan.keys, KeyGenerator):
+        # Without a look-up the ranges only say which small files to fill.
+        report = TaggingReport() if self.spec.lookup is Lookup.NONE else self.report
+        files = find_key_ranges(self.handle.engine, self._snapshot, self.options, report, partitions)
+        if isinstance(self.spec.rows.keys, KeyGenerator):
             ranges = ((item.base.relative_path, item.low, item.high) for item in files)
-            require_key_ranges(self._snapshot, self.plan.keys, ranges)
-        read = self.handle.storage.counted - before
-        if self.plan.look_up:
-            self.report.requests += read.requests
-            self.report.bytes_read += read.bytes_read
-            self.report.seconds["ranges"] = time.perf_counter() - started
-        else:
-            self.report = TaggingReport()
+            require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
         return files
 
     def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
         """Rows with the number of the file that holds their key."""
-        engine, plan = self.handle.engine, self.plan
-        if plan.located is not None:
-            return _Tagged(self._located(files), {item.number for item in files}, plan.located)
-        if not plan.look_up or not (files or plan.global_keys):
-            return _Tagged(plan.frame)
+        engine, lookup, rows = self.handle.engine, self.spec.lookup, self.spec.rows
+        if self.spec.located is not None:
+            return _Tagged(self._located(files), {item.number for item in files}, self.spec.located)
+        if lookup is Lookup.NONE or not (files or lookup is Lookup.GLOBAL):
+            return _Tagged(rows.frame)
         tags = self._tags(files)
-        if plan.fail_known and self.report.matches:
+        if self.spec.refuses_duplicates and self.report.matches:
             known = engine.collect(tags.frame).column(KEY)[0].as_py()
             raise InvalidInputError(
                 f"{self.handle.base_path}: {self.report.matches} keys are in the table already, for example {known!r}; "
                 "use upsert, or hoodie.datasource.insert.dup.policy=drop",
-                column=", ".join(plan.keys.record_key),
+                column=", ".join(rows.keys.record_key),
                 count=self.report.matches,
             )
-        if plan.global_keys:
+        if lookup is Lookup.GLOBAL:
             return self._decided(tags)
-        frame = engine.join(
-            _without(engine, plan.frame, PARTITION) if plan.any_partition else plan.frame,
-            tags.frame,
-            [KEY] if plan.any_partition else [PARTITION, KEY],
+        by_key = lookup is Lookup.BY_KEY
+        frame = _without(engine, rows.frame, PARTITION) if by_key else rows.frame
+        return _Tagged(
+            engine.join(frame, tags.frame, [KEY] if by_key else [PARTITION, KEY]), tags.holding, tags.matched
         )
-        return _Tagged(frame, tags.holding, tags.matched)
 
     def _tags(self, files: Sequence[CandidateFile]) -> TaggedKeys:
-        """Where the keys are."""
-        plan = self.plan
-        names = plan.rules.ordering if plan.global_keys and self._known is Known.MOVE else ()
+        """Files of the keys."""
+        spec, schema = self.spec, self.spec.rows.schema
+        names = spec.policy.ordering if spec.lookup is Lookup.GLOBAL and self._known is Known.MOVE else ()
         tags = tag(
             self.handle.engine,
-            plan.frame,
+            spec.rows.frame,
             self._snapshot,
             files,
             self.options,
             self.report,
-            any_partition=plan.any_partition or plan.global_keys,
-            ordering=plan.schema.field(names[0]) if names and names[0] in plan.schema.names else None,
+            any_partition=spec.lookup.everywhere,
+            ordering=schema.field(names[0]) if names and names[0] in schema.names else None,
             rows=pc.sum(self.summary.column("rows")).as_py() or 0,
         )
         self._kept.append(tags.kept)
@@ -335,28 +338,28 @@ class _Attempt:
 
     @property
     def _known(self) -> Known:
-        if self.plan.drop_known or self.plan.fail_known:
+        if self.spec.effects is Effects.INSERT:
             return Known.DROP
         return Known.MOVE if self.options.update_partition_path else Known.STAY
 
     def _decided(self, tags: TaggedKeys) -> _Tagged:
         """The same where a key is one row in the whole table."""
-        engine, plan = self.handle.engine, self.plan
-        decisions, inserts = decide(engine, plan.frame, tags.frame, plan.rules, self._known)
+        engine, frame = self.handle.engine, self.spec.rows.frame
+        decisions, inserts = decide(engine, frame, tags.frame, self.spec.policy, self._known)
         self._kept.append(decisions)
-        frame = engine.join(_without(engine, plan.frame, PARTITION), decisions, [POSITION])
+        frame = engine.join(_without(engine, frame, PARTITION), decisions, [POSITION])
         rows = zip(self.summary.column(PARTITION).to_pylist(), self.summary.column("rows").to_pylist(), strict=True)
         return _Tagged(frame, tags.holding, {path: count - inserts.get(path, 0) for path, count in rows})
 
     def _located(self, files: Sequence[CandidateFile]) -> Frame:
         """Rows with the number of the file that was read with them."""
-        engine, plan = self.handle.engine, self.plan
+        engine, lookup, frame = self.handle.engine, self.spec.lookup, self.spec.rows.frame
         # A row that moves is still where it was: it must not be looked for there, as new rows are under a global index.
-        for moved in (False, True) if plan.any_partition else (None,):
-            if not (plan.look_up and files):
+        for moved in (False, True) if lookup.everywhere else (None,):
+            if lookup is Lookup.NONE or not files:
                 break
-            new, everywhere = NewRows(plan.frame.schema, moved), plan.any_partition and not moved
-            rows = engine.map(plan.frame, new)
+            rows = engine.map(frame, NewRows(frame.schema, moved))
+            everywhere = lookup.everywhere and not moved
             found = tag(engine, rows, self._snapshot, files, self.options, self.report, any_partition=everywhere)
             self._kept.append(found.kept)
             if self.report.matches:
@@ -365,23 +368,23 @@ class _Attempt:
                     f"{self.handle.base_path}: {self.report.matches} rows that the merge inserts have a key that is in "
                     f"the table already, for example {key!r}: the condition did not match that row, or the row moved "
                     "there from another partition",
-                    column=", ".join(plan.keys.record_key),
+                    column=", ".join(self.spec.rows.keys.record_key),
                     count=self.report.matches,
                 )
-        return engine.map(plan.frame, Locate(plan.frame.schema, {item.base.name: item.number for item in files}))
+        return engine.map(frame, Locate(frame.schema, {item.base.name: item.number for item in files}))
 
     def _targets(self, files: Sequence[CandidateFile], tagged: _Tagged) -> tuple[FileAssignment, dict[int, int]]:
         """Number the groups that rows may go to."""
         targets = FileAssignment()
         by_file: dict[int, int] = {}
         for number in sorted(tagged.holding):
-            if self.plan.drop_known:
+            if self.spec.effects is Effects.INSERT:
                 by_file[number] = -1
             else:
                 item = files[number]
                 target = FileGroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
                 by_file[number] = targets.number(target)
-        if self.plan.rules.insert_new:
+        if self.spec.effects.inserts:
             self._plan_inserts(targets, files, tagged.known)
         return targets, by_file
 
@@ -406,9 +409,9 @@ class _Attempt:
                 path,
                 fresh,
                 row_bytes,
-                small if self.plan.fill_small_files else [],
+                small if self.spec.placement is Placement.SMALL_FILES else [],
                 self.options,
-                row["keys"] if self.plan.sort else (),
+                row["keys"] if self.spec.placement is Placement.SORTED_FILES else (),
             )
 
     def _row_bytes(self, files: Sequence[CandidateFile]) -> float:
@@ -427,14 +430,11 @@ class _Attempt:
                 (KEY, pa.string()),
                 (PARTITION, pa.string()),
                 (POSITION, pa.int64()),
-                *([(ACTION, pa.int32())] if self.plan.rules.by_action else []),
-                *self._payload(),
-                *([(MOVE, pa.int32())] if self.plan.global_keys else []),
+                *([(ACTION, pa.int32())] if self.spec.effects is Effects.BY_ACTION else []),
+                *([] if self.spec.effects is Effects.DELETE else self.spec.rows.schema),
+                *([(MOVE, pa.int32())] if self.spec.lookup is Lookup.GLOBAL else []),
             ]
         )
-
-    def _payload(self) -> list[pa.Field]:
-        return [] if self.plan.rules.delete_all else list(self.plan.schema)
 
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:

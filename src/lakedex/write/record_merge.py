@@ -23,7 +23,9 @@ from lakedex.tagging.keyed_rows import (
     KEY,
     PARTITION,
     POSITION,
-    MergeRules,
+    Duplicates,
+    Effects,
+    MergePolicy,
     RowAction,
     bool_column,
     comparable,
@@ -58,7 +60,7 @@ class IncomingRows:
     """The incoming rows of one group, in memory, and what became of them."""
 
     rows: pa.RecordBatch
-    rules: MergeRules
+    policy: MergePolicy
     schema: pa.Schema
     instant: str
     file_name: str
@@ -78,23 +80,23 @@ class IncomingRows:
     _sequence: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        if self.rules.combine:
+        if self.policy.duplicates is Duplicates.DROP:
             given = self.rows
-            self.rows = precombine_rows(given, self.rules.ordering)
+            self.rows = precombine_rows(given, self.policy.ordering)
             self.hashed = self.hashed if self.rows is given else None
         self._keys = self.rows.column(self.rows.schema.get_field_index(KEY))
         self.matched = np.zeros(self.rows.num_rows, bool)
         self._moved = moved_rows(self.rows)
-        self._deletes = delete_mask(self.rows, self.rules) | (self._moved == GONE)
-        if self.rules.by_action:
+        self._deletes = delete_mask(self.rows, self.policy.effects) | (self._moved == GONE)
+        if self.policy.effects is Effects.BY_ACTION:
             self._new = rows_of_action(self.rows, [action for action in RowAction if action.is_new])
-        self._ordering = ordering_values(self.rows, self.rules.ordering)
+        self._ordering = ordering_values(self.rows, self.policy.ordering)
 
     def growth(self, old: BloomFilter | None) -> int:
         """How many rows at most the file grows by, given the filter over the keys that it has."""
-        if not self.rules.insert_new:
+        if not self.policy.effects.inserts:
             return 0
-        if old is None or not self.rules.match_stored or not self.rows.num_rows:
+        if old is None or not self.policy.effects.matches or not self.rows.num_rows:
             return int(self.rows.num_rows)
         known = old.probe(self._keys if self.hashed is None else self.hashed)
         return int((~known & ~self._deletes).sum())
@@ -128,7 +130,7 @@ class IncomingRows:
         """One batch of the base file as it is after this write."""
         stored = self._as_file(stored)
         every = frozenset(self.schema.names) - {FILE_NAME}
-        if not self.rules.match_stored:
+        if not self.policy.effects.matches:
             return Merged(stored, every)
         partner = pc.index_in(stored.column(self.schema.get_field_index(RECORD_KEY)), value_set=self._keys)
         if partner.null_count == len(partner):
@@ -154,7 +156,7 @@ class IncomingRows:
             places = np.flatnonzero(replaced)
             same = _unchanged(stored, self._as_stored(), places, partners[places])
             if kept.any():
-                same -= set(self.rules.partition_columns)
+                same -= set(self.policy.partition_columns)
         merged = _taken(stored, self._as_stored(), take, same | {FILE_NAME} if is_whole else same)
         merged = self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
         return Merged(merged, same, is_whole)
@@ -183,7 +185,7 @@ class IncomingRows:
         Java's files have the incoming values there; its reader shows those of the folder.
         """
         chosen, mask = pa.array(kept[left]), pa.array(left)
-        for name in self.rules.partition_columns:
+        for name in self.policy.partition_columns:
             position = self.schema.get_field_index(name)
             if position >= 0:
                 field = self.schema.field(position)
@@ -205,10 +207,8 @@ class IncomingRows:
     def _wins(self, stored: pa.RecordBatch, partner: pa.Array) -> npt.NDArray[np.bool_]:
         """Where the incoming row is not older than the stored one (``DefaultHoodieRecordPayload``)."""
         wins = np.ones(stored.num_rows, bool)
-        if self.rules.always_win:
-            return wins
         # From the last field to the first: an earlier one decides unless it is equal. Null is below every value.
-        for ordering, name in reversed(list(zip(self._ordering, self.rules.ordering, strict=False))):
+        for ordering, name in reversed(list(zip(self._ordering, self.policy.ordering, strict=False))):
             ours = ordering.take(partner.fill_null(0))
             theirs = comparable(stored.column(self.schema.get_field_index(name)))
             known, present = bool_column(ours.is_valid()), bool_column(theirs.is_valid())
@@ -219,7 +219,7 @@ class IncomingRows:
 
     def inserts(self) -> pa.RecordBatch:
         """Rows that no stored row answered to, deletes left out. Call once, after the last :meth:`merge`."""
-        if not self.rules.insert_new:
+        if not self.policy.effects.inserts:
             return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in self.schema], schema=self.schema)
         fresh = ~self.matched & ~self._deletes
         if self._new is not None:
@@ -288,7 +288,7 @@ def _has_floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def require_unique_keys(rows: pa.RecordBatch, rules: MergeRules, table: str) -> pa.RecordBatch:
+def require_unique_keys(rows: pa.RecordBatch, duplicates: Duplicates, table: str) -> pa.RecordBatch:
     """The rows of a merge in one file group, once a key.
 
     One source row may come several times, where the table has several rows of its key.
@@ -305,7 +305,7 @@ def require_unique_keys(rows: pa.RecordBatch, rules: MergeRules, table: str) -> 
     order = np.lexsort((positions, codes))
     first = np.append(True, codes[order][1:] != codes[order][:-1])
     another = first | np.append(True, positions[order][1:] != positions[order][:-1])
-    if rules.deletes_repeat:
+    if duplicates is Duplicates.ALLOW:
         another &= ~rows_of_action(rows, [RowAction.DELETE])[order]
     sources = np.bincount(codes[order][another])
     doubled = np.flatnonzero(sources > 1)
