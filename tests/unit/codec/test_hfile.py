@@ -20,7 +20,7 @@ from lakedex.codec.hfile.index import (
     decode_root_index,
     find_cells,
 )
-from lakedex.codec.hfile.reader import HFileReader, _after_prefix
+from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.hfile.trailer import TRAILER_SIZE, Trailer, decode_trailer, encode_trailer
 from lakedex.codec.hfile.writer import MAX_BLOCK_SIZE, write_hfile
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
@@ -236,11 +236,27 @@ def test_scan_is_fetched_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(sum(end - start for start, end in call) <= 200_000 for call in fetches.calls)
 
 
-@pytest.mark.parametrize(
-    "prefix, after", [(b"a", b"b"), (b"a\xff", b"b"), (b"\xff\xff", None), (b"", None), (b"a\xfe", b"a\xff")]
-)
-def test_smallest_bytes_after_a_prefix(prefix: bytes, after: bytes | None) -> None:
-    assert _after_prefix(prefix) == after
+AROUND = [
+    b"a",
+    b"a\xfd",
+    b"a\xfe",
+    b"a\xfe\x00",
+    b"a\xff",
+    b"a\xff\x01",
+    b"a\xff\xff",
+    b"b",
+    b"\xff",
+    b"\xff\xff",
+    b"\xff\xff\xff",
+]
+
+
+@pytest.mark.parametrize("prefix", [b"a", b"a\xff", b"\xff\xff", b"", b"a\xfe"])
+def test_keys_with_a_prefix_end_before_the_smallest_bytes_after_it(prefix: bytes) -> None:
+    """There is no such key after bytes that are all 0xFF."""
+    data = write_hfile([(key, b"") for key in AROUND], block_size=1, info={})
+    found = [key for key, _ in HFileReader.from_bytes(data).scan_prefixes([prefix])]
+    assert found == [key for key in AROUND if key.startswith(prefix)]
 
 
 def test_short_answer_is_damage() -> None:

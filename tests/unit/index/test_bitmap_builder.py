@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -97,14 +98,18 @@ def test_the_cap_and_long_values(values: list[str | None], state: str, batch: in
 def test_a_column_past_the_cap_gives_its_memory_up_at_once() -> None:
     """R92.a: an id column of many rows is no more than its first batch."""
     builder = BitmapsBuilder({"id": 10}, pa.schema([("id", pa.int64())]))
-    builder.add(pa.record_batch({"id": pa.array(range(8))}))
-    values = builder._values["id"]
-    assert len(values.numbers) == 8
-    builder.add(pa.record_batch({"id": pa.array(range(8, 20))}))
-    assert (values.numbers, values.rows, values.state) == ({}, [], TOO_MANY)
-    builder.add(pa.record_batch({"id": pa.array([1])}))
-    assert values.rows == [] and builder.rows == 21
-    (column,) = builder.finish([RowGroup(21, 0, 1)])
+    # Few values in many rows, too many values, and rows after them.
+    batches = [pa.record_batch({"id": values}) for values in (np.arange(200_000) % 8, np.arange(20), np.arange(1))]
+    tracemalloc.start()
+    try:
+        sizes = []
+        for batch in batches:
+            builder.add(batch)
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[0] > 200_000 and max(sizes[1:]) < 20_000 and builder.rows == 200_021
+    (column,) = builder.finish([RowGroup(200_021, 0, 1)])
     assert column.state == TOO_MANY
 
 

@@ -190,7 +190,7 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
             if exact_rows(counts)[place]:
                 assert counts.true[0][place] == len(right[0])
             assert 0 <= counts.share[place] <= 1 and 0 <= counts.groups[place] <= 2
-            found = sets_of(coverage, judge, asked, int(files[place]), data.num_rows)
+            found = sets_of(coverage, judge, asked, files, place, data.num_rows)
             for rows, bitmap in zip(right, (found.true, found.false, found.null), strict=True):
                 assert rows <= set(bitmap), (sql, place)
             if found.is_exact:
@@ -198,10 +198,12 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
         assert counts.true[0][3] <= counts.true[1][3] <= UNKNOWN_ROWS
 
 
-def sets_of(coverage: Coverage, judge: CountEvaluator, asked: Condition, number: int, rows: int) -> RowSets:
-    known = {}
+def sets_of(
+    coverage: Coverage, judge: CountEvaluator, asked: Condition, files: np.ndarray, place: int, rows: int
+) -> RowSets:
+    known, number = {}, int(files[place])
     for term, found in judge.terms.items():
-        if found.of_value is not None and found.known[judge._files == number].any():
+        if found.of_value is not None and found.known[files == number].any():
             known[term] = fetch_rows(coverage, term, found.of_value, np.array([number]))[number]
     return row_sets(asked, rows, known)
 
@@ -221,7 +223,7 @@ def test_all_terms_known_makes_exact_rows(tmp_path: Path) -> None:
     ):
         judge = CountEvaluator(coverage, np.array([0]), np.array([1]))
         judge.judge(divided(sql))
-        found = sets_of(coverage, judge, divided(sql), 0, 4)
+        found = sets_of(coverage, judge, divided(sql), np.array([0]), 0, 4)
         assert found.is_exact and list(found.true) == rows
 
 

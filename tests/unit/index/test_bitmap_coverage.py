@@ -20,9 +20,9 @@ from lakedex.index.bitmap.runs import (
     NO_ENTRY,
     Manifest,
     Run,
-    _coverage_items,
     bitmap_folder,
     column_entries,
+    coverage_records,
     encode_cells,
     encode_run,
     list_runs,
@@ -43,12 +43,9 @@ def made(name: str, *values: str | None, cap: int = 100, partition: str = "p", c
 class Folder:
     """A folder of runs, and what is held of it from one look to the next."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, open_files: int = 100) -> None:
         self.path = str(path)
-        self.held = self.anew()
-
-    def anew(self) -> Coverage:
-        return Coverage(STORAGE, self.path, TableCache())
+        self.held = Coverage(STORAGE, self.path, TableCache(limit=open_files))
 
     def put(self, one: Run, *files: FileBitmaps) -> Run:
         return write_run(STORAGE, self.path, one, encode_run(files))
@@ -65,7 +62,7 @@ class Folder:
 
     def refresh(self, column: str = "c") -> Coverage:
         """Look again: what is held says what a fresh look says."""
-        fresh = self.anew()
+        fresh = Coverage(STORAGE, self.path, TableCache())
         for one in (self.held, fresh):
             one.refresh(list_runs(STORAGE, self.path))
             one.column(column)
@@ -162,14 +159,14 @@ def test_one_name_in_two_partitions_is_two_files(folder: Folder) -> None:
     assert list(held.bitmaps("c", {held.numbers["q", "f1_1"]: [1]}).values()) == [held.bitmaps("c", {1: [1]})[1, 1]]
 
 
-def test_a_fold_takes_the_place_of_what_it_folded(folder: Folder) -> None:
+def test_a_fold_takes_the_place_of_what_it_folded(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, open_files=1)
     runs = [folder.put(run(1), made("f1_1", "a")), folder.put(run(2), made("f2_2", "b", "a"))]
     folder.refresh()
     folder.fold(3, runs, "f1_1", "f2_2")
     assert said(folder.refresh()) == {"f1_1": {"a": 1}, "f2_2": {"a": 1, "b": 1}}
     for one in runs:
         folder.remove(one)
-    folder.held._cache = TableCache()
     assert rows_of(folder.refresh(), "f2_2", "b") == [0], "bitmaps come from the fold, since what it folded may be gone"
 
 
@@ -221,12 +218,12 @@ def test_a_missing_run_covers_nothing(folder: Folder) -> None:
     assert folder.held.unread == {}
 
 
-def test_a_run_that_goes_before_its_column_is_read(folder: Folder) -> None:
+def test_a_run_that_goes_before_its_column_is_read(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, open_files=1)
     one = folder.put(run(1), made("f1_1", "a"))
     folder.put(run(2), made("f2_2", "b"))
     folder.held.refresh(list_runs(STORAGE, folder.path))
     folder.remove(one)
-    folder.held._cache = TableCache()
     assert said(folder.held) == {"f2_2": {"b": 1}} and one.name in folder.held.unread
 
 
@@ -242,7 +239,7 @@ def test_a_damaged_run_covers_nothing_or_what_it_did(folder: Folder, share: floa
         content[offset] ^= 0x55
         path.write_bytes(content)
         content[offset] ^= 0x55
-        found = folder.anew()
+        found = Coverage(STORAGE, folder.path, TableCache())
         found.refresh(list_runs(STORAGE, folder.path))
         if said(found):
             assert said(found) == {"f1_1": {**dict.fromkeys("abcde", 40), None: 40}}
@@ -262,7 +259,7 @@ def test_a_truncated_run_covers_nothing(folder: Folder, end: int) -> None:
 def put_changed(folder: Folder, files: list[FileBitmaps], bitmaps_of: list[FileBitmaps]) -> None:
     """A run whose bitmaps are not those of its coverage."""
     bitmaps = [cell for f in bitmaps_of for c in f.columns for cell in bitmap_cells(column_entries(f, c))]
-    write_run(STORAGE, folder.path, run(1), encode_cells([*record_cells(_coverage_items(files)), *bitmaps]))
+    write_run(STORAGE, folder.path, run(1), encode_cells([*record_cells(coverage_records(files)), *bitmaps]))
 
 
 def test_a_bitmap_of_another_base_file_is_unknown(folder: Folder) -> None:
@@ -336,7 +333,7 @@ def test_values_without_rows_of_their_own_are_damage(folder: Folder) -> None:
     """Lists of other lengths would shift the numbers of all entries after them."""
     item = made("f1_1", "a", "b")
     bad = replace(item, columns=(replace(item.columns[0], cardinalities=(2,)),))
-    cells = [*record_cells(_coverage_items([bad])), *bitmap_cells(column_entries(item, item.columns[0]))]
+    cells = [*record_cells(coverage_records([bad])), *bitmap_cells(column_entries(item, item.columns[0]))]
     write_run(STORAGE, folder.path, run(1), encode_cells(cells))
     assert said(folder.refresh()) == {} and run(1).name in folder.held.unread
 

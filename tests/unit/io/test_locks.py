@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -5,10 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from faults import ReadHook
 from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
 from lakedex.io.fsspec import FsspecStorage, open_storage
 from lakedex.io.liveness import ProcessIdentity
@@ -70,6 +75,18 @@ def kill_holder(base: Path) -> subprocess.Popen[str]:
     holder.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
     return holder
+
+
+def in_a_thread(acquire: Callable[[], None]) -> None:
+    """As another writer would; it may find that it comes too late."""
+
+    def try_it() -> None:
+        with contextlib.suppress(LockTimeoutError):
+            acquire()
+
+    thread = threading.Thread(target=try_it)
+    thread.start()
+    thread.join()
 
 
 def reap(process: subprocess.Popen[str]) -> int:
@@ -157,13 +174,27 @@ def test_a_live_breaker_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_late_breaker_leaves_the_next_lock(tmp_path: Path) -> None:
+    """Whenever another writer comes while one breaks the lock of a dead one, exactly one of them holds it then."""
     holder = kill_holder(tmp_path)
-    late = lock_of(tmp_path)
-    seen = late._try_create("0" * 32)
-    assert seen is not None and seen.is_dead()
-    with lock_of(tmp_path) as winner:
-        assert late._break(seen)
+    dead, winners = lock_file(tmp_path).read_bytes(), []
+    for at in count(1):
+        for left in (tmp_path / ".hoodie").iterdir():
+            left.unlink()
+        lock_file(tmp_path).write_bytes(dead)
+        first = lock_of(tmp_path, timeout_s=0.03)
+        hook = ReadHook(at, partial(in_a_thread, first.acquire))
+        late = TableLock(hook, str(tmp_path), timeout_s=0.03, poll_s=0.01)  # type: ignore[arg-type]
+        with contextlib.suppress(LockTimeoutError):
+            late.acquire()
+        if not hook.struck:
+            break
+        assert first.held != late.held, at
+        winner = first if first.held else late
         winner.check()
+        winner.release()
+        winners.append(winner is first)
+    assert True in winners
+    late.release()
     reap(holder)
 
 

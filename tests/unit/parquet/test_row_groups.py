@@ -129,7 +129,7 @@ def test_decimals_of_an_old_writer_are_not_believed(tmp_path: Path, monkeypatch:
     data = Path(path).read_bytes()
     with open_for_scan(LocalStorage(), path) as source:
         assert source.stats(("d",)).minimum.null_count == 0
-        writer = source._metadata.created_by.encode()
+        writer = pq.read_metadata(path).created_by.encode()
     old = b"parquet-mr version 1.8.1".ljust(len(writer))
     Path(path).write_bytes(data.replace(writer, old))
     with open_for_scan(LocalStorage(), path) as source:

@@ -399,7 +399,7 @@ def encode_run(files: Sequence[FileBitmaps]) -> bytes:
     Memory: the bitmaps of the files, and the run.
     """
     ordered = sorted(files, key=lambda item: (item.partition, item.file_id, item.base_file))
-    coverage = sorted(record_cells(_coverage_items(ordered)), key=_BY_KEY)
+    coverage = sorted(record_cells(coverage_records(ordered)), key=_BY_KEY)
     entries = sorted(
         chain.from_iterable(column_entries(item, column) for item in ordered for column in item.columns), key=_BY_KEY
     )
@@ -423,7 +423,8 @@ def record_cells(items: Iterable[tuple[str, BitmapRecord]]) -> list[tuple[bytes,
     return [(key.encode(), value) for (key, _), value in zip(keyed, values, strict=True)]
 
 
-def _coverage_items(files: Sequence[FileBitmaps]) -> Iterable[tuple[str, BitmapRecord]]:
+def coverage_records(files: Sequence[FileBitmaps]) -> Iterable[tuple[str, BitmapRecord]]:
+    """The records of the coverage of files, by key."""
     names = sorted({column.column for item in files for column in item.columns})
     for block, start in enumerate(range(0, len(files), FILES_PER_BLOCK)):
         part = files[start : start + FILES_PER_BLOCK]
