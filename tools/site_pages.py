@@ -20,7 +20,10 @@ import lakedex  # noqa: E402
 from lakedex import options  # noqa: E402
 
 PAPERS = {
-    f"{name}.md": f"project/{name.lower()}.md" for name in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+    "README.md": "index.md",
+    **{
+        f"{name}.md": f"project/{name.lower()}.md" for name in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+    },
 }
 """File in the root → its page."""
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
