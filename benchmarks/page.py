@@ -1,4 +1,4 @@
-"""``./dev bench page``: docs/performance.md anew from the JSON files in benchmarks/results, with its figures.
+"""``./dev bench page``: rewrite the figures of docs/performance.md from the JSON files in benchmarks/results.
 
 ``./dev bench --json benchmarks/results/bench.json`` and the like of ``growth`` and ``scale_out`` make those files; of
 several (``bench-flights.json``) each has its part.
@@ -15,7 +15,7 @@ from benchmarks.growth import Curve, curves_table
 from benchmarks.peers import LIMITS
 from benchmarks.peers.protocol import STEPS
 from benchmarks.plots import bars, lines
-from benchmarks.report import STEP_TEXTS, table, text, write_page
+from benchmarks.report import STEP_TEXTS, page_text, table, write_page
 from benchmarks.results import Results
 
 __all__ = ["main"]
@@ -24,12 +24,18 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 PLOTS = ROOT / "docs" / "performance"
+TITLES = {
+    "bench": "One million rows, all peers",
+    "bench-others": "Other rows",
+    "bench-ten-million": "Ten million rows",
+}
+"""Headings of the files in ``benchmarks/results``."""
 
 
 def _peers(results: Results, source: str) -> Iterator[str]:
     """Figures and plots of the harness."""
-    yield f"## Beside the peers: {', '.join(results.works())} (`{source}.json`)"
-    yield text(results)
+    yield f"## {TITLES.get(source, source)} (`{source}.json`)"
+    pictures = {}
     for work in results.works():
         panels = {}
         for step in STEPS:
@@ -39,7 +45,8 @@ def _peers(results: Results, source: str) -> Iterator[str]:
         if panels:
             name = re.sub(r"\W+", "-", f"{source}-{work}")
             bars(PLOTS / f"{name}.png", panels, LIMITS)
-            yield f"![seconds of each engine, {work}](performance/{name}.png)"
+            pictures[work] = f"performance/{name}.png"
+    yield page_text(results, pictures, goals=source == "bench")
 
 
 def _growth(results: Results, source: str) -> Iterator[str]:
@@ -82,7 +89,7 @@ def main(given: Sequence[str]) -> int:
     for old in PLOTS.iterdir() if PLOTS.is_dir() else ():
         old.unlink()
     for name, part in PARTS.items():
-        for place in sorted(RESULTS.glob(f"{name}*.json")):
+        for place in sorted(RESULTS.glob(f"{name}*.json"), key=lambda place: place.stem):
             parts += part(Results.read(place), place.stem)
     write_page(PAGE, "\n\n".join(parts))
     print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.goals import verdicts
 from benchmarks.peers.protocol import STEPS
 from benchmarks.results import Results
 
-__all__ = ["BEGIN", "END", "goals_table", "ratio_table", "seconds_table", "table", "text", "write_page"]
+__all__ = ["BEGIN", "END", "goals_table", "page_text", "ratio_table", "seconds_table", "table", "text", "write_page"]
 
 BEGIN, END = "<!-- figures: made by ./dev bench page -->", "<!-- end of figures -->"
 STEP_TEXTS = {
@@ -170,18 +170,33 @@ def _facts(results: Results) -> str:
 
 
 def text(results: Results) -> str:
-    """All of it."""
+    """All of it, for the terminal."""
     parts = [_facts(results)]
     for work in results.works():
         parts.append(f"### {work}: how many times as long as lakedex")
-        for ours, peers in GROUPS:
-            tables = [ratio_table(results, work, ours, peers, of) for of in ("warm", "cpu")]
-            parts += [found for found in tables if found]
+        parts += _ratio_tables(results, work, ("warm", "cpu"))
         parts += [f"### {work}: seconds", seconds_table(results, work)]
-    parts += further_tables(results)
     works = results.works()
-    parts += ["### Goals", goals_table(results, works[0] if works else "")]
+    return "\n\n".join([*parts, *further_tables(results), "### Goals", goals_table(results, works[0] if works else "")])
+
+
+def page_text(results: Results, pictures: Mapping[str, str], *, goals: bool) -> str:
+    """The part for the page: ratios of warm calls, pictures of the seconds, further tables, the goals if asked."""
+    parts = [_facts(results)]
+    for work in results.works():
+        parts += [f"### {work}", *_ratio_tables(results, work, ("warm",))]
+        if work in pictures:
+            parts.append(f"![seconds of each engine, {work}]({pictures[work]})")
+    parts += further_tables(results)
+    if goals:
+        parts += ["### Goals", goals_table(results, results.works()[0])]
     return "\n\n".join(parts)
+
+
+def _ratio_tables(results: Results, work: str, measures: Sequence[str]) -> list[str]:
+    """Of both groups of peers, those that took part."""
+    tables = [ratio_table(results, work, ours, peers, of) for ours, peers in GROUPS for of in measures]
+    return [found for found in tables if found]
 
 
 def write_page(page: Path, body: str) -> None:
