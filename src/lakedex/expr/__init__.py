@@ -2,7 +2,7 @@
 
 from lakedex.expr.evaluator import evaluate_scalar, filter_rows
 from lakedex.expr.parser import bind, parse_filter_or_unknown, parse_predicate, parse_scalar
-from lakedex.expr.pruner import ColumnBounds, judge, prune
+from lakedex.expr.pruner import ColumnBounds, evaluate_bounds, prune
 from lakedex.expr.terms import (
     BoundPredicate,
     columns_of,
@@ -21,9 +21,9 @@ __all__ = [
     "columns_of",
     "depends_on_zone",
     "equality_values",
+    "evaluate_bounds",
     "evaluate_scalar",
     "filter_rows",
-    "judge",
     "parse_filter_or_unknown",
     "parse_predicate",
     "parse_scalar",

@@ -237,7 +237,7 @@ _ARGUMENTS: dict[Takes, tuple[pa.DataType, frozenset[Kind]]] = {
     Takes.DATE: (pa.date32(), frozenset({*_MOMENTS, Kind.STRING})),
     Takes.INSTANT: (_INSTANT, frozenset({*_MOMENTS, Kind.STRING})),
 }
-"""What an argument is cast to, and from which types."""
+"""The type that an argument is cast to, and the types that it may have."""
 
 
 _KEPT = {

@@ -45,12 +45,12 @@ from lakedex.expr.types import Kind, NotPrunableError, is_harmless_cast, kind_of
 from lakedex.expr.zones import MICROS_PER_DAY
 from lakedex.types import BoolArray
 
-__all__ = ["Bounds", "ColumnBounds", "judge", "prune"]
+__all__ = ["Bounds", "ColumnBounds", "evaluate_bounds", "prune"]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What is known of one column, an entry per file.
+    """Bounds and counts of one column, an entry per file.
 
     Attributes:
         minimum: Lower bounds, of the column's type; null where unknown.
@@ -84,12 +84,12 @@ def prune(predicate: Predicate, bounds: Bounds, n: int) -> BoolArray:
     Returns:
         True per file that may hold a matching row.
     """
-    return _BoundsEvaluator(bounds, n).judge(predicate).true
+    return _BoundsEvaluator(bounds, n).evaluate(predicate).true
 
 
-def judge(predicate: Predicate, bounds: Bounds, n: int) -> tuple[BoolArray, BoolArray, BoolArray]:
+def evaluate_bounds(predicate: Predicate, bounds: Bounds, n: int) -> tuple[BoolArray, BoolArray, BoolArray]:
     """Per file whether a row may be there for which the predicate is true, false, null; arguments as :func:`prune`."""
-    found = _BoundsEvaluator(bounds, n).judge(predicate)
+    found = _BoundsEvaluator(bounds, n).evaluate(predicate)
     return found.true, found.false, found.null
 
 
@@ -119,11 +119,11 @@ class _BoundsEvaluator:
         self._values: dict[Scalar, tuple[Any, ...]] = {}
         self._yes, self._no = np.ones(n, np.bool_), np.zeros(n, np.bool_)
 
-    def judge(self, node: Predicate) -> _Tri:
+    def evaluate(self, node: Predicate) -> _Tri:
         if isinstance(node, And | Or):
             return self._chain(node)
         if isinstance(node, Not):
-            inner = self.judge(node.operand)
+            inner = self.evaluate(node.operand)
             return _Tri(inner.false, inner.true, inner.null)
         if isinstance(node, Unknown):
             return _Tri(self._yes, self._yes, self._yes)
@@ -141,7 +141,7 @@ class _BoundsEvaluator:
     def _chain(self, node: And | Or) -> _Tri:
         result: _Tri | None = None
         for operand in node.operands:
-            one = self.judge(operand)
+            one = self.evaluate(operand)
             if isinstance(node, Or):
                 one = _Tri(one.false, one.true, one.null)
             if result is not None:
@@ -154,7 +154,7 @@ class _BoundsEvaluator:
 
     def _nullness(self, operand: Scalar | Predicate) -> tuple[BoolArray, BoolArray]:
         if is_predicate(operand):
-            inner = self.judge(operand)  # type: ignore[arg-type]
+            inner = self.evaluate(operand)  # type: ignore[arg-type]
             return inner.null, inner.true | inner.false
         found = self._range(operand)  # type: ignore[arg-type]
         return found.may_null, found.may_value

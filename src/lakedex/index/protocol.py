@@ -121,7 +121,7 @@ class PruneResult:
 
     Attributes:
         keep: per row asked about whether the file may hold a match; None when the index had no part in the query.
-        terms: conditions that it judged, as SQL text.
+        terms: conditions that it evaluated, as SQL text.
         note: what else is worth knowing.
         unused: what it could not use, and why.
         selections: of kept rows of the view, the rows of their base files that may match, where the index knows them.
@@ -361,6 +361,6 @@ def unprunable_terms(predicate: BoundPredicate) -> tuple[UnusedIndex, ...]:
     """The terms that no index evaluates, because of a function or a cast in them."""
     texts = dict.fromkeys(term.text for term in predicate.terms if not term.is_prunable)
     return tuple(
-        UnusedIndex(index="all indexes", reason="function", detail=f"{text} cannot be judged from bounds")
+        UnusedIndex(index="all indexes", reason="function", detail=f"{text} cannot be evaluated by bounds")
         for text in texts
     )

@@ -149,7 +149,7 @@ class MetadataStore:
         )
 
     def why_lost(self, partition: str) -> str:
-        """What is wrong with the files of a metadata partition; empty if nothing is, or if it is not listed.
+        """The damage of the files of a metadata partition; empty if nothing is, or if it is not listed.
 
         Looked up once for each state of the metadata timeline (:mod:`lakedex.metadata.file_groups`).
         """
@@ -199,7 +199,7 @@ class MetadataStore:
         run_threads(self._folder, names[1:], self._threads)
 
     def _begun(self, partition: str) -> str:
-        """The first commit that wrote to the folder as it is now; ``files`` is never made anew alone."""
+        """The first commit that wrote to the folder as it is now; ``files`` is never rebuilt alone."""
         if partition == FILES.name:
             return ""
         try:
@@ -225,7 +225,7 @@ class MetadataStore:
     def _open_files(self, groups: Sequence[MetadataFileGroup]) -> None:
         """Open the files of groups at the same time, so that their requests wait for storage together."""
         if self.timeline.layout == 1:
-            return  # Which files are read there is told by what is in others.
+            return  # The content of other files decides which are read there.
         bases = [group.base for group in groups if group.base is not None]
         logs = [log for group in groups for log in group.logs if log[1] > _NO_RECORD_BYTES]
         new = [file for file in (*bases, *logs) if not self.cache.is_open(*file)]
@@ -252,7 +252,7 @@ class MetadataStore:
                 yield path, size, blocks
 
     def added_since(self, partition: str, before: MetadataFiles) -> list[HFileReader] | None:
-        """What was written to a metadata partition after its files were ``before``.
+        """Files that were written to a metadata partition after its files were ``before``.
 
         Returns:
             The added data blocks; None where files were replaced, or records taken back or deleted by key, so that what

@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
-from lakedex.expr.pruner import judge
+from lakedex.expr.pruner import evaluate_bounds
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.aggregates import COUNT, BitmapAggregates
 from lakedex.index.bitmap.coverage import LoadedBitmapIndex, load_bitmap_index
@@ -120,7 +120,7 @@ class AggregatePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateQuery:
-    """What is asked about the rows of a snapshot.
+    """An aggregate over the rows of a snapshot.
 
     Attributes:
         snapshot: the table.
@@ -128,7 +128,7 @@ class AggregateQuery:
         reader: reads slices that no index answers; its names are columns of the table that hold :attr:`columns`.
         columns: columns of the groups; none counts all rows together.
         ends_only: of a slice that is read only the least and the greatest value matter.
-        enough: so many rows are as good as all.
+        enough: stops at this number of rows; None counts all.
         index_only: nothing is read but indexes.
         gated: False reads bitmaps whatever that costs.
         skipping: False reads all slices.
@@ -217,7 +217,7 @@ class AggregatePlans:
 
 @dataclass(slots=True)
 class _Bounds:
-    """What partition paths and column stats say of conditions, per slice."""
+    """Truth of conditions per slice, as far as partition paths and column stats prove it."""
 
     snapshot: Snapshot
     rows: IntArray
@@ -228,7 +228,11 @@ class _Bounds:
             columns = {column.name: column.type for column in predicate.columns}
             found = (slice_bounds(self.snapshot, columns, self.rows) or {}) if columns else {}
             found |= partition_bounds(self.snapshot, columns, self.rows)
-            said = judge(predicate.predicate, lambda column: found.get(column.name), len(self.rows)) if found else None
+            said = (
+                evaluate_bounds(predicate.predicate, lambda column: found.get(column.name), len(self.rows))
+                if found
+                else None
+            )
             self._found[predicate] = said
         return self._found[predicate]
 
@@ -251,16 +255,16 @@ class _Work:
         before = counted.copy()
         rows = np.flatnonzero(plan.dropped_by < 0) if plan.dropped_by is not None else np.empty(0, np.int64)
         bounds = _Bounds(q.snapshot, rows)
-        held = _held(q.snapshot) if q.skipping and len(rows) else None
+        loaded = _load_bitmaps(q.snapshot) if q.skipping and len(rows) else None
         left = np.ones(len(rows), np.bool_)
-        if held is not None:
-            left = self._ask_index(held, rows, bounds)
+        if loaded is not None:
+            left = self._ask_index(loaded, rows, bounds)
         index = counted - before
         is_whole = not q.index_only or not left.any()
         if is_whole and not self.has_enough():
             left &= ~self._ask_footers(rows, left, bounds)
         if is_whole and not self.has_enough():
-            self._scan(rows[left], held)
+            self._scan(rows[left], loaded)
             left[:] = False
         answered = AggregatePlan(
             asked=q.asked,
@@ -281,12 +285,12 @@ class _Work:
 
     # ------------------------------------------------------------------------------------------------------- indexes
 
-    def _ask_index(self, held: LoadedBitmapIndex, rows: IntArray, bounds: _Bounds) -> BoolArray:
-        """What the bitmap index answers; the slices that are left."""
-        q, coverage = self.question, held.coverage
+    def _ask_index(self, loaded: LoadedBitmapIndex, rows: IntArray, bounds: _Bounds) -> BoolArray:
+        """Answer slices by the bitmap index; gives those that are left."""
+        q, coverage = self.question, loaded.coverage
         with coverage.lock:
-            files = held.files(q.snapshot, rows)
-            said = BitmapAggregates(coverage, files, q.predicate, q.columns, held.columns, bounds)
+            files = loaded.files(q.snapshot, rows)
+            said = BitmapAggregates(coverage, files, q.predicate, q.columns, loaded.columns, bounds)
             self.done |= {"ruled_out": int(said.none.sum()), "by_counts": int(said.by_counts.sum())}
             self.tally.add(said.from_counts())
             if q.enough is not None and int(said.least.sum()) >= q.enough:
@@ -337,12 +341,12 @@ class _Work:
 
     # ---------------------------------------------------------------------------------------------------------- rows
 
-    def _scan(self, rows: IntArray, held: LoadedBitmapIndex | None) -> None:
+    def _scan(self, rows: IntArray, loaded: LoadedBitmapIndex | None) -> None:
         q = self.question
         table = q.snapshot.view().table
         selections = {}
-        if q.predicate is not None and held is not None and len(rows):
-            verdict = Bitmaps(select=True, gated=q.gated).prune_by(held, q.snapshot, q.predicate, rows)
+        if q.predicate is not None and loaded is not None and len(rows):
+            verdict = Bitmaps(select=True, gated=q.gated).prune_by(loaded, q.snapshot, q.predicate, rows)
             selections = {table.slices[row].name: found for row, found in verdict.selections.items()}
             if verdict.keep is not None:
                 self.done["ruled_out"] = self.done.get("ruled_out", 0) + int((~verdict.keep).sum())
@@ -364,7 +368,7 @@ class _Work:
                     return
 
 
-def _held(snapshot: Snapshot) -> LoadedBitmapIndex | None:
+def _load_bitmaps(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     """The bitmap index; None also where it is damaged: then everything is read."""
     try:
         return load_bitmap_index(snapshot)
@@ -394,18 +398,18 @@ class _ReadGroups:
 
     def __call__(self, work: tuple[FileSlice, Part]) -> Iterator[tuple[pa.Table, ReadCount]]:
         item, part = work
-        seen, told = ReadCount(), ReadCount()
+        seen, reported = ReadCount(), ReadCount()
         for batch in iter_slice_rows(self.reader, item, part, seen):
             values = [column_values(column, batch) for column in self.columns]
             groups = groups_of(values, batch.num_rows)
-            yield only_ends(groups) if self.ends_only else groups, _since(seen, told)
-        yield groups_of([pa.nulls(0, column.type) for column in self.columns], 0), _since(seen, told)
+            yield only_ends(groups) if self.ends_only else groups, _since(seen, reported)
+        yield groups_of([pa.nulls(0, column.type) for column in self.columns], 0), _since(seen, reported)
 
 
-def _since(seen: ReadCount, told: ReadCount) -> ReadCount:
-    """What was read and not told yet."""
-    fresh = ReadCount(rows=seen.rows - told.rows, bytes_read=seen.bytes_read - told.bytes_read)
-    told.rows, told.bytes_read = seen.rows, seen.bytes_read
+def _since(seen: ReadCount, reported: ReadCount) -> ReadCount:
+    """Rows and bytes read since the last report."""
+    fresh = ReadCount(rows=seen.rows - reported.rows, bytes_read=seen.bytes_read - reported.bytes_read)
+    reported.rows, reported.bytes_read = seen.rows, seen.bytes_read
     return fresh
 
 

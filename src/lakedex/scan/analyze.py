@@ -1,4 +1,4 @@
-"""What a plan was worth: its files are read and counted, and on request those that it dropped are read as well.
+"""Analyze a plan: read and count its files, and on request those that it dropped.
 
 Memory: one batch a thread. Large scans of a table that was opened with Spark are counted in Spark tasks.
 """
@@ -248,7 +248,7 @@ def _inconsistent(plan: ScanPlan, path: str, read: FileRead, all_reads: Sequence
     return IndexInconsistentError(
         f"table {plan.table} ({path}): the index {read.stage!r} dropped {read.file} in partition "
         f"{read.partition or '(none)'}, which holds {read.rows_matched} rows that match {plan.where}, among them the "
-        f"record key {read.sample_key!r}; {len(wrong)} such files in all. Until the index is built anew read with "
+        f"record key {read.sample_key!r}; {len(wrong)} such files in all. Until the index is rebuilt, read with "
         "skipping=False, which asks no index",
         table=plan.table,
         path=path,

@@ -1,4 +1,4 @@
-"""What commits of a range inserted or updated: Hudi's incremental query in its ``latest_state`` format.
+"""Rows inserted or updated by a range of commits: Hudi's incremental query in its ``latest_state`` format.
 
 Rules of Hudi (``IncrementalQueryAnalyzer``, ``IncrementalRelationV1`` and ``V2``):
 
@@ -8,7 +8,7 @@ Rules of Hudi (``IncrementalQueryAnalyzer``, ``IncrementalRelationV1`` and ``V2`
 
 So clustering in the range shows the rows that it moved, but only those of other commits in the range. ``earliest``
 reads the whole state as of ``until``, which needs no older commit: of each file group the newest file of a commit that
-had completed by then, although one that was requested earlier and completed later wrote the group anew. One thing is
+had completed by then, although one that was requested earlier and completed later wrote the group again. One thing is
 wider here: the instant of a commit stands for that commit, so that ``r.instant`` of a write is "after it" as ``since``
 and "with it" as ``until``.
 """
@@ -55,7 +55,7 @@ class _Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalRange:
-    """What to read of a range of commits.
+    """The slices of a range of commits.
 
     Attributes:
         snapshot: the table with the slices of the range.

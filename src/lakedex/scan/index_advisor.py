@@ -7,7 +7,7 @@ Memory: the bitmaps of the sampled files; the files of runs lie in a temporary f
 Which columns deserve a bitmap index: a few files are indexed and measured.
 
 Forecast is what an index would leave out *beyond* bounds of files and row groups, which are there anyway. Without
-queries a column is judged by equality with its values, each as often as rows hold it.
+queries a column is rated by equality with its values, each as often as rows hold it.
 
 Memory: see :mod:`lakedex.scan.index_advisor`.
 """
@@ -123,11 +123,11 @@ class Sample:
     def groups_left(self, predicate: BoundPredicate, indexed: frozenset[str]) -> list[npt.NDArray[np.bool_] | None]:
         """Per file the row groups that bitmaps of some columns leave; None where they say nothing."""
         condition = to_bitmap_expr(predicate, indexed)
-        judge = CountEvaluator(self._coverage, self._numbers, np.ones(len(self._numbers), np.int64))
-        counts = judge.judge(condition)
+        evaluator = CountEvaluator(self._coverage, self._numbers, np.ones(len(self._numbers), np.int64))
+        counts = evaluator.evaluate(condition)
         known = {
             term: fetch_rows(self._coverage, term, found.of_value, self._numbers[found.known & (counts.true[1] > 0)])
-            for term, found in judge.terms.items()
+            for term, found in evaluator.terms.items()
             if found.of_value is not None
         }
         left: list[npt.NDArray[np.bool_] | None] = []
@@ -144,7 +144,7 @@ class Sample:
         return left
 
     def equality(self, name: str) -> tuple[EqualityShares, EqualityShares] | None:
-        """What equality with a value leaves by bounds of files and row groups, and by bitmaps; None without values."""
+        """Shares that equality with a value leaves: by bounds, and by bitmaps; None without values."""
         sample, coverage = self.columns[name], self._coverage.column(name)
         if not len(coverage.values) or not len(coverage.states):
             return None
@@ -236,7 +236,7 @@ def sampled(
 
 
 def _distinct(task: BitmapsOfFile, base: BaseFile, column: Column) -> int:
-    """Distinct values of a column of a file; they are held in memory."""
+    """Distinct values of a column of a file; they are in memory."""
     needed = pa.schema([task.schema.field(column.path[0])])
     with open_for_scan(task.storage, f"{task.base_path}/{base.relative_path}") as source:
         batches = source.batches(needed.names, range(source.row_groups), BATCH_ROWS)
@@ -261,7 +261,7 @@ WORTH = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnAdvice:
-    """What a bitmap index of one column would be worth.
+    """The worth of a bitmap index of one column.
 
     Attributes:
         column: name, or dotted path.
@@ -291,7 +291,7 @@ class ColumnAdvice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Advice:
-    """What bitmap indexes would be worth.
+    """The worth of bitmap indexes, column by column.
 
     Attributes:
         table: the table's name.
@@ -376,7 +376,7 @@ def advise(
     *,
     rules: SessionRules = DEFAULT_RULES,
 ) -> Advice:
-    """Judge columns; see :meth:`lakedex.Indexes.advise`.
+    """Rate columns; see :meth:`lakedex.Indexes.advise`.
 
     Raises:
         InvalidInputError: a column that is not there, a query that is no condition.
@@ -412,7 +412,7 @@ def advise(
 
 
 def _sample_files(snapshot: Snapshot) -> list[BaseFile]:
-    """Files spread over the partitions, up to so many files and rows."""
+    """Files spread over the partitions, up to ``MAX_FILES`` and ``MAX_ROWS``."""
     bases = [item.base_file for item in snapshot.view().table.slices if item.base_file is not None]
     places = np.unique(np.linspace(0, len(bases) - 1, min(MAX_FILES, len(bases))).round().astype(np.int64))
     taken: list[BaseFile] = []
@@ -439,7 +439,7 @@ class _Saved:
 
 @dataclass(slots=True)
 class _Table:
-    """The table that is judged, by its sample."""
+    """The table that is rated, by its sample."""
 
     snapshot: Snapshot
     sample: Sample

@@ -54,7 +54,7 @@ class PruneStage:
         before, after: files that came in and files that were kept.
         bytes_before, bytes_after: their sizes.
         requests, bytes_read, seconds: what reading the index took.
-        terms: conditions that it judged.
+        terms: conditions that it evaluated.
         note: what else is worth knowing (``unknown for 3 files, kept``).
     """
 
@@ -217,7 +217,7 @@ def _bar(name: str, files: int, total: int, terms: str) -> str:
 
 
 INDEXES: tuple[PruningIndex, ...] = (PartitionValues(), PartitionStats(), ColumnStats(), BloomFilters(), Bitmaps())
-"""In the order of their cost: each judges what the ones before it left."""
+"""In the order of their cost: each evaluates the files that the ones before it left."""
 
 
 def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | None = None) -> tuple[PruningIndex, ...]:

@@ -41,7 +41,7 @@ MAX_TERMS = 1_000
 
 
 KeyReader = Callable[[Any, Sequence[str], int], pa.Table | None]
-"""Gives the distinct keys of a frame in columns, at most so many; None for what is no frame of its engine."""
+"""Gives the distinct keys of a frame in columns, at most a number; None for other objects than frames of its engine."""
 
 
 def key_condition(

@@ -87,7 +87,7 @@ def require_settled(newest: Snapshot, moment: str, what: str) -> None:
 def missing_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> list[Group]:
     """File groups, as (partition, file id), whose version at ``snapshot.as_of`` is gone.
 
-    A version can only have been cleaned if a later commit wrote the group anew or replaced it. Such commits name the
+    A version can only have been cleaned if a later commit wrote the group again or replaced it. Such commits name the
     version that they came upon; it has to be among the snapshot's slices.
 
     Args:

@@ -230,7 +230,7 @@ class Snapshot:
             moment = (self.as_of, self.read_optimized)
             known = cache.view(moment)
             if known is None or known.token != token:
-                known = (self._advanced(known, token) if known is not None else None) or self._anew(token)
+                known = (self._update_view(known, token) if known is not None else None) or self._build_view(token)
                 cache.put_view(moment, known)
             self._view = known
         return self._view
@@ -238,14 +238,14 @@ class Snapshot:
     def _token(self) -> ViewKey:
         return ViewKey(self.config, self.timeline.instants, self.metadata.timeline.instants)
 
-    def _anew(self, token: ViewKey) -> FileSystemView:
+    def _build_view(self, token: ViewKey) -> FileSystemView:
         slices = self._find_slices(None)  # First: it may find that the metadata table cannot be read.
         listed_from = self.metadata.files_of(FILES.name) if self.uses_metadata else None
         replaced = self.timeline.replaced_file_groups(self.as_of)
         return FileSystemView.of(token, slices, listed_from, replaced)
 
-    def _advanced(self, older: FileSystemView, token: ViewKey) -> FileSystemView | None:
-        """The view of this state from that of an earlier one; None where it has to be made anew.
+    def _update_view(self, older: FileSystemView, token: ViewKey) -> FileSystemView | None:
+        """The view of this state from that of an earlier one; None where it has to be listed again.
 
         A partition's slices change with its record in ``files`` or with a replace commit that names it. When instants
         were archived, completion times of log files are no longer known, and everything is looked at again.
@@ -258,11 +258,11 @@ class Snapshot:
             added = self.metadata.added_since(FILES.name, older.listed_from)
             if added is None:
                 return None
-            return self._advanced_by(older, token, added)
+            return self._apply_changes(older, token, added)
         except (CorruptFileError, FileNotFoundError):
             return None
 
-    def _advanced_by(self, older: FileSystemView, token: ViewKey, added: Iterable[HFileReader]) -> FileSystemView:
+    def _apply_changes(self, older: FileSystemView, token: ViewKey, added: Iterable[HFileReader]) -> FileSystemView:
         replaced = self.timeline.replaced_file_groups()
         keys = {key_text(key, layer) for layer in added for key, _ in layer.scan()} - {ALL_PARTITIONS}
         changed = {"" if key == NON_PARTITIONED else key for key in keys}
@@ -303,7 +303,7 @@ class Snapshot:
         return self.config.version >= 8
 
     def time_of(self, commit: Instant) -> str:
-        """What ranges of commits go by."""
+        """The time by which ranges of commits are ordered."""
         return commit.completed or commit.requested if self.goes_by_completion else commit.requested
 
     def completed_by(self, moment: str) -> Snapshot:

@@ -180,8 +180,8 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
         sql = condition(rng)
         predicate = parsed(sql)
         asked = to_bitmap_expr(BoundPredicate(predicate), INDEXED)
-        judge = CountEvaluator(coverage, files, np.full(4, 2, np.int64))
-        counts = judge.judge(asked)
+        evaluator = CountEvaluator(coverage, files, np.full(4, 2, np.int64))
+        counts = evaluator.evaluate(asked)
         for place, data in enumerate(tables):
             right = states(predicate, data)
             bounds = (counts.true, counts.false, counts.null)
@@ -190,7 +190,7 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
             if exact_rows(counts)[place]:
                 assert counts.true[0][place] == len(right[0])
             assert 0 <= counts.share[place] <= 1 and 0 <= counts.groups[place] <= 2
-            found = sets_of(coverage, judge, asked, files, place, data.num_rows)
+            found = sets_of(coverage, evaluator, asked, files, place, data.num_rows)
             for rows, bitmap in zip(right, (found.true, found.false, found.null), strict=True):
                 assert rows <= set(bitmap), (sql, place)
             if found.is_exact:
@@ -199,10 +199,10 @@ def test_bounds_hold_and_sets_are_right(seed: int, tmp_path_factory: pytest.Temp
 
 
 def sets_of(
-    coverage: Coverage, judge: CountEvaluator, asked: Condition, files: np.ndarray, place: int, rows: int
+    coverage: Coverage, evaluator: CountEvaluator, asked: Condition, files: np.ndarray, place: int, rows: int
 ) -> RowSets:
     known, number = {}, int(files[place])
-    for term, found in judge.terms.items():
+    for term, found in evaluator.terms.items():
         if found.of_value is not None and found.known[files == number].any():
             known[term] = fetch_rows(coverage, term, found.of_value, np.array([number]))[number]
     return row_sets(asked, rows, known)
@@ -221,9 +221,9 @@ def test_all_terms_known_makes_exact_rows(tmp_path: Path) -> None:
         ("NOT (a = 'x' OR b = 1)", [3]),
         ("a <> 'x' OR b = 2", [1, 2, 3]),
     ):
-        judge = CountEvaluator(coverage, np.array([0]), np.array([1]))
-        judge.judge(divided(sql))
-        found = sets_of(coverage, judge, divided(sql), np.array([0]), 0, 4)
+        evaluator = CountEvaluator(coverage, np.array([0]), np.array([1]))
+        evaluator.evaluate(divided(sql))
+        found = sets_of(coverage, evaluator, divided(sql), np.array([0]), 0, 4)
         assert found.is_exact and list(found.true) == rows
 
 
@@ -235,7 +235,7 @@ def test_ranges_beyond_all_values(tmp_path: Path) -> None:
     coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
     for sql, rows in (("b > 0", 2), ("b < 1000", 0), ("b > 10000000", 0), ("b >= 10000000", 1), ("b <> 5", 2)):
-        counts = CountEvaluator(coverage, np.array([0]), np.array([1])).judge(divided(sql))
+        counts = CountEvaluator(coverage, np.array([0]), np.array([1])).evaluate(divided(sql))
         assert (counts.true[0][0], counts.true[1][0]) == (rows, rows), sql
 
 
@@ -247,5 +247,5 @@ def test_values_that_the_column_cannot_have_now_are_unknown(tmp_path: Path) -> N
     write_run(storage, str(tmp_path), run(1), encode_run(items))
     coverage = Coverage(storage, str(tmp_path), TableCache())
     coverage.refresh(list_runs(storage, str(tmp_path)))
-    counts = CountEvaluator(coverage, np.array([0, 1]), np.array([1, 1])).judge(divided("b = 1"))
+    counts = CountEvaluator(coverage, np.array([0, 1]), np.array([1, 1])).evaluate(divided("b = 1"))
     assert (counts.true[0].tolist(), counts.true[1].tolist()) == ([0, 1], [2, 1])

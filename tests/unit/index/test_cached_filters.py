@@ -12,8 +12,8 @@ from pyroaring import BitMap
 from lakedex import Table
 from lakedex.codec.bloom import BloomFilter
 from lakedex.index import bloom_filters
-from lakedex.index.bitmap import coverage as held_bitmaps
-from lakedex.index.bitmap.coverage import HeldBitmaps
+from lakedex.index.bitmap import coverage as bitmap_cache
+from lakedex.index.bitmap.coverage import BitmapCache
 from lakedex.metadata.records import bloom_key
 from lakedex.metadata.store import MetadataStore
 from table_kit import make
@@ -94,16 +94,16 @@ def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(
 
 
 def test_bitmaps_are_of_one_base_file_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = HeldBitmaps()
+    held = BitmapCache()
     bits = BitMap([1, 2, 3])
-    held.keep("run", b"key", "base", bits)
+    held.put("run", b"key", "base", bits)
     assert held.get("run", b"key", "base", 3) is bits
     assert held.get("run", b"key", "other", 3) is None and held.get("run", b"key", "base", 2) is None
     assert held.get("later run", b"key", "base", 3) is None
-    monkeypatch.setattr(held_bitmaps, "HELD_BYTES", 2 * held._size)
-    held.keep("run", b"kez", "base", bits)
+    monkeypatch.setattr(bitmap_cache, "CACHED_BYTES", 2 * held._size)
+    held.put("run", b"kez", "base", bits)
     assert held.get("run", b"key", "base", 3) is bits
-    held.keep("run", b"kex", "base", bits)
+    held.put("run", b"kex", "base", bits)
     assert [held.get("run", key, "base", 3) is bits for key in (b"key", b"kez", b"kex")] == [True, False, True]
 
 

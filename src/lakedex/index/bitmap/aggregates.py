@@ -51,7 +51,7 @@ BATCH_FILES = 256
 
 
 PAIR_ROWS = 40
-"""Putting two bitmaps together takes about as long as decoding so many positions."""
+"""Putting two bitmaps together takes about as long as decoding this number of positions."""
 
 
 COUNT = "n"
@@ -86,26 +86,26 @@ class BitmapAggregates:
             bounds: what other indexes say of conditions on other columns.
         """
         self.coverage, self.files, self.columns = coverage, files, tuple(columns)
-        self.judge = CountEvaluator(coverage, files, np.ones(len(files), np.int64), bounds)
+        self.evaluator = CountEvaluator(coverage, files, np.ones(len(files), np.int64), bounds)
         self._bounds = bounds
         self._condition: Condition = Combination((), True) if predicate is None else to_bitmap_expr(predicate, indexed)
-        counts = self.judge.judge(self._condition)
+        counts = self.evaluator.evaluate(self._condition)
         covered = files >= 0
-        self._rows = np.where(covered, self.judge.rows, 0)
+        self._rows = np.where(covered, self.evaluator.rows, 0)
         grouped = covered.copy()
-        asked = dict.fromkeys(self.judge.terms)
+        asked = dict.fromkeys(self.evaluator.terms)
         for term in (Term(BoundPredicate(IsNull(column)), column) for column in self.columns):
             # Its numbers are known where each row of the file is accounted for.
-            self.judge.judge(term)
-            grouped &= self.judge.terms[term].known if term.column.name in indexed else False
+            self.evaluator.evaluate(term)
+            grouped &= self.evaluator.terms[term].known if term.column.name in indexed else False
         self._terms = tuple(asked)
         self.least = np.where(covered, counts.true[0], 0)
         self.none = counts.true[1] == 0
-        self.whole = covered & (counts.true[0] == self.judge.rows) & ~self.none
+        self.whole = covered & (counts.true[0] == self.evaluator.rows) & ~self.none
         self.by_counts = ~self.none & covered & grouped & self._from_numbers(counts)
-        known = np.logical_and.reduce([covered, *(self.judge.terms[term].known for term in self._terms)])
-        told = self.whole | (known & self._decided(self._condition))
-        self.by_bitmaps = ~self.none & ~self.by_counts & grouped & told
+        known = np.logical_and.reduce([covered, *(self.evaluator.terms[term].known for term in self._terms)])
+        decided = self.whole | (known & self._decided(self._condition))
+        self.by_bitmaps = ~self.none & ~self.by_counts & grouped & decided
         self.open: BoolArray = ~(self.none | self.by_counts | self.by_bitmaps)
 
     # ----------------------------------------------------------------------------------------------- what can be said
@@ -115,10 +115,10 @@ class BitmapAggregates:
         if not self.columns:
             return exact_rows(counts)
         if len(self.columns) == 1 and self._own_term is not None:
-            return self.judge.terms[self._own_term].known
+            return self.evaluator.terms[self._own_term].known
         varied = sum(((self._sizes(column) > 1).astype(np.int64) for column in self.columns), np.zeros(1, np.int64))
-        told: BoolArray = self.whole & (varied <= 1)
-        return told
+        constant: BoolArray = self.whole & (varied <= 1)
+        return constant
 
     @property
     def rows(self) -> IntArray:
@@ -153,19 +153,19 @@ class BitmapAggregates:
 
     def _sizes(self, column: Column) -> IntArray:
         """Distinct values of a column in each file, null among them."""
-        held = self.coverage.column(column.name)
-        entries = held.entries_of(self.files)
+        stored = self.coverage.column(column.name)
+        entries = stored.entries_of(self.files)
         sizes = np.zeros(len(entries), np.int64)
         there = entries >= 0
-        sizes[there] = held.sizes[entries[there]] + (held.nulls[entries[there]] > 0)
+        sizes[there] = stored.sizes[entries[there]] + (stored.nulls[entries[there]] > 0)
         return sizes
 
     def cost(self) -> npt.NDArray[np.float64]:
         """About the bytes of the bitmaps that each file takes."""
         total = np.zeros(len(self.files))
         for term in self._terms:
-            mixed = self.judge.terms[term].counts.max(axis=0) < self._rows
-            total += np.where(mixed, bitmap_cost(self.judge, term), 0.0)
+            mixed = self.evaluator.terms[term].counts.max(axis=0) < self._rows
+            total += np.where(mixed, bitmap_cost(self.evaluator, term), 0.0)
         for column in self.columns:
             total += bitmaps_cost(self._rows, self._sizes(column), self._rows)
         return total
@@ -191,14 +191,14 @@ class BitmapAggregates:
         if len(self.columns) > 1:
             return self._constant(places)
         (column,) = self.columns
-        held = self.coverage.column(column.name)
-        entries = held.entries_of(self.files[places])
-        at = held.places(entries)
-        totals = np.zeros(len(held.values) + 1, np.int64)
-        np.add.at(totals, held.codes[at], held.counts[at])
-        totals[-1] = held.nulls[entries].sum()
+        stored = self.coverage.column(column.name)
+        entries = stored.entries_of(self.files[places])
+        at = stored.places(entries)
+        totals = np.zeros(len(stored.values) + 1, np.int64)
+        np.add.at(totals, stored.codes[at], stored.counts[at])
+        totals[-1] = stored.nulls[entries].sum()
         if self._own_term is not None:
-            of_value = self.judge.terms[self._own_term].of_value
+            of_value = self.evaluator.terms[self._own_term].of_value
             totals = np.where(of_value == TRUE, totals, 0) if of_value is not None else totals
         codes = np.flatnonzero(totals)
         return self._table([codes], totals[codes])
@@ -215,11 +215,11 @@ class BitmapAggregates:
 
     def _values(self, column: Column, place: int) -> dict[int, int]:
         """Numbers of the values of a column in a file, :data:`NULL` for null, and the rows of each."""
-        held = self.coverage.column(column.name)
-        entry = int(held.entry_of[self.files[place]])
-        span = held.span(entry)
-        found = dict(zip(held.codes[span].tolist(), held.counts[span].tolist(), strict=True))
-        return found | ({NULL: int(held.nulls[entry])} if held.nulls[entry] else {})
+        stored = self.coverage.column(column.name)
+        entry = int(stored.entry_of[self.files[place]])
+        span = stored.span(entry)
+        found = dict(zip(stored.codes[span].tolist(), stored.counts[span].tolist(), strict=True))
+        return found | ({NULL: int(stored.nulls[entry])} if stored.nulls[entry] else {})
 
     def _table(self, codes: Sequence[IntArray], counts: IntArray) -> pa.Table:
         columns = {}
@@ -244,7 +244,7 @@ class BitmapAggregates:
         terms: dict[Term, dict[int, RowSets]] = {}
         partly = self.files[places[~self.whole[places]]]
         for term in self._terms if len(partly) else ():
-            of_value = self.judge.terms[term].of_value
+            of_value = self.evaluator.terms[term].of_value
             if of_value is not None:
                 terms[term] = fetch_rows(self.coverage, term, of_value, partly)
         groups = [self._bitmaps(column, places) for column in self.columns]
@@ -348,7 +348,7 @@ def _decoded(
         for place, bitmap in enumerate(column.values()):
             own[np.asarray(bitmap.to_array(), np.int64)] = place
         places.append(own[chosen])
-        # Numbered anew each time, combinations stay below the number of rows.
+        # Numbered again each time, combinations stay below the number of rows.
         combined = np.unique(combined * (len(column) + 1) + places[-1], return_inverse=True)[1]
     _, first, counts = np.unique(combined, return_index=True, return_counts=True)
     has_value = np.logical_and.reduce([own[first] < len(column) for own, column in zip(places, columns, strict=True)])

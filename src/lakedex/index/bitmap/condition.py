@@ -62,7 +62,7 @@ __all__ = [
 
 
 FALSE, TRUE, UNDECIDED = 0, 1, 2
-"""What a condition is for a value: false, true, null."""
+"""The truth of a condition for a value: false, true, null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def needs_data(condition: Condition) -> bool:
 
 
 def evaluate_values(term: Term, values: pa.Array) -> npt.NDArray[np.int8] | None:
-    """What a term is for each of some values of its column; None where it cannot be said.
+    """The truth of a term for each of some values of its column; None where it is not known.
 
     Args:
         term: the term.
@@ -238,7 +238,7 @@ class CountEvaluator:
         """Ask about files.
 
         Args:
-            coverage: what the runs say; its lock is held.
+            coverage: what the runs say; the caller has its lock.
             files: a file number each, negative for a file that no run speaks of.
             groups: how many row groups each has, 1 where it is not known.
             bounds: what other indexes say of conditions that bitmaps do not answer.
@@ -249,17 +249,17 @@ class CountEvaluator:
         self._all = groups.astype(np.float64)
         self.terms: dict[Term, TermCounts] = {}
 
-    def judge(self, condition: Condition) -> Counts:
+    def evaluate(self, condition: Condition) -> Counts:
         """The numbers for a condition."""
         if isinstance(condition, Term):
             return self._term(condition)
         if isinstance(condition, Combination):
             return self._joined(condition)
         if isinstance(condition, Negation):
-            inner = self.judge(condition.part)
+            inner = self.evaluate(condition.part)
             return Counts(inner.false, inner.true, inner.null, np.clip(1 - inner.share, 0, 1), self._all)
         if isinstance(condition, NullTest):
-            inner = self.judge(condition.part)
+            inner = self.evaluate(condition.part)
             none = np.zeros_like(self.rows)
             false = (self.rows - inner.null[1], self.rows - inner.null[0])
             return Counts(inner.null, false, (none, none), np.ones(len(self.rows)), self._all)
@@ -319,7 +319,7 @@ class CountEvaluator:
     def _joined(self, condition: Combination) -> Counts:
         result: Counts | None = None
         for part in condition.parts:
-            one = self.judge(part)
+            one = self.evaluate(part)
             if not condition.every:
                 one = _swapped(one)
             result = one if result is None else self._both(result, one)
@@ -340,7 +340,7 @@ class CountEvaluator:
     def _groups(self, condition: Combination, result: Counts) -> npt.NDArray[np.float64]:
         if condition.every:
             return result.groups
-        total = sum((self.judge(part).groups for part in condition.parts), np.zeros(len(self.rows)))
+        total = sum((self.evaluate(part).groups for part in condition.parts), np.zeros(len(self.rows)))
         return np.minimum(total, self._all)
 
 
@@ -356,9 +356,9 @@ def _answers(column: ColumnCoverage, of_value: npt.NDArray[np.int8]) -> tuple[In
     entries = len(column.states)
     counts, values = np.zeros((2, 3, entries), np.int64)
     groups = np.zeros(entries, np.int64)
-    judged = of_value[column.codes]
+    truths = of_value[column.codes]
     for answer in (TRUE, UNDECIDED):
-        found = np.flatnonzero(judged == answer)
+        found = np.flatnonzero(truths == answer)
         owners = column.owners[found]
         # Sums of fewer than 2 ** 53 rows are exact as floats.
         counts[answer] = np.bincount(owners, weights=column.counts[found], minlength=entries)

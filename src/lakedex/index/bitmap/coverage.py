@@ -10,7 +10,7 @@ the newest run. What a query did not ask about is not read.
 Memory: for each covered file some 300 bytes, and for each column that a query asked about 56 bytes a file and 24 bytes
 for each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.needs_reload`). Bitmaps
 that
-were read stay, up to ``held_bitmaps.HELD_BYTES``.
+were read stay, up to :data:`CACHED_BYTES`.
 
 The coverage of a table's bitmap index, kept from query to query, and which of a view's slices it is about.
 """
@@ -54,12 +54,12 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import IntArray
 
 __all__ = [
-    "HELD_BYTES",
+    "CACHED_BYTES",
     "NULL",
+    "BitmapCache",
     "ColumnCoverage",
     "Coverage",
     "CoveredFile",
-    "HeldBitmaps",
     "LoadedBitmapIndex",
     "load_bitmap_index",
     "read_files_block",
@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 
-HELD_BYTES = 32 << 20
+CACHED_BYTES = 32 << 20
 """Of a table's bitmaps; the ones asked for last stay."""
 
 
@@ -75,40 +75,40 @@ _ENTRY_BYTES = 400
 """Of a key, its place and an empty bitmap."""
 
 
-class _Held(NamedTuple):
+class _CachedBitmap(NamedTuple):
     base_file: str
     bitmap: BitMap
     size: int
 
 
 @dataclass(slots=True, eq=False)
-class HeldBitmaps:
+class BitmapCache:
     """By run and key, each with the base file whose rows it tells. Not for several threads at once."""
 
-    _bitmaps: dict[tuple[str, bytes], _Held] = field(default_factory=dict)
+    _bitmaps: dict[tuple[str, bytes], _CachedBitmap] = field(default_factory=dict)
     _size: int = 0
 
     def get(self, run: str, key: bytes, base_file: str, rows: int) -> BitMap | None:
-        """A bitmap of so many rows of a base file, if it is held."""
-        held = self._bitmaps.pop((run, key), None)
-        if held is None:
+        """A bitmap of a base file of this number of rows, if it is cached."""
+        cached = self._bitmaps.pop((run, key), None)
+        if cached is None:
             return None
-        self._bitmaps[run, key] = held
-        return held.bitmap if held.base_file == base_file and len(held.bitmap) == rows else None
+        self._bitmaps[run, key] = cached
+        return cached.bitmap if cached.base_file == base_file and len(cached.bitmap) == rows else None
 
-    def keep(self, run: str, key: bytes, base_file: str, bitmap: BitMap) -> None:
+    def put(self, run: str, key: bytes, base_file: str, bitmap: BitMap) -> None:
         """Hold a bitmap, which nobody changes from now on."""
         if (run, key) in self._bitmaps:
             return
-        held = _Held(base_file, bitmap, _ENTRY_BYTES + len(key) + _bytes_of(bitmap))
-        self._bitmaps[run, key] = held
-        self._size += held.size
-        while self._size > HELD_BYTES:
+        cached = _CachedBitmap(base_file, bitmap, _ENTRY_BYTES + len(key) + _bytes_of(bitmap))
+        self._bitmaps[run, key] = cached
+        self._size += cached.size
+        while self._size > CACHED_BYTES:
             self._size -= self._bitmaps.pop(next(iter(self._bitmaps))).size
 
 
 def _bytes_of(bitmap: BitMap) -> int:
-    """What the containers take: that of 65,536 rows is 8 KiB at most."""
+    """Bytes of the containers: one of 65,536 rows takes 8 KiB at most."""
     return min(2 * len(bitmap), 8192 * (1 + (bitmap.max() >> 16) if len(bitmap) else 0))
 
 
@@ -117,7 +117,7 @@ NULL = -1
 
 
 FEW_VALUES = 8
-"""Up to so many values are each compared with all of an entry's, beyond that they are sorted."""
+"""Up to this number of values each is compared with all of an entry's, beyond that they are sorted."""
 
 
 GONE = -1
@@ -125,7 +125,7 @@ GONE = -1
 
 
 COMPACT_THRESHOLD = 256
-"""So many runs that are gone are held at least before coverage is read anew."""
+"""Runs that are gone, and still take memory, before coverage is loaded again."""
 
 
 _FILES_PREFIX = f"{NULL_MARK}files$"
@@ -371,11 +371,11 @@ class Coverage:
         self._ranks: IntArray = np.empty(0, np.int64)
         self._files_of: list[list[IntArray]] = []
         self._told_by: IntArray = np.empty(0, np.int64)
-        self._held = HeldBitmaps()
+        self._cached = BitmapCache()
 
     @property
     def needs_reload(self) -> bool:
-        """Whether most of what is held comes from runs that are gone, so that reading anew takes less memory."""
+        """Whether most of the coverage comes from runs that are gone, so that loading it again takes less memory."""
         return len(self._runs) > COMPACT_THRESHOLD + 2 * int((self._ranks != GONE).sum())
 
     @property
@@ -485,7 +485,7 @@ class Coverage:
 
         Returns:
             By (file number, value number). One that is missing, damaged, or of another size than coverage says is left
-            out: it is unknown. They are held for the next query: nobody may change them.
+            out: it is unknown. They stay cached for the next query: nobody may change them.
         """
         column = self.column(name)
         found: dict[tuple[int, int], BitMap] = {}
@@ -501,9 +501,9 @@ class Coverage:
                 text = None if code == NULL else column.values[code][1]
                 key = bitmap_key(name, text, item.partition, item.file_id).encode()
                 count = int(column.nulls[entry]) if code == NULL else counts[code]
-                held = self._held.get(self._runs[run].name, key, item.base_file, count)
-                if held is not None:
-                    found[number, code] = held
+                cached = self._cached.get(self._runs[run].name, key, item.base_file, count)
+                if cached is not None:
+                    found[number, code] = cached
                 else:
                     by_run.setdefault(run, {})[key] = (number, code, count)
         for run, keys in by_run.items():
@@ -544,7 +544,7 @@ class Coverage:
                 continue
             if len(bitmap) == count:
                 found[number, code] = bitmap
-                self._held.keep(run.name, key, item.base_file, bitmap)
+                self._cached.put(run.name, key, item.base_file, bitmap)
 
 
 def run_records(reader: HFileReader, values: Sequence[bytes], path: str) -> list[BitmapRecord]:
@@ -592,7 +592,7 @@ class LoadedBitmapIndex:
         return frozenset(column for index in self.definitions.values() for column in index.columns)
 
     def files(self, snapshot: Snapshot, rows: IntArray) -> IntArray:
-        """Per slice of the view the number of its covered base file. Call with the lock of the coverage held.
+        """Per slice of the view the number of its covered base file. The caller has the lock of the coverage.
 
         Negative where no run speaks of it, or where log files change what the base file says.
         """

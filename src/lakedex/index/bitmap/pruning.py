@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 from lakedex.errors import CorruptFileError
-from lakedex.expr.pruner import judge
+from lakedex.expr.pruner import evaluate_bounds
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.bitmap.condition import (
@@ -54,7 +54,7 @@ RECORD_COST = 8192
 """Bytes of data that could be read in the time that one bitmap takes to look up and decode …"""
 
 
-JUDGED_BYTES = 2
+EVALUATED_BYTES = 2
 """… that a value takes to be compared …"""
 
 
@@ -86,28 +86,28 @@ class Bitmaps:
         return "bitmap"
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
-        """Judge the slices by the values of their indexed columns."""
+        """Evaluate the slices by the values of their indexed columns."""
         try:
-            held = load_bitmap_index(snapshot)
+            loaded = load_bitmap_index(snapshot)
         except CorruptFileError as error:
-            detail = f"{error}; indexes.validate with repair=True mends it"
+            detail = f"{error}; indexes.validate with repair=True repairs it"
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="damaged", detail=detail),))
-        return PruneResult() if held is None else self.prune_by(held, snapshot, predicate, rows)
+        return PruneResult() if loaded is None else self.prune_by(loaded, snapshot, predicate, rows)
 
     def prune_by(
-        self, held: LoadedBitmapIndex, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray
+        self, loaded: LoadedBitmapIndex, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray
     ) -> PruneResult:
         """:meth:`prune` by an index that was looked up already."""
-        condition = to_bitmap_expr(predicate, held.columns)
+        condition = to_bitmap_expr(predicate, loaded.columns)
         asked = terms_in(condition)
         if not asked:
             names = sorted({column.name for column in predicate.columns})
-            detail = f"no condition on {', '.join(sorted(held.columns))}" + (
+            detail = f"no condition on {', '.join(sorted(loaded.columns))}" + (
                 f" alone ({', '.join(names)})" if names else ""
             )
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="no term", detail=detail),))
-        with held.coverage.lock:
-            return _Plan(self, snapshot, held, condition, rows).verdict()
+        with loaded.coverage.lock:
+            return _Plan(self, snapshot, loaded, condition, rows).verdict()
 
 
 @dataclass(slots=True)
@@ -116,19 +116,19 @@ class _Plan:
 
     index: Bitmaps
     snapshot: Snapshot
-    held: LoadedBitmapIndex
+    loaded: LoadedBitmapIndex
     condition: Condition
     rows: IntArray
     files: IntArray = field(init=False)
-    judge: CountEvaluator = field(init=False)
+    evaluator: CountEvaluator = field(init=False)
     saved: npt.NDArray[np.float64] = field(init=False)
     cost: npt.NDArray[np.float64] = field(init=False)
 
     def verdict(self) -> PruneResult:
-        coverage = self.held.coverage
-        self.files = self.held.files(self.snapshot, self.rows)
-        self.judge = CountEvaluator(coverage, self.files, _groups(coverage, self.files), self._bounds)
-        counts = self.judge.judge(self.condition)
+        coverage = self.loaded.coverage
+        self.files = self.loaded.files(self.snapshot, self.rows)
+        self.evaluator = CountEvaluator(coverage, self.files, _groups(coverage, self.files), self._bounds)
+        counts = self.evaluator.evaluate(self.condition)
         keep: BoolArray = counts.true[1] > 0
         dropped = len(keep) - int(keep.sum())
         fetch, left = self._worth_it(counts, keep)
@@ -139,7 +139,7 @@ class _Plan:
                 keep[place] = selection.count > 0
                 if selection.count and self.index.select:
                     selections[int(self.rows[place])] = selection
-        terms = [term for term, found in self.judge.terms.items() if found.known.any()]
+        terms = [term for term, found in self.evaluator.terms.items() if found.known.any()]
         notes = [f"{dropped} by counts"] if dropped and len(fetch) else []
         notes += self._note(fetch, left, selections)
         return PruneResult(
@@ -151,30 +151,32 @@ class _Plan:
         )
 
     def _bounds(self, predicate: BoundPredicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
-        """What column stats say of a condition that is not on an indexed column."""
+        """Truth of a condition on other columns, as far as column stats prove it."""
         columns = {column.name: column.type for column in predicate.columns}
         found = slice_bounds(self.snapshot, columns, self.rows) if columns else None
         return (
-            None if found is None else judge(predicate.predicate, lambda column: found.get(column.name), len(self.rows))
+            None
+            if found is None
+            else evaluate_bounds(predicate.predicate, lambda column: found.get(column.name), len(self.rows))
         )
 
     # ------------------------------------------------------------------------------------------------ what it costs
 
     def _worth_it(self, counts: Counts, keep: BoolArray) -> tuple[IntArray, IntArray]:
         """Places whose bitmaps are read, the most useful first; and those that are left because that does not pay."""
-        groups = _groups(self.held.coverage, self.files).astype(np.float64)
+        groups = _groups(self.loaded.coverage, self.files).astype(np.float64)
         known = np.zeros(len(self.files), np.bool_)
         cost = np.zeros(len(self.files))
-        for term, found in self.judge.terms.items():
+        for term, found in self.evaluator.terms.items():
             known |= found.known
-            cost += np.where(found.known, bitmap_cost(self.judge, term), 0.0)
-        decided = exact_rows(counts) & (len(self.judge.terms) > 1)
-        all_rows_match = counts.true[0] == self.judge.rows
+            cost += np.where(found.known, bitmap_cost(self.evaluator, term), 0.0)
+        decided = exact_rows(counts) & (len(self.evaluator.terms) > 1)
+        all_rows_match = counts.true[0] == self.evaluator.rows
         open_to_doubt = keep & known & ~all_rows_match & ~(decided & ~self.index.select)
         if len(terms_in(self.condition)) == 1 and not self.index.select:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         size = self.snapshot.view().table.sizes[self.rows].astype(np.float64)
-        expected = counts.share * self.judge.rows
+        expected = counts.share * self.evaluator.rows
         empty = np.where(counts.true[0] > 0, 0.0, np.exp(-expected))
         left = np.minimum(counts.groups, groups * -np.expm1(-expected / np.maximum(groups, 1)))
         saved = size * (np.maximum(empty, 1 - left / groups) if self.index.select else empty)
@@ -195,17 +197,17 @@ class _Plan:
         nothing = np.zeros(len(self.files))
         if not self.index.select or self.index.result is None or needs_data(self.condition):
             return nothing
-        names = {term.column.path[0] for term in self.judge.terms}
-        row = JUDGED_BYTES * len(names) + DECODED_BYTES * len(names - self.index.result)
-        whole = np.logical_and.reduce([found.known for found in self.judge.terms.values()])
-        return np.where(whole, float(row) * self.judge.rows, nothing)
+        names = {term.column.path[0] for term in self.evaluator.terms}
+        row = EVALUATED_BYTES * len(names) + DECODED_BYTES * len(names - self.index.result)
+        whole = np.logical_and.reduce([found.known for found in self.evaluator.terms.values()])
+        return np.where(whole, float(row) * self.evaluator.rows, nothing)
 
     # -------------------------------------------------------------------------------------------------- rows
 
     def _selected(self, places: IntArray) -> dict[int, RowSelection]:
         """The rows of some files, those whose bitmaps could be read."""
-        coverage = self.held.coverage
-        terms = list(self.judge.terms.items())
+        coverage = self.loaded.coverage
+        terms = list(self.evaluator.terms.items())
         found = {
             term: fetch_rows(coverage, term, counted.of_value, self.files[places[counted.known[places]]])
             for term, counted in terms
@@ -244,7 +246,7 @@ class _Plan:
     def _unused(self) -> tuple[UnusedIndex, ...]:
         """Columns that are not indexed in some files."""
         unused = []
-        for term, found in self.judge.terms.items():
+        for term, found in self.evaluator.terms.items():
             missing = int(((self.files >= 0) & ~found.known).sum())
             if missing:
                 detail = f"{term.column.name} is not indexed, or not known, in {missing} covered files"
@@ -261,11 +263,11 @@ def _groups(coverage: Coverage, files: IntArray) -> IntArray:
     return np.where(files >= 0, np.maximum(coverage.groups[np.maximum(files, 0)], 1), 1)
 
 
-def bitmap_cost(judge: CountEvaluator, term: Term) -> npt.NDArray[np.float64]:
+def bitmap_cost(evaluator: CountEvaluator, term: Term) -> npt.NDArray[np.float64]:
     """About the bytes of a term's bitmaps in each file."""
-    found = judge.terms[term]
+    found = evaluator.terms[term]
     smaller = found.counts.sum(axis=0) - found.counts.max(axis=0)
-    return bitmaps_cost(judge.rows, found.records, smaller)
+    return bitmaps_cost(evaluator.rows, found.records, smaller)
 
 
 def bitmaps_cost(rows: IntArray, records: IntArray, positions: IntArray) -> npt.NDArray[np.float64]:
@@ -292,14 +294,14 @@ def fetch_rows(coverage: Coverage, term: Term, of_value: npt.NDArray[np.int8], f
         entry = int(column.entry_of[number])
         span = column.span(entry)
         codes = column.codes[span]
-        judged = of_value[codes]
-        values = np.bincount(judged, minlength=3)
-        weights = np.bincount(judged, weights=column.counts[span], minlength=3)
+        truth = of_value[codes]
+        values = np.bincount(truth, minlength=3)
+        weights = np.bincount(truth, weights=column.counts[span], minlength=3)
         nulls = int(column.nulls[entry])
         values[of_value[-1]] += nulls > 0
         weights[of_value[-1]] += nulls
         largest = max((FALSE, TRUE, UNDECIDED), key=lambda answer: (values[answer], weights[answer]))
-        own = {answer: codes[judged == answer].tolist() for answer in (FALSE, TRUE, UNDECIDED) if answer != largest}
+        own = {answer: codes[truth == answer].tolist() for answer in (FALSE, TRUE, UNDECIDED) if answer != largest}
         if nulls and of_value[-1] != largest:
             own[int(of_value[-1])].append(NULL)
         classes[number] = own

@@ -2,8 +2,8 @@
 
 Bounds of columns per subject (a file slice, or a partition), as arrays that stay from query to query.
 
-What was read is held as Arrow columns of *entries*; ``place`` says which entry belongs to which subject. When the table
-moves on, only places move: unchanged subjects keep their entry, changed ones are read when they are asked for.
+Bounds are cached as Arrow columns of *entries*; ``place`` maps each subject to its entry. After a commit only places
+change: unchanged subjects keep their entry, changed ones are read when a query needs them.
 
 Memory: two bounds and two counts per subject and column that a query asked about.
 
@@ -15,7 +15,7 @@ anything said of files whose commit was archived: both stay unknown, and are rea
 
 Pruning by bounds and counts: ``partition_stats`` for whole partitions, ``column_stats`` for file slices.
 
-A slice with log files is judged by the bounds of its base file and of every log file together: a merged row is one of
+A slice with log files is pruned by the bounds of its base file and of every log file together: a merged row is one of
 theirs. If one of them is not known, the slice is not.
 """
 
@@ -60,7 +60,7 @@ UNKNOWN = -1
 
 @dataclass(slots=True, eq=False)
 class _Entries:
-    """What is held of one column."""
+    """Cached bounds of one column."""
 
     kind: pa.DataType
     place: IntArray
@@ -134,7 +134,7 @@ class BoundsCache(ViewCache):
 
     @classmethod
     def of(cls, view: FileSystemView, store: MetadataStore) -> Self:
-        """The cache of a view; its lock is held."""
+        """The cache of a view, whose lock the caller has."""
         return view.caches.get(cls) or view.caches.put(cls(cls.count(view), store.files_of(cls.partition)))
 
     @staticmethod
@@ -257,7 +257,7 @@ def _row_counts(snapshot: Snapshot, files: set[BaseFile]) -> dict[BaseFile, int]
 
 
 _FEW = 64
-"""Up to so many partitions are looked up by key; more of them are one pass over the column's records."""
+"""Up to this number of partitions are looked up by key; more of them are one pass over the column's records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class ColumnStats:
         return COLUMN_STATS.name
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
-        """Judge slices by the bounds of the columns that the predicate speaks of."""
+        """Evaluate slices by the bounds of the predicate's columns."""
         columns, unused = _askable(self.name, snapshot, predicate)
         if not columns:
             return PruneResult(unused=unused)
@@ -306,7 +306,7 @@ class PartitionStats:
         return PARTITION_STATS.name
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
-        """Judge the partitions of the slices; nothing to gain within one partition, where files are judged next."""
+        """Evaluate the partitions of the slices; within one partition nothing is gained, since files come next."""
         if not snapshot.metadata.has(self.name):
             return PruneResult()
         if not snapshot.is_newest:
@@ -330,7 +330,7 @@ class PartitionStats:
             keep=None if keep is None else keep[place],
             terms=verdict.terms,
             note=verdict.note,
-            # Types that are not indexed are told once, by column_stats.
+            # Types that are not indexed are reported once, by column_stats.
             unused=tuple(item for item in verdict.unused if item.reason == "no entry"),
         )
 

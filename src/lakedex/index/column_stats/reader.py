@@ -5,7 +5,7 @@ Bounds of files: the stats of columns that a table's ``column_stats`` hold of th
 Stats of one column over many files as arrays: what :func:`~lakedex.index.column_stats.stats.stat_of` says of each
 record.
 
-Records are decoded column by column, and judged by the same rules. A column whose records are of several kinds, or of
+Records are decoded column by column, and trusted by the same rules. A column whose records are of several kinds, or of
 one that is rare, is left to :mod:`lakedex.index.column_stats.reader`, which goes record by record.
 
 Memory: the values of the records of the files, once, and two bounds and two counts for each.
@@ -42,7 +42,7 @@ _WIDE = Context(prec=60)
 
 @dataclass(frozen=True, slots=True)
 class FileBounds:
-    """What is known of one column, an entry a file; null bounds and counts of -1 are unknown."""
+    """Bounds and counts of one column, an entry a file; null bounds and counts of -1 are unknown."""
 
     minimum: pa.Array
     maximum: pa.Array
@@ -122,7 +122,7 @@ def _bound_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 MANY = 256
-"""From so many files on arrays are faster than records one by one."""
+"""From this number of files on arrays are faster than records one by one."""
 
 
 _PAYLOAD = PAYLOADS[COLUMN_STATS.name]
@@ -222,7 +222,7 @@ def _decoded(newest: LatestValues, kind: pa.DataType, names: Sequence[str] | Non
     for layer, rows, values in newest.by_layer():
         schema = record_schema(layer)
         payload = payload_columns(values, schema, _PAYLOAD, fields)
-        part = None if payload is None else _judged(payload, schema, kind, np.isin(rows, newest.again))
+        part = None if payload is None else _trusted_stats(payload, schema, kind, np.isin(rows, newest.again))
         if payload is None or part is None:
             return None
         if names is not None:
@@ -242,8 +242,8 @@ def _of_files(stats: StatArrays, payload: pa.StructArray, names: pa.Array) -> St
     return StatArrays(stats.known & right, low, high, stats.nulls[kept], stats.counts[kept])
 
 
-def _judged(payload: pa.StructArray, schema: str, kind: pa.DataType, again: BoolArray) -> StatArrays | None:
-    """What records say as far as it may be believed; None if that has to be asked record by record."""
+def _trusted_stats(payload: pa.StructArray, schema: str, kind: pa.DataType, again: BoolArray) -> StatArrays | None:
+    """Stats of records as far as they may be trusted; None if that is decided record by record."""
     own = {field.name: payload.field(field.name) for field in payload.type}
     rows, nulls = (_numbers(own[name]) for name in ("valueCount", "nullCount"))
     tight = _flags(own["isTightBound"]) if "isTightBound" in own else np.zeros(len(payload), np.bool_)
@@ -341,10 +341,12 @@ def _trusted(
         lacking = [place for place, part in enumerate(own["minValue"].type) if pa.types.is_null(part.type)]
         return ~bounded & np.isin(np.asarray(own["minValue"].type_codes), lacking)
     if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        told = ordinals >= 0 if pa.types.is_timestamp(kind) and kind.unit != "us" else np.ones(len(ordinals), np.bool_)
+        has_unit = (
+            ordinals >= 0 if pa.types.is_timestamp(kind) and kind.unit != "us" else np.ones(len(ordinals), np.bool_)
+        )
         numbers = low.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
         same = pc.greater_equal(numbers, first_safe(kind)).fill_null(True).to_numpy(zero_copy_only=False)
-        return np.asarray(told & same, np.bool_)
+        return np.asarray(has_unit & same, np.bool_)
     if pa.types.is_string(kind):
         safe = np.fromiter(
             (
