@@ -1,19 +1,14 @@
-"""Bring two sides to one type before they are compared, as Spark does with and without ANSI mode.
+"""Coerce two sides to one type before they are compared, as Spark does with and without ANSI mode.
 
-Bring two sides to one type, as Spark does before it compares.
+Where both rule sets give the same result for every value, the pair is coerced here; where they differ, or where an
+order of values is not kept (a string column against a number), :class:`NotPrunableError` is raised and the condition
+becomes :class:`~lakedex.expr.nodes.Unknown`. Casts that :class:`Binder` puts around a column never lose the order of
+values and never fail, so pruning may look through them.
 
-Spark has two rule sets (ANSI and not). Where both give the same answer for every value, the pair is coerced here;
-where they differ, or where an order of values is not kept (a string column against a number), :class:`NotJudgeable`
-is raised and the condition becomes :class:`~lakedex.expr.nodes.Unknown`.
-
-Casts that this module puts around a column never lose the order of values and never fail: pruning may look
-through them.
-
-Type coercion by Spark's ANSI rules, its default from version 4 on (``AnsiTypeCoercion``).
-
-Text gives way to the other side's type: next to an integer it is read as a long, next to any other number as a
-double, next to a date, timestamp, boolean or binary as that. A literal that does not read as such stays a cast, which
-fails where there is a row for it, and only there.
+By the ANSI rules, Spark's default from version 4 on (``AnsiTypeCoercion``), text gives way to the other side's type:
+next to an integer it is read as a long, next to any other number as a double, next to a date, timestamp, boolean or
+binary as that. A literal that cannot be read as such stays a cast, which fails where there is a row for it, and only
+there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Which files may hold a row for which a predicate is true.
+"""Prune files by bounds: find those that may hold a row for which a predicate is true.
 
-House rule of this file: every answer is three arrays over files, *may be true*, *may be false*, *may be null*, and
-what is not known is all three. So NOT swaps the first two, AND and OR follow Kleene, and a file is dropped only
-where "may be true" was disproved.
+Every result is three arrays over files, *may be true*, *may be false*, *may be null*; the unknown is all three. So NOT
+swaps the first two, AND and OR follow Kleene, and a file is dropped only where "may be true" is disproved.
 
-Bounds may be wider than the values (a long string's are): they prove what lies outside them, and min = max proves
-that every value there is that one. They never prove that a value exists.
+Bounds may be wider than the values (those of long strings are): they prove what lies outside them, and min = max proves
+that every value is that one. They never prove that a value exists.
 """
 
 from __future__ import annotations

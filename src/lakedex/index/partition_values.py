@@ -1,4 +1,4 @@
-"""The values in partition paths, compared as values of their columns: what prunes without reading anything."""
+"""Prune by the values in partition paths, typed as their columns; nothing is read for it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Answers about the rows of a scan that are no rows: numbers of them, by groups, distinct values, bounds.
+"""Aggregate pushdown: counts, groups, distinct values and bounds of the rows of a scan, from indexes as far as they go.
 
-Each slice is answered by the cheapest that answers it exactly: nothing where an index rules it out, a bitmap index's
-numbers of rows, its bitmaps, the file's footer; the rest is read, only the columns of the condition and the groups.
-:class:`AnswerPlan` says what came from where.
+Each slice is answered by the cheapest source that is exact: nothing where an index rules it out, a bitmap index's
+numbers of rows, its bitmaps, the file's footer. The others are read, only the columns of the condition and the groups.
+:class:`AggregatePlan` names the source of each.
 
-Memory: what :mod:`lakedex.index.bitmap.aggregates` takes, three batches a thread, and the groups of the answer.
+Memory: that of :mod:`lakedex.index.bitmap.aggregates`, three batches a thread, and the groups of the result.
 """
 
 from __future__ import annotations

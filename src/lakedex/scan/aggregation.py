@@ -1,8 +1,9 @@
-"""Groups of rows by values as Spark sees them: null is one of them, all NaN are one, and -0.0 is 0.0.
+"""Group rows by values as Spark does: null is a value, all NaN are one, and -0.0 is 0.0.
 
 A *table of groups* has the columns of the groups (named by :func:`~lakedex.index.bitmap.aggregates.key_name`) and
-``n``,
-their rows. Memory: the distinct groups.
+``n``, the number of their rows.
+
+Memory: the distinct groups.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Advise which columns deserve a bitmap index, by indexing and measuring a few files.
 
-A bitmap index of a few files, made to see what it would be worth.
+The forecast counts what an index leaves out *beyond* the bounds of files and row groups, which are there anyway.
+Without queries a column is rated by equality with its values, each as often as rows hold it.
 
-Memory: the bitmaps of the sampled files; the files of runs lie in a temporary folder meanwhile.
-
-Which columns deserve a bitmap index: a few files are indexed and measured.
-
-Forecast is what an index would leave out *beyond* bounds of files and row groups, which are there anyway. Without
-queries a column is rated by equality with its values, each as often as rows hold it.
-
-Memory: see :mod:`lakedex.scan.index_advisor`.
+Memory: the bitmaps of the sampled files; their runs lie in a temporary folder meanwhile.
 """
 
 from __future__ import annotations

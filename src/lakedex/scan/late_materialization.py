@@ -1,18 +1,14 @@
 """Late materialization: read the predicate's columns first, the others only for rows that match.
 
-The truth of a condition over rows whose text columns may be dictionaries: each value is judged once, not each row.
+A row group is read in windows. The other columns of a window are decoded if it has a match; windows before it are
+skipped then, and nothing after the last match is decoded. If matches are found up to the end of most windows, a second
+pass costs more than it saves: all columns are then read at once (:class:`SelectivityTracker`).
 
-Parts of the condition that AND joins are looked at one by one. One that speaks of one such column is judged over its
-dictionary; what is left is judged over the rows that passed.
+Text that is dictionary-encoded in the file stays so until rows are filtered. The parts of a condition that AND joins
+are evaluated one by one: a part on one such column over the values of its dictionary, the rest over the rows that
+passed.
 
-Reading rows under a condition: its own columns first, the others only where a row matched.
-
-A row group goes by in windows. The other columns of a window are decoded when it has a match, and those before it are
-skipped then; what comes after the last match is never decoded. Strings of few values stay numbers until they are
-filtered, and are judged as such. Memory: a window of the columns.
-
-Where matches lie in every window, up to its end, that spares nothing and costs a second pass: once some windows were
-like that, all columns are read at once.
+Memory: a window of the columns.
 """
 
 from __future__ import annotations

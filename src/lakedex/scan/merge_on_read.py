@@ -1,13 +1,6 @@
-"""Merge-on-read: the rows of a file slice, its log records merged into its base file by ordering value.
+"""Merge on read: the log records of a file slice merged into the rows of its base file.
 
-Ordering values: which of two versions of a row is the newer, as Java compares them, on whole columns.
-
-Null is the smallest; an int that is null counts as 0, which is Java's default ordering value. NaN is the largest and
--0.0 is below 0.0 (``Double.compareTo``). Text compares by its UTF-8 bytes.
-
-Merge-on-read: the rows of a file slice, its log records merged into its base file.
-
-Who wins for a record key is Hudi's to say (``BufferedRecordMergerFactory``, 1.1.1):
+Hudi decides which version of a record key wins (``BufferedRecordMergerFactory``, 1.1.1):
 
 * COMMIT_TIME_ORDERING: the record of the later block; a delete is a record too.
 * EVENT_TIME_ORDERING: the larger ordering value, the later record on a tie. A delete without ordering value (Java
@@ -17,9 +10,13 @@ Who wins for a record key is Hudi's to say (``BufferedRecordMergerFactory``, 1.1
 
 Of several base rows of one key the first is merged and the others stay, as in Java.
 
-Everything works on whole columns: log records are reduced to one row per key by sorting, then each batch of the base
-file is masked, and the log's rows follow at the end. Memory: the log records of the slice, needed columns only, and one
-batch of the base file.
+Ordering values compare as in Java: null is the smallest, and a null int counts as 0, Java's default ordering value. NaN
+is the largest and -0.0 is below 0.0 (``Double.compareTo``). Text compares by its UTF-8 bytes.
+
+Whole columns are processed: log records are reduced to one row per key by sorting, then each batch of the base file is
+masked, and the log's rows follow at the end.
+
+Memory: the log records of the slice, needed columns only, and one batch of the base file.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """Plan a scan: from a predicate to the file slices that may match, with what each index removed.
 
-``ScanPlan``: which files a scan keeps, and what each index did for it.
+Candidates are all file slices of the snapshot; one index after the other removes those that it proves to hold no
+matching row.
 
-From a predicate to the slices that may hold matching rows, one index after the other.
-
-Candidates are all file slices of the snapshot; each index removes only what it can prove empty of matching rows.
-
-``ORDER BY c LIMIT n``: which files can hold one of the first ``n`` rows, by the bounds of ``c``.
-
-Files whose values all come at or before some value *t* hold ``n`` rows together: then no row after *t* is among the
-first, and a file that has only such rows need not be read. Further columns of the order break ties only, so the first
-one decides. Slices with log files count for nothing, since how many rows they have is not known before they are merged.
+``ORDER BY c LIMIT n`` keeps the slices that may hold one of the first ``n`` rows by the bounds of ``c``: once slices
+whose values all come at or before a value *t* hold ``n`` rows together, slices with later values only are dropped.
+Further columns of the order break ties only, so the first one decides. Slices with log files count no rows, since their
+number is not known before the merge.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``Scan``: a lazy, immutable question to a table. Planning and reading happen when an answer is asked for."""
+"""``Scan``: a lazy, immutable query of a table, which is planned and read when a result is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of another table as a condition: what makes a join with it a matter of indexes.
+"""Semi and anti joins as conditions: the keys of another table become ``IN`` lists that indexes can prune by.
 
 ``In`` for one column. For several, combinations that have the rest in common are put together::
 

@@ -1,7 +1,9 @@
-"""The rows of one file slice under a condition: which columns and row groups are read, and what comes out.
+"""Read the rows of one file slice under a condition: only the columns and row groups that are needed.
 
 Everything here pickles: a scan's threads, Spark tasks and Python data sources all read a slice by
-:func:`iter_slice_rows`. Memory: one batch.
+:func:`iter_slice_rows`.
+
+Memory: one batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table as of an instant or time, and whether it can still be read so: the cleaner may have taken files of it."""
+"""Time travel: a table as of an instant or time, refused if the cleaner took files of that state."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A table as of one moment, and the context that every action on a table starts from.
-
-A table as of one moment: settings, timeline, metadata, schema and file slices. What plans and writes start from.
-
-What every action on a table starts from: where it lies, which engine runs, what is cached.
-"""
+"""A table as of one moment: settings, timelines, metadata, schema and file slices; plans and writes start from it."""
 
 from __future__ import annotations
 

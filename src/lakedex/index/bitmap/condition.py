@@ -1,20 +1,14 @@
 """A predicate over bitmaps: indexed terms combined by AND, OR and NOT, with row counts and row sets.
 
-A condition as bitmaps see it: terms that speak of one indexed column each, put together by AND, OR and NOT.
+Any condition on one column, however it is made (``upper(c) LIKE 'A%' OR c IS NULL``), is evaluated once for each
+distinct value of the column. So whole subtrees of one column are one term.
 
-Any condition on one column, however it is made (``upper(c) LIKE 'A%' OR c IS NULL``), is answered by looking at each
-distinct value of the column once. So whole subtrees of one column are one term.
+*Row counts* are a lower and an upper bound per file. For a term both are the same: coverage has the rows of each value.
+For ``a AND b`` they may differ: between none and all of the fewer rows match. A file is ruled out where the upper bound
+of true rows is 0.
 
-How many rows of each file make a condition true, false or null, as far as numbers of rows tell.
-
-Every answer is a lower and an upper bound per file. For a term both are the same: coverage has the rows of each value.
-For ``a AND b`` they need not be: between none and all of the fewer rows may match. A file is ruled out where at most no
-row is true.
-
-The rows of one file for which a condition may be true, false or null, as bitmaps.
-
-What is not known is in all three. So a row is surely no match if it is not in the first, and the first is exact if it
-has no row in common with the others.
+*Row sets* are the rows of one file for which a condition may be true, false or null. An unknown row is in all three. So
+a row is surely no match if it is not in the first, and the first is exact if it has no row in common with the others.
 """
 
 from __future__ import annotations

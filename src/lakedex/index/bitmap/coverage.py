@@ -1,18 +1,11 @@
 """Coverage of base files by a bitmap index, cached as arrays from query to query.
 
-Bitmaps that were read, kept for the next query. Runs never change, so what was read of one stays true.
+A *file number* stands for a base file that a run covers. Each column has at most one entry per file, that of the newest
+run. Runs never change, so what was read of one stays true, and columns are read when a query needs them.
 
-What the runs say of base files without their bitmaps, as arrays that stay from query to query.
-
-A *file number* stands for a base file that some run speaks of. Per column there is at most one entry a file: the one of
-the newest run. What a query did not ask about is not read.
-
-Memory: for each covered file some 300 bytes, and for each column that a query asked about 56 bytes a file and 24 bytes
-for each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.needs_reload`). Bitmaps
-that
+Memory: for each covered file some 300 bytes, and for each column that a query needed 56 bytes a file and 24 bytes for
+each of its values; runs that are gone count too, until most of them are (:attr:`Coverage.needs_reload`). Bitmaps that
 were read stay, up to :data:`CACHED_BYTES`.
-
-The coverage of a table's bitmap index, kept from query to query, and which of a view's slices it is about.
 """
 
 from __future__ import annotations

@@ -1,22 +1,17 @@
 """Pruning by bounds and counts: ``partition_stats`` for partitions, ``column_stats`` for file slices.
 
-Bounds of columns per subject (a file slice, or a partition), as arrays that stay from query to query.
-
-Bounds are cached as Arrow columns of *entries*; ``place`` maps each subject to its entry. After a commit only places
-change: unchanged subjects keep their entry, changed ones are read when a query needs them.
-
-Memory: two bounds and two counts per subject and column that a query asked about.
-
-Columns that a base file does not hold: nulls only, known without an entry.
-
-A column that was added is in no older file, and in no entry of one. The schema of the commit that wrote the file tells
-so; that of lakedex's own commits is the files' schema to the letter. Those of others are not taken as proof, nor is
-anything said of files whose commit was archived: both stay unknown, and are read.
-
-Pruning by bounds and counts: ``partition_stats`` for whole partitions, ``column_stats`` for file slices.
+Bounds of *subjects* (file slices, or partitions) are cached as Arrow columns of *entries*; ``place`` maps each subject
+to its entry. After a commit only places change: unchanged subjects keep their entry, changed ones are read when a query
+needs them.
 
 A slice with log files is pruned by the bounds of its base file and of every log file together: a merged row is one of
-theirs. If one of them is not known, the slice is not.
+theirs. If one of them is unknown, the slice is.
+
+A column that was added later is in no older file, and in no entry of one: it has nulls only there. The schema of the
+commit that wrote the file proves it, if lakedex wrote the commit. In files of other writers, or of archived commits,
+the column stays unknown.
+
+Memory: two bounds and two counts per subject and column that a query needed.
 """
 
 from __future__ import annotations

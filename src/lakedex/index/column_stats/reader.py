@@ -1,12 +1,8 @@
 """Stats of columns over many files, as values and as arrays.
 
-Bounds of files: the stats of columns that a table's ``column_stats`` hold of them, as values and as arrays.
-
-Stats of one column over many files as arrays: what :func:`~lakedex.index.column_stats.stats.stat_of` says of each
-record.
-
-Records are decoded column by column, and trusted by the same rules. A column whose records are of several kinds, or of
-one that is rare, is left to :mod:`lakedex.index.column_stats.reader`, which goes record by record.
+Records of many files are decoded column by column, and trusted by the rules of
+:func:`~lakedex.index.column_stats.stats.stat_of`. A column whose records are of several kinds, or of a rare one, is
+read record by record.
 
 Memory: the values of the records of the files, once, and two bounds and two counts for each.
 """
