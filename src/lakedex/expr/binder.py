@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 
@@ -306,7 +305,7 @@ class AnsiBinder(Binder):
         return self.to(scalar, Literal(None, target))
 
 
-def wider_type(left: Any, right: Any) -> pa.DataType:
+def wider_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """The type that both are brought to.
 
     Raises:
@@ -328,7 +327,7 @@ def wider_type(left: Any, right: Any) -> pa.DataType:
     raise NotPrunableError(f"{left} and {right} have no type in common")
 
 
-def _wider_number(left: Any, right: Any) -> pa.DataType:
+def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     a, b = kind_of(left), kind_of(right)
     if a is Kind.INT and b is Kind.INT:
         return left if left.bit_width >= right.bit_width else right
@@ -341,5 +340,5 @@ def _wider_number(left: Any, right: Any) -> pa.DataType:
     return pa.decimal128(min(precision, _MAX_DIGITS), scale)
 
 
-def _as_decimal(number: Any) -> Any:
+def _as_decimal(number: pa.DataType) -> pa.DataType:
     return number if kind_of(number) is Kind.DECIMAL else pa.decimal128(INTEGER_DIGITS[number.bit_width], 0)

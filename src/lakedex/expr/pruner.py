@@ -58,8 +58,8 @@ class ColumnBounds:
         row_count: Rows per file, nulls among them; -1 where unknown.
     """
 
-    minimum: Any
-    maximum: Any
+    minimum: pa.Array
+    maximum: pa.Array
     null_count: npt.NDArray[np.int64]
     row_count: npt.NDArray[np.int64]
 
@@ -103,8 +103,8 @@ class _Tri:
 class _Range:
     """Ordering keys of the bounds of a scalar (null where unknown), and whether nulls and values may occur."""
 
-    low: Any
-    high: Any
+    low: pa.Array
+    high: pa.Array
     may_null: BoolArray
     may_value: BoolArray
 
@@ -115,7 +115,7 @@ class _BoundsEvaluator:
     def __init__(self, bounds: Bounds, n: int) -> None:
         self._bounds, self._n = bounds, n
         self._ranges: dict[Scalar, _Range] = {}
-        self._values: dict[Scalar, tuple[Any, ...]] = {}
+        self._values: dict[Scalar, tuple[pa.Array, ...]] = {}
         self._yes, self._no = np.ones(n, np.bool_), np.zeros(n, np.bool_)
 
     def evaluate(self, node: Predicate) -> _Tri:
@@ -189,7 +189,7 @@ class _BoundsEvaluator:
             return _Tri(true, self._no, found.may_null | false)
         return _Tri(true, false, found.may_null)
 
-    def _some_within(self, ordered: Any, found: _Range) -> BoolArray:
+    def _some_within(self, ordered: pa.Array, found: _Range) -> BoolArray:
         """Whether one of the sorted keys lies within the bounds, by binary search."""
         known = _filled(pc.and_(pc.is_valid(found.low), pc.is_valid(found.high)), False)
         values = ordered.to_numpy(zero_copy_only=False)
@@ -301,7 +301,7 @@ class _BoundsEvaluator:
         return _Range(low, high, inner.may_null, inner.may_value)
 
 
-def _as_column(values: Any, target: pa.DataType) -> Any:
+def _as_column(values: pa.Array | pa.ChunkedArray, target: pa.DataType) -> pa.Array:
     """Bounds in the column's type: an older file's may be narrower."""
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
@@ -313,15 +313,15 @@ def _as_column(values: Any, target: pa.DataType) -> Any:
     return values if same_kind else cast_array(values, target)
 
 
-def _filled(found: Any, default: bool) -> BoolArray:
+def _filled(found: pa.BooleanArray, default: bool) -> BoolArray:
     mask: BoolArray = pc.fill_null(found, default).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _possible(test: Callable[..., Any], left: Any, right: Any) -> BoolArray:
+def _possible(test: Callable[..., pa.BooleanArray], left: pa.Array, right: pa.Array | pa.Scalar) -> BoolArray:
     """The test per file, true where a bound is unknown."""
     return _filled(test(left, right), True)
 
 
-def _proved_equal(left: Any, right: Any) -> BoolArray:
+def _proved_equal(left: pa.Array, right: pa.Array) -> BoolArray:
     return _filled(pc.equal(left, right), False)

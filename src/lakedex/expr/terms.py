@@ -449,7 +449,7 @@ def _is_call(node: Predicate | Scalar) -> bool:
     return isinstance(node, Function) and "{" not in FUNCTIONS[node.name].written
 
 
-def _sql_type(data_type: Any) -> str:
+def _sql_type(data_type: pa.DataType) -> str:
     kind = kind_of(data_type)
     if kind is Kind.INT:
         return _INTEGERS[data_type.bit_width][0]

@@ -71,7 +71,7 @@ def check_groupable(column: Column) -> None:
     )
 
 
-def groups_of(values: Sequence[Any], rows: int) -> pa.Table:
+def groups_of(values: Sequence[pa.Array], rows: int) -> pa.Table:
     """Groups of the rows of a batch.
 
     Args:

@@ -51,7 +51,7 @@ _WRAPPER_SCALE = 15
 _INTEGERS = ("Int", "Long", "Date", "TimestampMicros", "TimeMicros", "LocalDate")
 
 
-def sortable(column: Any) -> Any:
+def sortable(column: pa.Array) -> pa.Array:
     """A column whose own order is that of the ordering values: floats as ints of the same order."""
     kind = column.type
     if pa.types.is_floating(kind):
@@ -70,14 +70,14 @@ def sortable(column: Any) -> Any:
     return column.fill_null(0) if kind == pa.int32() else column
 
 
-def ranks(column: Any) -> npt.NDArray[np.int64]:
+def ranks(column: pa.Array) -> npt.NDArray[np.int64]:
     """Numbers in the order of a column's values; equal values have equal ones, nulls the smallest."""
     found = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
     numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
     return np.where(_flag(column.is_null()), 0, numbers)
 
 
-def compare(left: Sequence[Any], right: Sequence[Any], rows: int) -> npt.NDArray[np.int64]:
+def compare(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
     """-1, 0 or 1 for each row: how the values of ``left`` stand to those of ``right``, column by column."""
     answer = np.zeros(rows, np.int64)
     for ours, theirs in zip(left, right, strict=True):
@@ -88,18 +88,18 @@ def compare(left: Sequence[Any], right: Sequence[Any], rows: int) -> npt.NDArray
     return answer
 
 
-def _flag(array: Any) -> npt.NDArray[np.bool_]:
+def _flag(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
     mask: npt.NDArray[np.bool_] = array.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _sign(array: Any) -> npt.NDArray[np.int64]:
+def _sign(array: pa.Array) -> npt.NDArray[np.int64]:
     return _flag(array).astype(np.int64)
 
 
 def delete_values(
     stored: Sequence[Any], kinds: Sequence[pa.DataType], path: str
-) -> tuple[npt.NDArray[np.bool_], list[Any]]:
+) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
     """Ordering values of the records of a delete block.
 
     Args:
@@ -161,7 +161,7 @@ def _value(name: str, value: Any, kind: pa.DataType, path: str) -> Any:
     return value
 
 
-def _built(values: list[Any], kind: pa.DataType) -> Any:
+def _built(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind):
         return pa.array(values, pa.int32()).view(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
@@ -376,11 +376,11 @@ class _Collected:
     merge: MergeSettings
     rows: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
-    keys: list[Any] = field(default_factory=list)
+    keys: list[pa.Array] = field(default_factory=list)
     row: list[IntArray] = field(default_factory=list)
     deleted: list[BoolArray] = field(default_factory=list)
     final: list[BoolArray] = field(default_factory=list)
-    ordering: list[list[Any]] = field(default_factory=list)
+    ordering: list[list[pa.Array]] = field(default_factory=list)
 
     def add_rows(self, found: DataRows) -> None:
         merge = self.merge
@@ -402,7 +402,9 @@ class _Collected:
         gone = np.full(size, -1, np.int64)
         self._add(pa.array(found.keys, pa.string()), gone, np.ones(size, bool), final, [sortable(v) for v in values])
 
-    def _add(self, keys: Any, row: IntArray, deleted: BoolArray, final: BoolArray, ordering: list[Any]) -> None:
+    def _add(
+        self, keys: pa.Array, row: IntArray, deleted: BoolArray, final: BoolArray, ordering: list[pa.Array]
+    ) -> None:
         self.keys.append(keys)
         self.row.append(row)
         self.deleted.append(deleted)
@@ -461,12 +463,12 @@ def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> Bool
     return found
 
 
-def _true(array: Any) -> BoolArray:
+def _true(array: pa.BooleanArray) -> BoolArray:
     mask: BoolArray = array.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _is_default(column: Any) -> BoolArray:
+def _is_default(column: pa.Array) -> BoolArray:
     """Where an ordering value is null, or an int 0 (``OrderingValues.isDefault``)."""
     missing: BoolArray = column.is_null().to_numpy(zero_copy_only=False)
     return missing | _true(pc.equal(column, 0)) if column.type == pa.int32() else missing
@@ -478,7 +480,7 @@ def _last(codes: IntArray, keys: int) -> IntArray:
     return winner
 
 
-def _largest(codes: IntArray, keys: int, row: IntArray, final: BoolArray, ordering: Sequence[Any]) -> IntArray:
+def _largest(codes: IntArray, keys: int, row: IntArray, final: BoolArray, ordering: Sequence[pa.Array]) -> IntArray:
     """For each key the record that folding them in order by event time leaves."""
     places = np.arange(len(codes))
     last_final = np.full(keys, -1, np.int64)
@@ -509,12 +511,12 @@ class _MergedLog:
 
     needed: pa.Schema
     ordering_fields: tuple[str, ...]
-    keys: Any = None
+    keys: pa.Array | None = None
     rows: pa.Table | None = None
     row: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     deleted: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     final: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    ordering: list[Any] = field(default_factory=list)
+    ordering: list[pa.Array] = field(default_factory=list)
     _met: BoolArray = field(init=False)
     _beaten: BoolArray = field(init=False)
 

@@ -124,7 +124,7 @@ def _only(keys: Any, names: list[str]) -> Any:
     return keys
 
 
-def _is_values(keys: Any) -> bool:
+def _is_values(keys: object) -> bool:
     if isinstance(keys, list | tuple | set | frozenset | range | np.ndarray | pa.Array | pa.ChunkedArray):
         return True
     return type(keys).__name__ == "Series"
@@ -163,14 +163,14 @@ def _distinct(keys: pa.Table) -> pa.Table:
     return table.group_by(names, use_threads=False).aggregate([]).select(names)
 
 
-def _array(column: Any) -> Any:
+def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 # ------------------------------------------------------------------------------------------------------- conditions
 
 
-def _brought(column: Column, keys: Any, name: str, timezone: str) -> tuple[Scalar, Any]:
+def _brought(column: Column, keys: pa.ChunkedArray, name: str, timezone: str) -> tuple[Scalar, pa.Array]:
     """The column and the keys in the type in which Spark compares them; a key that has no such value becomes null."""
     keys, binder = _array(keys), Binder(timezone)
     try:

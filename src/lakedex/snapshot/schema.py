@@ -56,7 +56,7 @@ def _ids(record: Mapping[str, Any], prefix: str) -> Iterator[tuple[int, str]]:
         yield from _inner(column["type"], name)
 
 
-def _inner(kind: Any, name: str) -> Iterator[tuple[int, str]]:
+def _inner(kind: object, name: str) -> Iterator[tuple[int, str]]:
     """Ids inside of a column's type."""
     if not isinstance(kind, Mapping):
         return

@@ -206,7 +206,7 @@ def parse_type(text: str) -> pa.DataType:
         raise CorruptFileError("", 0, "the name of a Spark type", repr(text[:40])) from error
 
 
-def normal_values(values: Any) -> Any:
+def normal_values(values: pa.Array) -> pa.Array:
     """The same values with one representation each, so that they can be told apart by their bits."""
     kind = kind_of(values.type)
     if kind.is_float:
@@ -222,7 +222,7 @@ def normal_values(values: Any) -> Any:
     return values
 
 
-def value_texts(values: Any) -> Any:
+def value_texts(values: pa.Array) -> pa.Array:
     """Text of each value; null stays null. For the distinct values of a column: some types take a Python call each.
 
     Args:
@@ -249,7 +249,7 @@ def value_texts(values: Any) -> Any:
     return pa.array(texts, pa.string())
 
 
-def typed_values(texts: Any, kind: pa.DataType) -> Any:
+def typed_values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """The values of texts; null stays null.
 
     Args:
@@ -268,7 +268,7 @@ def typed_values(texts: Any, kind: pa.DataType) -> Any:
 _WIDE = decimal.Context(prec=80, traps=[decimal.InvalidOperation])
 
 
-def _typed(texts: Any, kind: pa.DataType) -> Any:
+def _typed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     found = kind_of(kind)
     if found is Kind.STRING:
         return texts

@@ -143,8 +143,8 @@ class StatArrays:
     """
 
     known: BoolArray
-    low: Any
-    high: Any
+    low: pa.Array
+    high: pa.Array
     nulls: IntArray
     counts: IntArray
 
@@ -268,11 +268,13 @@ _BOUNDS = ("minValue", "maxValue")
 class _Bound:
     """One bound of all records: of one wrapper, null where there is none."""
 
-    values: Any
+    values: pa.Array
     wrapper: str
 
 
-def _bound(union: Any, wrappers: Sequence[str], name: str, kind: pa.DataType, bounded: BoolArray) -> _Bound | None:
+def _bound(
+    union: pa.UnionArray, wrappers: Sequence[str], name: str, kind: pa.DataType, bounded: BoolArray
+) -> _Bound | None:
     """The bound of each record as a value of the column's type."""
     wanted = np.flatnonzero(bounded)
     if not len(wanted):
@@ -297,7 +299,7 @@ def _bound(union: Any, wrappers: Sequence[str], name: str, kind: pa.DataType, bo
         return None
 
 
-def _as_kind(values: Any, kind: pa.DataType) -> Any:
+def _as_kind(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return values.cast(pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
@@ -330,7 +332,12 @@ def _same_unit(bounds: Mapping[str, _Bound | None], ordinals: IntArray, kind: pa
 
 
 def _trusted(
-    kind: pa.DataType, own: Mapping[str, Any], low: Any, high: Any, bounded: BoolArray, ordinals: IntArray
+    kind: pa.DataType,
+    own: Mapping[str, pa.Array],
+    low: pa.Array,
+    high: pa.Array,
+    bounded: BoolArray,
+    ordinals: IntArray,
 ) -> BoolArray:
     """Which records may be believed that lakedex did not write (``column_stats._trusted``)."""
     if pa.types.is_floating(kind):
@@ -356,15 +363,15 @@ def _trusted(
     return np.ones(len(ordinals), np.bool_)
 
 
-def _numbers(column: Any) -> IntArray:
+def _numbers(column: pa.Array) -> IntArray:
     return np.asarray(column.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _flags(column: Any) -> BoolArray:
+def _flags(column: pa.Array) -> BoolArray:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _ordinals(column: Any, records: int) -> IntArray:
+def _ordinals(column: pa.Array | None, records: int) -> IntArray:
     """Ordinal of each record's value type, -1 where there is none."""
     if column is None or not pa.types.is_struct(column.type):
         return np.full(records, -1, np.int64)
