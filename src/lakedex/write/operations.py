@@ -18,6 +18,7 @@ from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureErr
 from lakedex.layout.keys import StoredKeys
 from lakedex.layout.store_assignment import StoreAssignment, match_names
 from lakedex.options import WriteOptions
+from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
 from lakedex.snapshot.partitions import PartitionName, key_generator, named_partitions
 from lakedex.snapshot.schema import require_columns, spelled
@@ -279,7 +280,8 @@ def update_stored(handle: TableContext, data: Any, options: WriteOptions, read_a
 @contextmanager
 def prepared_frame(handle: TableContext, data: Any, prepare: BatchMap) -> Iterator[Frame]:
     """The prepared rows of a frame, cached by the engine until the write is done."""
-    frame = handle.engine.stage(data, prepare)
+    with reported_step(f"preparing rows for {handle.base_path} on {handle.engine.name}"):
+        frame = handle.engine.stage(data, prepare)
     try:
         yield frame
     finally:

@@ -21,6 +21,7 @@ from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.keys import KeyGenerator
 from lakedex.layout.table_files import require_folders
 from lakedex.options import WriteOptions
+from lakedex.progress import reported_step
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -155,14 +156,15 @@ class _Attempt:
         )
         files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
-        tagged = self._tagged(files)
-        frame = tagged.frame
+        with reported_step(f"finding the files of keys in {self.handle.base_path}"):
+            tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
         replaced = self._replaced()
         if not targets.groups and not replaced:
             return self._nothing_to_write()
         collecting = self._collectors(len(targets.groups))
-        results = self._written(frame, targets, by_file, collecting) if targets.groups else []
+        with reported_step(f"writing files of {self.handle.base_path}"):
+            results = self._written(tagged.frame, targets, by_file, collecting) if targets.groups else []
         if not results and not replaced:
             return self._nothing_to_write()
         change = PendingCommit(
@@ -172,7 +174,8 @@ class _Attempt:
             relied_on=self._relied_on(targets),
             replaced=replaced,
         )
-        logs = self.transaction.commit(change)
+        with reported_step(f"committing to {self.handle.base_path}"):
+            logs = self.transaction.commit(change)
         return WriteResult(
             instant=self.transaction.instant,
             operation=spec.operation.value,
