@@ -164,7 +164,7 @@ def test_errors_keep_their_class(spark: SparkSession, table: Table) -> None:
         table.upsert(frame(spark).withColumn("n", F.lit("text")))
     with pytest.raises(InvalidInputError, match="null or empty record key"):
         table.upsert(frame(spark, 3).withColumn("id", F.lit("")))
-    imitation = Seal(b"another key").carried(InvalidInputError("forged"))
+    imitation = Seal(b"another key").wrap(InvalidInputError("forged"))
     with pytest.raises(Exception, match="CAST_INVALID_INPUT") as caught:
         table.upsert(frame(spark, 3).withColumn("n", F.lit(str(imitation)).cast("int")))
     assert not isinstance(caught.value, InvalidInputError)

@@ -82,7 +82,7 @@ def test_a_stranger_takes_no_object_away(spark: SparkSession, lake: Path, ask: A
 
 def test_an_object_answers_its_interfaces_only(spark: SparkSession, lake: Path) -> None:
     pool = spark.sparkContext._gateway.gateway_property.pool  # type: ignore[union-attr]
-    proxies = [held for held in list(pool.dict.values()) if type(held).__name__ == "_Proxy"]
+    proxies = [one for one in list(pool.dict.values()) if type(one).__name__ == "_Callback"]
     catalogs = [proxy for proxy in proxies if hasattr(proxy, "dropNamespace")]
     assert catalogs
     for name in ("_warehouse", "_opened", "java", "interfaces", "eval", "__class_getitem__"):

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakedex import Table, configure_spark, register_catalog
 from lakedex.errors import InvalidInputError, OptionError
-from lakedex.spark.error_transport import surfacing
+from lakedex.spark.error_transport import unwrapping_errors
 
 OWN_FILES = {"hoodie.parquet.small.file.limit": "0"}
 TRIPS = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32())])
@@ -208,7 +208,7 @@ def test_errors_are_those_of_spark_or_say_what_lakedex_says(spark: SparkSession,
         spark.sql("merge into lake.trips t using (select 'a' id) s on t.id = s.id when matched then delete")
     with pytest.raises(AnalysisException, match="micro-batch|stream"):
         spark.readStream.table("lake.trips").writeStream.format("noop").start()
-    with pytest.raises(InvalidInputError, match="is no name"), surfacing():
+    with pytest.raises(InvalidInputError, match="is no name"), unwrapping_errors():
         spark.sql("select * from lake.`..`")
 
 

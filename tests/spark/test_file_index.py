@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
-from lakedex.spark.error_transport import surfacing
+from lakedex.spark.error_transport import unwrapping_errors
 from lakedex.spark.file_index import Generation, file_index_frame
 from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.reader import read_files
@@ -324,7 +324,7 @@ def test_errors_of_the_planner_keep_their_message(spark: SparkSession, tmp_path:
 
     with pytest.raises(Exception, match=f"^{re.escape(str(corrupt))}$"):
         failing(corrupt).collect()
-    with pytest.raises(CorruptFileError) as caught, surfacing():
+    with pytest.raises(CorruptFileError) as caught, unwrapping_errors():
         failing(corrupt).filter("n = 1").count()
     assert caught.value is corrupt
     with pytest.raises(Exception, match="^no such thing$"):
@@ -332,7 +332,7 @@ def test_errors_of_the_planner_keep_their_message(spark: SparkSession, tmp_path:
     with pytest.raises(Exception, match="^KeyError: 'x'$"):
         failing(KeyError("x")).collect()
     joined = spark.range(3).toDF("x").join(F.broadcast(failing(corrupt)), F.col("n") == F.col("x"))
-    with pytest.raises(CorruptFileError), surfacing():
+    with pytest.raises(CorruptFileError), unwrapping_errors():
         joined.collect()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from golden_tables import unpack_java_1_2
 from lakedex import Table, register_catalog
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.spark.error_transport import surfacing
+from lakedex.spark.error_transport import unwrapping_errors
 
 
 def frames(spark: SparkSession, path: Path) -> dict[str, DataFrame]:
@@ -66,5 +66,5 @@ def test_partial_updates_are_refused_before_a_task_runs(spark: SparkSession, tmp
     for read in (table.to_df, table.scan().to_spark, lambda: table.create_view("partial")):
         with pytest.raises(UnsupportedFeatureError, match=message):
             read()
-    with pytest.raises(UnsupportedFeatureError, match=message), surfacing():
+    with pytest.raises(UnsupportedFeatureError, match=message), unwrapping_errors():
         spark.table(f"foreign_lake.{path.name}").explain()

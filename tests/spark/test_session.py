@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
 from lakedex.spark import session as module
-from lakedex.spark.engine import salts
+from lakedex.spark.engine import partition_salts
 from lakedex.spark.session import case_sensitive, configure_spark, session_timezone, set_job_description
 
 
@@ -138,6 +138,6 @@ def test_helpers(spark: SparkSession) -> None:
 
 def test_salts_are_spark_s_own_hash(spark: SparkSession) -> None:
     for tasks in (1, 7, 200):
-        values = salts(tasks)
+        values = partition_salts(tasks)
         rows = spark.createDataFrame([(v,) for v in values], "v int").selectExpr(f"pmod(hash(v), {tasks}) p").collect()
         assert [row.p for row in rows] == list(range(tasks))

@@ -33,18 +33,27 @@ from lakedex.engine import BatchMap, Engine, Frame, TaskId, in_task
 from lakedex.errors import InvalidInputError, LakedexError, StorageError
 from lakedex.local.engine import exchange, left_join, map_partitions
 from lakedex.parallel import run_threads
-from lakedex.spark.error_transport import Seal, is_final, surfacing
+from lakedex.spark.error_transport import Seal, is_final, unwrapping_errors
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
 from lakedex.spark.session import case_sensitive, is_connect, set_job_description
 
-__all__ = ["DRIVER_CAP", "LOCAL_CAP", "CheckpointedRows", "SparkEngine", "SparkFrame", "is_local", "release", "salts"]
+__all__ = [
+    "DRIVER_CAP",
+    "LOCAL_CAP",
+    "CheckpointedRows",
+    "SparkEngine",
+    "SparkFrame",
+    "is_local",
+    "partition_salts",
+    "release",
+]
 
 
 _MASK = 0xFFFFFFFF
 
 
 @cache
-def salts(tasks: int) -> tuple[int, ...]:
+def partition_salts(tasks: int) -> tuple[int, ...]:
     """For each of ``tasks`` partitions an int that ``repartition(tasks, column)`` sends there."""
     found: dict[int, int] = {}
     for value in count():
@@ -251,7 +260,7 @@ class SparkEngine(Engine):
         """See :meth:`lakedex.engine.Engine.keep`: on executors, or on the driver if it is little."""
         if not isinstance(frame, SparkFrame):
             return frame
-        with surfacing():
+        with unwrapping_errors():
             found = CheckpointedRows.of(frame.df)
         kept = SparkFrame(found.df, frame.schema, kept=True)
         if found.rows > self._driver_rows or found.size > self._driver_bytes:
@@ -284,12 +293,12 @@ class SparkEngine(Engine):
         """
         if isinstance(frame, SparkFrame):
             return self._spark_map(frame, fn)
-        held = _held(frame)
+        rows = _on_driver(frame)
         limit = _LIGHT_TASKS if getattr(fn, "light", False) else _DRIVER_TASKS
-        if held.exchanged and len(held.partitions) > limit and not self._alone:
-            answers = self.run(_MapOne(fn, held.schema), [_pack(part) for part in held.partitions])
+        if rows.exchanged and len(rows.partitions) > limit and not self._alone:
+            answers = self.run(_MapOne(fn, rows.schema), [_pack(part) for part in rows.partitions])
             return ArrowFrame(tuple(_unpack(answer) for answer in answers), fn.schema)
-        return self._driver_map(held, fn)
+        return self._driver_map(rows, fn)
 
     def _driver_map(self, frame: ArrowFrame, fn: BatchMap) -> ArrowFrame:
         return map_partitions(frame, fn, self._threads)
@@ -308,11 +317,11 @@ class SparkEngine(Engine):
         """
         del texts
         if not isinstance(frame, SparkFrame):
-            return exchange(_held(frame), by, tasks, order, self._threads)
+            return exchange(_on_driver(frame), by, tasks, order, self._threads)
         key = F.col(quoted(by))
         if frame.schema.field(by).type in (pa.int32(), pa.int64()):
             # Hash partitioning alone puts several of few values into one task and leaves others idle.
-            table = F.array(*[F.lit(salt) for salt in salts(tasks)])
+            table = F.array(*[F.lit(salt) for salt in partition_salts(tasks)])
             key = F.element_at(table, (F.pmod(key, F.lit(tasks)) + F.lit(1)).cast("int"))
         df = frame.df.repartition(tasks, key).sortWithinPartitions(*[F.col(quoted(name)) for name in (by, *order)])
         return SparkFrame(df, frame.schema)
@@ -334,7 +343,7 @@ class SparkEngine(Engine):
     def _as_spark(self, frame: Frame) -> SparkFrame:
         if isinstance(frame, SparkFrame):
             return frame
-        table = _held(frame).table()
+        table = _on_driver(frame).table()
         return SparkFrame(self._to_spark(table), table.schema)
 
     def _to_spark(self, table: pa.Table) -> DataFrame:
@@ -354,8 +363,8 @@ class SparkEngine(Engine):
     def collect(self, frame: Frame) -> pa.Table:
         """See :meth:`lakedex.engine.Engine.collect`."""
         if not isinstance(frame, SparkFrame):
-            return _held(frame).table()
-        with surfacing():
+            return _on_driver(frame).table()
+        with unwrapping_errors():
             return _collect(frame.df, frame.schema)
 
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
@@ -369,7 +378,7 @@ class SparkEngine(Engine):
         payloads = [_pickle(item) for item in items]
         call = _Call(_pickle(fn))
         # A label that the user has set says more.
-        with surfacing(), set_job_description(self.spark, label, keep=True):
+        with unwrapping_errors(), set_job_description(self.spark, label, keep=True):
             answers = self._answers(call, payloads)
         results: list[R] = []
         for answer in answers:
@@ -414,7 +423,7 @@ class _Task:
                 yield conform(batch, self.out)
         except LakedexError as error:
             if is_final(error):
-                raise self.seal.carried(error) from error
+                raise self.seal.wrap(error) from error
             raise
         finally:
             in_task.set(None)
@@ -471,7 +480,7 @@ class _Call:
         try:
             return _pickle((None, pickle.loads(self.fn)(pickle.loads(payload))))
         except StorageError as error:
-            raise self.seal.carried(error) from error  # It may pass: the task fails, and Spark tries again.
+            raise self.seal.wrap(error) from error  # It may pass: the task fails, and Spark tries again.
         except LakedexError as error:
             if not is_final(error):
                 raise
@@ -524,7 +533,8 @@ def _schema(df: DataFrame) -> StructType:
         raise
 
 
-def _held(frame: Frame) -> ArrowFrame:
+def _on_driver(frame: Frame) -> ArrowFrame:
+    """``frame``, whose rows the driver has."""
     if not isinstance(frame, ArrowFrame):
         raise InvalidInputError(f"{type(frame).__name__} was not made by the Spark engine")
     return frame

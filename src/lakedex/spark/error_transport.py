@@ -1,4 +1,4 @@
-"""Errors of lakedex that cross Spark, brought back as themselves by :func:`surfacing`.
+"""Errors of lakedex that cross Spark, brought back as themselves by :func:`unwrapping_errors`.
 
 Spark hands an error on as a message, and its messages quote values of rows. So nothing that a message says is believed
 for its looks. A task's error is a line ``lakedex-error[<base64 of JSON>.<HMAC-SHA256>]``: class name, text and fields,
@@ -21,7 +21,7 @@ from typing import Any
 
 from lakedex.errors import CommitError, LakedexError, error_from_fields, error_to_fields
 
-__all__ = ["Seal", "is_final", "recover", "remember", "surfacing"]
+__all__ = ["Seal", "is_final", "remember", "unwrap", "unwrapping_errors"]
 
 
 _MARKER = re.compile(r"lakedex-error\[([A-Za-z0-9+/=]+)\.([0-9a-f]{64})\]")
@@ -74,7 +74,7 @@ class Seal:
 
     _key: bytes = field(default_factory=lambda: _key, repr=False)
 
-    def carried(self, error: LakedexError) -> RuntimeError:
+    def wrap(self, error: LakedexError) -> RuntimeError:
         """An exception whose text holds ``error``, and that no retry of the task would change."""
         # The number makes two errors of the same text two lines.
         content = json.dumps([secrets.token_hex(8), *error_to_fields(error)])
@@ -87,7 +87,7 @@ def remember(error: LakedexError, thrown: Any) -> None:
     _thrown.append((error, thrown))
 
 
-def recover(error: BaseException) -> LakedexError | None:
+def unwrap(error: BaseException) -> LakedexError | None:
     """The error of lakedex that ``error`` stands for, if any."""
     if isinstance(error, LakedexError):
         return error
@@ -118,7 +118,7 @@ def _of_driver(error: BaseException) -> LakedexError | None:
 
 
 @contextmanager
-def surfacing() -> Iterator[None]:
+def unwrapping_errors() -> Iterator[None]:
     """Around a Spark action: errors of lakedex that Spark wrapped leave as themselves.
 
     Raises:
@@ -129,7 +129,7 @@ def surfacing() -> Iterator[None]:
     except LakedexError:
         raise
     except Exception as error:
-        original = recover(error)
+        original = unwrap(error)
         if original is None and _LOST.match(str(error)):
             what = "all executors that kept some rows of the write were lost (two keep each row, where there are two)"
             original = CommitError(f"{what}; nothing of it was committed, write the same input again")

@@ -161,7 +161,11 @@ class _Clock:
         self._calls = 0
 
     def utc(self, local: str) -> str:
-        """``local`` in UTC, with its offset said. Raises ``_UntoldError`` where it is no time, or two of them."""
+        """``local`` in UTC, with an offset.
+
+        Raises:
+            _UntranslatableError: It is no time, or two of them.
+        """
         if _LOCAL_TIME.fullmatch(local) is None:
             raise _UntranslatableError
         if self._rules is None:
@@ -238,45 +242,45 @@ class UntranslatablePredicateError(Exception):
     """An expression that is not translated; its text."""
 
 
-def condition_of(side: JavaBridge, predicates: Iterable[Any]) -> Column | None:
+def condition_of(bridge: JavaBridge, predicates: Iterable[Any]) -> Column | None:
     """All predicates together, for a DataFrame with their columns; None for no predicate.
 
     Raises:
-        UntoldPredicateError: names the predicate that has no exact translation.
+        UntranslatablePredicateError: names the predicate that has no exact translation.
     """
     found = None
     for predicate in predicates:
-        expression = side.bridge.catalyst(predicate)
+        expression = bridge.java.catalyst(predicate)
         if expression is None:
             raise UntranslatablePredicateError(str(predicate.toString()))
-        column = Column(_java_column(side, expression))
+        column = Column(_java_column(bridge, expression))
         found = column if found is None else found & column
     return found
 
 
-def _java_column(side: JavaBridge, expression: Any) -> Any:
-    if side.is_spark_3:
-        return side.view.org.apache.spark.sql.Column(expression)
-    return side.view.org.apache.spark.sql.classic.ExpressionUtils.column(expression)
+def _java_column(bridge: JavaBridge, expression: Any) -> Any:
+    if bridge.is_spark_3:
+        return bridge.view.org.apache.spark.sql.Column(expression)
+    return bridge.view.org.apache.spark.sql.classic.ExpressionUtils.column(expression)
 
 
-def bound_condition(side: JavaBridge, predicate: Any, schema: Any) -> Any:
+def bound_condition(bridge: JavaBridge, predicate: Any, schema: Any) -> Any:
     """A predicate over columns of a Java ``StructType``, as ``Seq[Expression]`` whose columns are known.
 
     Raises:
-        UntoldPredicateError: it has no exact translation.
+        UntranslatablePredicateError: it has no exact translation.
     """
-    column: Any = condition_of(side, [predicate])
-    nothing = side.session.createDataFrame(side.view.java.util.ArrayList(), schema)
+    column: Any = condition_of(bridge, [predicate])
+    nothing = bridge.session.createDataFrame(bridge.view.java.util.ArrayList(), schema)
     analyzed = nothing.filter(column._jc).queryExecution().analyzed()
-    return side.utils.toSeq([analyzed.condition()])
+    return bridge.utils.toSeq([analyzed.condition()])
 
 
 def value_of(literal: Any) -> Any:
     """The Python value of a V2 literal. Catalyst keeps days, microseconds and ``UTF8String``.
 
     Raises:
-        UntoldPredicateError: a type or value that Python does not have.
+        UntranslatablePredicateError: a type or value that Python does not have.
     """
     kind, value = str(literal.dataType().simpleString()), literal.value()
     if value is None or kind in _PLAIN:

@@ -14,7 +14,7 @@ import pytest
 
 from lakedex.commit.idempotency import DuplicateBatchError
 from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, LakedexError, error_classes
-from lakedex.spark.error_transport import Seal, recover, remember, surfacing
+from lakedex.spark.error_transport import Seal, remember, unwrap, unwrapping_errors
 
 LOST = (
     "An error occurred while calling o32.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
@@ -72,7 +72,7 @@ def test_every_error_crosses_spark_as_itself(cls: type[LakedexError]) -> None:
     """Class, text, fields and what a retry loop asks; the fields are JSON values."""
     error = an_error(cls)
     assert json.loads(json.dumps(error.__dict__)) == error.__dict__
-    found = recover(RuntimeError(f"Job aborted: {QUOTED.format('x')}{Seal().carried(error)} at line 3"))
+    found = unwrap(RuntimeError(f"Job aborted: {QUOTED.format('x')}{Seal().wrap(error)} at line 3"))
     assert type(found) is cls
     assert (str(found), found.args, found.__dict__) == (str(error), error.args, error.__dict__)
     assert getattr(found, "retryable", None) == getattr(error, "retryable", None)
@@ -84,8 +84,8 @@ def markers(path: Path) -> dict[str, str]:
     """What a value may hold to look like an error of ours."""
     packed = base64.b64encode(pickle.dumps(Runs(path))).decode()
     fields = base64.b64encode(json.dumps(["0", "CommitConflictError", "busy", {"retryable": True}]).encode()).decode()
-    genuine = str(Seal().carried(LakedexError("genuine")))
-    foreign = str(Seal(b"another session's").carried(CommitConflictError("busy", retryable=True)))
+    genuine = str(Seal().wrap(LakedexError("genuine")))
+    foreign = str(Seal(b"another session's").wrap(CommitConflictError("busy", retryable=True)))
     return {
         "pickle": f"lakedex-error[{packed}]",
         "signed pickle": f"lakedex-error[{packed}.{'0' * 64}]",
@@ -103,41 +103,41 @@ def test_a_value_that_imitates_an_error_is_a_value(tmp_path: Path, kind: str) ->
     """Spark's own error leaves, nothing runs, and no retry is talked into."""
     remember(LakedexError("column 'x' is damaged"), Throwable())
     spark = SparkError(QUOTED.format(markers(tmp_path / "made")[kind]), Throwable(Throwable()))
-    with pytest.raises(SparkError) as caught, surfacing():
+    with pytest.raises(SparkError) as caught, unwrapping_errors():
         raise spark
     assert caught.value is spark
     assert not (tmp_path / "made").exists()
 
 
 def test_a_true_error_is_found_behind_an_imitation(tmp_path: Path) -> None:
-    text = markers(tmp_path)["another key"] + str(Seal().carried(LakedexError("true")))
-    assert str(recover(RuntimeError(text))) == "true"
+    text = markers(tmp_path)["another key"] + str(Seal().wrap(LakedexError("true")))
+    assert str(unwrap(RuntimeError(text))) == "true"
 
 
 def test_a_line_counts_once() -> None:
     """A value may quote what stood in an error before."""
-    text = str(Seal().carried(LakedexError("what")))
-    assert str(recover(RuntimeError(text))) == "what"
-    assert recover(RuntimeError(QUOTED.format(text))) is None
+    text = str(Seal().wrap(LakedexError("what")))
+    assert str(unwrap(RuntimeError(text))) == "what"
+    assert unwrap(RuntimeError(QUOTED.format(text))) is None
     assert "key" not in repr(Seal())
 
 
 def test_an_error_of_the_driver_is_known_by_its_exception() -> None:
     error, thrown = LakedexError("what"), Throwable()
     remember(error, thrown)
-    assert recover(SparkError("wrapped", Throwable(Throwable(thrown)))) is error
-    assert recover(SparkError("what", Throwable())) is None
+    assert unwrap(SparkError("wrapped", Throwable(Throwable(thrown)))) is error
+    assert unwrap(SparkError("what", Throwable())) is None
 
 
 @pytest.mark.parametrize("text", [LOST, LOST_4])
 def test_rows_lost_with_all_their_executors_are_named(text: str) -> None:
     """Spark's own text speaks of block ids; the user has to know that nothing was committed."""
-    with pytest.raises(CommitError, match="nothing of it was committed") as caught, surfacing():
+    with pytest.raises(CommitError, match="nothing of it was committed") as caught, unwrapping_errors():
         raise RuntimeError(text)
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_other_failures_pass() -> None:
     """Only what is known is renamed."""
-    with pytest.raises(RuntimeError, match="stage failure"), surfacing():
+    with pytest.raises(RuntimeError, match="stage failure"), unwrapping_errors():
         raise RuntimeError("Job aborted due to stage failure: disk full")

@@ -27,7 +27,7 @@ from lakedex.scan.aggregate_pushdown import answer_aggregates
 from lakedex.scan.plan import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge
-from lakedex.spark.catalog.scan import Target
+from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.filters import filter_texts
 from lakedex.spark.schema import arrow_to_spark
 from lakedex.types import SessionRules
@@ -87,13 +87,13 @@ MOST_ROWS = 100_000
 """Rows of an answer: they lie in the plan, on the driver."""
 
 
-def answer_question(side: JavaBridge, target: Target, question: Any) -> bytes | None:
+def answer_question(bridge: JavaBridge, target: ScanTarget, question: Any) -> bytes | None:
     """The encoded answer to the rule's question; None leaves the plan as it is."""
     try:
         if not may_answer(target.snapshot):
             return None
         asked = json.loads(question.asked())
-        request = _request(side, target, question, asked)
+        request = _request(bridge, target, question, asked)
         rows = None if request is None else answer(target.snapshot, request)
         if request is None or rows is None or rows.num_rows > MOST_ROWS:
             return None
@@ -103,12 +103,12 @@ def answer_question(side: JavaBridge, target: Target, question: Any) -> bytes | 
         return None
 
 
-def _request(side: JavaBridge, target: Target, question: Any, asked: dict[str, Any]) -> AggregateRequest | None:
+def _request(bridge: JavaBridge, target: ScanTarget, question: Any, asked: dict[str, Any]) -> AggregateRequest | None:
     """The question in our words, if all of it has some."""
     group_by = [_dotted(path) for path in asked["group_by"]]
     aggregates = [(kind, None if path is None else _dotted(path)) for kind, path in asked["aggregates"]]
     conditions = question.conditions()
-    texts = filter_texts(side.view, (conditions,))
+    texts = filter_texts(bridge.view, (conditions,))
     if len(texts) != conditions.size():
         return None
     where = BoundPredicate.of(*(_condition(target, text) for text in texts))
@@ -123,7 +123,7 @@ def _dotted(path: Sequence[str]) -> str:
     return ".".join(path)
 
 
-def _condition(target: Target, text: str) -> Predicate:
+def _condition(target: ScanTarget, text: str) -> Predicate:
     # The names come from the scan, in the table's own spelling.
     schema = read_columns(target.snapshot.schema)
     return parse_filter_or_unknown(text, schema, SessionRules(case_sensitive=True, timezone="UTC"))
@@ -132,7 +132,7 @@ def _condition(target: Target, text: str) -> Predicate:
 # ------------------------------------------------------------------------------------------------------- the rows
 
 
-def _encoded(target: Target, request: AggregateRequest, rows: pa.Table, types: Sequence[str]) -> bytes | None:
+def _encoded(target: ScanTarget, request: AggregateRequest, rows: pa.Table, types: Sequence[str]) -> bytes | None:
     """The rows as ``LakedexRules.rows`` reads them, after where they came from."""
     if rows.num_columns != len(types) or (not request.group_by and rows.num_rows != 1):
         raise ValueError(f"an answer of {rows.num_rows} rows and {rows.num_columns} columns to {request}")

@@ -27,8 +27,8 @@ from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatu
 from lakedex.io.folders import entries_of
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import alter_table, new_table
-from lakedex.spark.catalog.java_bridge import Answer, JavaBridge, JavaError
-from lakedex.spark.catalog.scan import Target
+from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
+from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
@@ -59,27 +59,27 @@ class _Compiled:
     by_gateway: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 
 
-def register_rules(side: JavaBridge) -> bool:
+def register_rules(bridge: JavaBridge) -> bool:
     """Add the rule to the session, once; others stay. False where this Spark has no place for it."""
     try:
         with _Compiled.lock:
-            if side.gateway not in _Compiled.by_gateway:
-                _Compiled.by_gateway[side.gateway] = _compiled(side)
-        _Compiled.by_gateway[side.gateway].register(side.session.experimental())
+            if bridge.gateway not in _Compiled.by_gateway:
+                _Compiled.by_gateway[bridge.gateway] = _compiled(bridge)
+        _Compiled.by_gateway[bridge.gateway].register(bridge.session.experimental())
     except (Py4JError, KeyError) as error:
-        _log.debug("aggregates are not answered by indexes on Spark %s: %s", side.spark.version, error)
+        _log.debug("aggregates are not answered by indexes on Spark %s: %s", bridge.spark.version, error)
         return False
     return True
 
 
-def _compiled(side: JavaBridge) -> Any:
+def _compiled(bridge: JavaBridge) -> Any:
     """The rule, its text filled with the arguments that this Spark's constructors take.
 
     Raises:
         KeyError: A constructor takes an argument without a known default.
     """
-    relation, scan = (_constructor(side, name) for name in (_LOGICAL, _PHYSICAL))
-    return side.compiled(
+    relation, scan = (_constructor(bridge, name) for name in (_LOGICAL, _PHYSICAL))
+    return bridge.compiled(
         "LakedexRules",
         RELATION_REST=_rest(relation),
         SCAN_REST=_rest(scan),
@@ -88,9 +88,9 @@ def _compiled(side: JavaBridge) -> Any:
     )
 
 
-def _constructor(side: JavaBridge, name: str) -> list[str]:
+def _constructor(bridge: JavaBridge, name: str) -> list[str]:
     """Types of the arguments of a case class."""
-    return [str(kind.getName()) for kind in side.type(name).getConstructors()[0].getParameterTypes()]
+    return [str(kind.getName()) for kind in bridge.type(name).getConstructors()[0].getParameterTypes()]
 
 
 def _rest(types: Sequence[str]) -> str:
@@ -101,7 +101,7 @@ def _rest(types: Sequence[str]) -> str:
 _CATALOG = "org.apache.spark.sql.connector.catalog."
 
 
-_LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
+_METADATA_TABLES: Mapping[str, Callable[[OpenTable], pa.Table]] = {
     "indexes": lambda table: table.indexes.list(),
     "files": lambda table: table.inspect.files(),
     "column_stats": lambda table: table.inspect.column_stats(),
@@ -109,7 +109,7 @@ _LOOKS: Mapping[str, Callable[[OpenTable], pa.Table]] = {
     "timeline": lambda table: table.inspect.timeline(),
     "history": lambda table: table.inspect.history(),
 }
-"""``lake.trips.<name>``: what a table holds, to look at."""
+"""Metadata table → its rows: ``lake.trips.<name>``."""
 
 
 def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> None:
@@ -127,15 +127,15 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
         )
     if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
         raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
-    side = JavaBridge(spark)
-    catalog = _Catalog(side, name, open_warehouse(warehouse), tables)
-    _registered(side).put(name, catalog.java)
-    register_rules(side)
+    bridge = JavaBridge(spark)
+    catalog = _Catalog(bridge, name, open_warehouse(warehouse), tables)
+    _registered(bridge).put(name, catalog.java)
+    register_rules(bridge)
 
 
-def _registered(side: JavaBridge) -> Any:
+def _registered(bridge: JavaBridge) -> Any:
     """The session's map of catalogs. Spark fills it from class names in its settings, and a Python object has none."""
-    manager = side.session.sessionState().catalogManager()
+    manager = bridge.session.sessionState().catalogManager()
     kind = manager.getClass()
     while kind is not None:
         try:
@@ -146,18 +146,18 @@ def _registered(side: JavaBridge) -> Any:
         field.setAccessible(True)
         return field.get(manager)
     raise UnsupportedFeatureError(
-        f"Spark {side.spark.version} keeps its catalogs in another place; use Table.open(path, spark=spark)",
-        feature=f"catalog on Spark {side.spark.version}",
+        f"Spark {bridge.spark.version} keeps its catalogs in another place; use Table.open(path, spark=spark)",
+        feature=f"catalog on Spark {bridge.spark.version}",
     )
 
 
-class _Catalog(Answer):
+class _Catalog(JavaProxy):
     """Namespaces are folders. The newest state of a table is loaded whenever Spark resolves its name."""
 
     interfaces = (f"{_CATALOG}StagingTableCatalog", f"{_CATALOG}SupportsNamespaces")
 
-    def __init__(self, side: JavaBridge, name: str, warehouse: Warehouse, tables: Tables) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, name: str, warehouse: Warehouse, tables: Tables) -> None:
+        super().__init__(bridge)
         self._name = name
         self._warehouse = warehouse
         self._tables = tables
@@ -176,9 +176,9 @@ class _Catalog(Answer):
     def listNamespaces(self, namespace: Any = ()) -> Any:
         """``SHOW NAMESPACES``."""
         parent = self._existing(namespace)
-        spaces = [self._side.strings([*parent, name]) for name in self._warehouse.entries(parent)[1]]
-        strings = self._side.type("[Ljava.lang.String;")
-        made = self._side.view.java.lang.reflect.Array.newInstance(strings, len(spaces))
+        spaces = [self._bridge.strings([*parent, name]) for name in self._warehouse.entries(parent)[1]]
+        strings = self._bridge.type("[Ljava.lang.String;")
+        made = self._bridge.view.java.lang.reflect.Array.newInstance(strings, len(spaces))
         for number, space in enumerate(spaces):
             made[number] = space
         return made
@@ -189,13 +189,13 @@ class _Catalog(Answer):
 
     def loadNamespaceMetadata(self, namespace: Any) -> Any:
         """``DESCRIBE NAMESPACE``."""
-        return self._side.map({"location": self._warehouse.folder(self._existing(namespace))})
+        return self._bridge.map({"location": self._warehouse.folder(self._existing(namespace))})
 
     def createNamespace(self, namespace: Any, metadata: Any) -> None:
         """``CREATE NAMESPACE``: a folder."""
         parts = _texts(namespace)
         if self._warehouse.is_namespace(parts):
-            raise JavaError(self._analysis().NamespaceAlreadyExistsException(self._side.strings(parts)))
+            raise JavaError(self._analysis().NamespaceAlreadyExistsException(self._bridge.strings(parts)))
         folder = self._warehouse.folder(parts)
         if self._warehouse.is_table(folder):
             raise InvalidInputError(f"{'.'.join(parts)} is a table")
@@ -212,7 +212,7 @@ class _Catalog(Answer):
         if not parts:
             raise InvalidInputError(f"{self._name}: the warehouse itself is not dropped")
         if not cascade and not self._warehouse.is_empty(parts):
-            raise JavaError(self._analysis().NonEmptyNamespaceException(self._side.strings(parts)))
+            raise JavaError(self._analysis().NonEmptyNamespaceException(self._bridge.strings(parts)))
         self._warehouse.drop_namespace(parts)
         self._open.clear()
         return True
@@ -220,21 +220,21 @@ class _Catalog(Answer):
     def _existing(self, namespace: Any) -> list[str]:
         parts = _texts(namespace)
         if not self._warehouse.is_namespace(parts):
-            raise JavaError(self._analysis().NoSuchNamespaceException(self._side.strings(parts)))
+            raise JavaError(self._analysis().NoSuchNamespaceException(self._bridge.strings(parts)))
         return parts
 
     def _analysis(self) -> Any:
-        return self._side.view.org.apache.spark.sql.catalyst.analysis
+        return self._bridge.view.org.apache.spark.sql.catalyst.analysis
 
     # ------------------------------------------------------------------------------------------------- tables
 
     def listTables(self, namespace: Any) -> Any:
         """``SHOW TABLES``."""
         parent = self._existing(namespace)
-        make = self._side.view.org.apache.spark.sql.connector.catalog.Identifier
-        space = self._side.strings(parent)
+        make = self._bridge.view.org.apache.spark.sql.connector.catalog.Identifier
+        space = self._bridge.strings(parent)
         found = [make.of(space, name) for name in self._warehouse.entries(parent)[0]]
-        return self._side.array(f"{_CATALOG}Identifier", found)
+        return self._bridge.array(f"{_CATALOG}Identifier", found)
 
     def tableExists(self, ident: Any) -> bool:
         """Whether there is a Hudi table."""
@@ -250,27 +250,27 @@ class _Catalog(Answer):
             as_of = version
         elif isinstance(version, int):
             as_of = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=version)
-        look = self._look(ident)
-        if look is not None:
-            return look.java
+        listing = self._metadata_table(ident)
+        if listing is not None:
+            return listing.java
         table = self._opened(ident)
         target = self._target(ident, table.scan(as_of=as_of).snapshot)
         name = ".".join(quoted(part) for part in (self._name, *_texts(ident.namespace()), str(ident.name())))
-        name_table(self._side.spark, name, target.snapshot.base_path)
-        return CatalogTable(self._side, target, table, writable=as_of is None).java
+        name_table(self._bridge.spark, name, target.snapshot.base_path)
+        return CatalogTable(self._bridge, target, table, writable=as_of is None).java
 
-    def _look(self, ident: Any) -> FrameTable | None:
+    def _metadata_table(self, ident: Any) -> FrameTable | None:
         """The table of ``lake.trips.indexes``, if ``trips`` is a table."""
         namespace, name = _texts(ident.namespace()), str(ident.name())
-        if not namespace or name not in _LOOKS:
+        if not namespace or name not in _METADATA_TABLES:
             return None
         path = self._warehouse.path(namespace[:-1], namespace[-1])
         if not self._warehouse.is_table(path):
             return None
-        rows = _LOOKS[name](self._open_path(path))
-        frame = self._side.spark.createDataFrame(rows.to_pylist(), arrow_to_spark(rows.schema))
+        rows = _METADATA_TABLES[name](self._open_path(path))
+        frame = self._bridge.spark.createDataFrame(rows.to_pylist(), arrow_to_spark(rows.schema))
         label = ".".join([self._name, *namespace, name])
-        return FrameTable(self._side, label, frame, f"{label}@{frame._jdf.hashCode()}")
+        return FrameTable(self._bridge, label, frame, f"{label}@{frame._jdf.hashCode()}")
 
     def _path(self, ident: Any) -> str:
         return self._warehouse.path(_texts(ident.namespace()), str(ident.name()))
@@ -285,18 +285,18 @@ class _Catalog(Answer):
     def _open_path(self, path: str) -> OpenTable:
         table = self._open.get(path)
         if table is None:
-            table = self._open[path] = self._tables.open(path, spark=self._side.spark)
+            table = self._open[path] = self._tables.open(path, spark=self._bridge.spark)
         return table
 
-    def _target(self, ident: Any, snapshot: Snapshot) -> Target:
+    def _target(self, ident: Any, snapshot: Snapshot) -> ScanTarget:
         name = str(ident.name())
         label = name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
-        case = case_sensitive(self._side.spark)
+        case = case_sensitive(self._bridge.spark)
         when = f"{snapshot.instant}+{snapshot.last_completion_time}"
         identity = f"lakedex-table[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case}]"
-        return Target(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
+        return ScanTarget(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
 
-    def _load_new(self, ident: Any) -> tuple[Target, OpenTable]:
+    def _load_new(self, ident: Any) -> tuple[ScanTarget, OpenTable]:
         table = self._opened(ident)
         return self._target(ident, table.scan().snapshot), table
 
@@ -304,7 +304,7 @@ class _Catalog(Answer):
         """``CREATE TABLE … USING hudi TBLPROPERTIES (primaryKey = …)``."""
         self._create(ident, arguments)
         target, table = self._load_new(ident)
-        return CatalogTable(self._side, target, table, writable=True).java
+        return CatalogTable(self._bridge, target, table, writable=True).java
 
     def _create(self, ident: Any, arguments: Sequence[Any]) -> Callable[[], None]:
         """Make a table; what comes back removes it again."""
@@ -313,18 +313,18 @@ class _Catalog(Answer):
             info = arguments[0]
             arguments = (info.columns(), info.partitions(), info.properties())
         columns, partitions, properties = arguments
-        wanted = new_table(self._side, str(ident.name()), path, columns, partitions, dict(properties))
+        wanted = new_table(self._bridge, str(ident.name()), path, columns, partitions, dict(properties))
         if self._warehouse.is_table(path):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
         storage = self._warehouse.storage_of(path)
         found = storage.exists(path)
         self._warehouse.require_free(path)
         try:
-            self._tables.create(path, wanted.schema, spark=self._side.spark, **wanted.arguments)
+            self._tables.create(path, wanted.schema, spark=self._bridge.spark, **wanted.arguments)
         except TableExistsError:
             raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
         self._open.pop(path, None)
-        handle = TableContext(storage, path, SparkEngine(self._side.spark))
+        handle = TableContext(storage, path, SparkEngine(self._bridge.spark))
 
         def undo() -> None:
             self._open.pop(path, None)
@@ -341,7 +341,7 @@ class _Catalog(Answer):
         except Exception:
             undo()
             raise
-        return StagedTable(self._side, target, table, undo).java
+        return StagedTable(self._bridge, target, table, undo).java
 
     def stageReplace(self, ident: Any, *arguments: Any) -> Any:
         """Refused: Spark would lose the old rows if the new ones fail."""
@@ -359,9 +359,9 @@ class _Catalog(Answer):
     def alterTable(self, ident: Any, changes: Any) -> Any:
         """``ALTER TABLE``."""
         table = self._opened(ident)
-        alter_table(self._side, str(ident.name()), table, list(changes))
+        alter_table(self._bridge, str(ident.name()), table, list(changes))
         target, table = self._load_new(ident)
-        return CatalogTable(self._side, target, table, writable=True).java
+        return CatalogTable(self._bridge, target, table, writable=True).java
 
     def dropTable(self, ident: Any) -> bool:
         """``DROP TABLE``: the folder goes. A table named by its path stays: it is not this catalog's."""

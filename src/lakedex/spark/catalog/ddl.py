@@ -47,7 +47,7 @@ class NewTable:
 
 
 def new_table(
-    side: JavaBridge, name: str, path: str, columns: Any, partitions: Any, properties: Mapping[str, str]
+    bridge: JavaBridge, name: str, path: str, columns: Any, partitions: Any, properties: Mapping[str, str]
 ) -> NewTable:
     """Read a ``CREATE TABLE``.
 
@@ -82,14 +82,14 @@ def new_table(
         raise InvalidInputError(
             f"table {name}: TBLPROPERTIES (primaryKey = '…') is missing; a table of lakedex has a record key"
         )
-    return NewTable(schema=_struct(side, columns), arguments=arguments)
+    return NewTable(schema=_struct(bridge, columns), arguments=arguments)
 
 
-def _struct(side: JavaBridge, columns: Any) -> StructType:
+def _struct(bridge: JavaBridge, columns: Any) -> StructType:
     if not isinstance(columns, JavaArray):
-        return side.schema(columns)
-    utils = side.view.org.apache.spark.sql.connector.catalog.CatalogV2Util
-    return side.schema(utils.v2ColumnsToStructType(columns))
+        return bridge.schema(columns)
+    utils = bridge.view.org.apache.spark.sql.connector.catalog.CatalogV2Util
+    return bridge.schema(utils.v2ColumnsToStructType(columns))
 
 
 def _partition_columns(name: str, partitions: Any) -> list[str]:
@@ -108,7 +108,7 @@ def _partition_columns(name: str, partitions: Any) -> list[str]:
 # -------------------------------------------------------------------------------------------------------- ALTER
 
 
-def alter_table(side: JavaBridge, name: str, table: OpenTable, changes: Sequence[Any]) -> None:
+def alter_table(bridge: JavaBridge, name: str, table: OpenTable, changes: Sequence[Any]) -> None:
     """Make the changes of an ``ALTER TABLE``, neighbours of one kind in one commit.
 
     Raises:
@@ -120,7 +120,7 @@ def alter_table(side: JavaBridge, name: str, table: OpenTable, changes: Sequence
     for change in changes:
         kind = str(change.getClass().getSimpleName())
         if kind == "AddColumn":
-            added.append(_new_column(side, name, change))
+            added.append(_new_column(bridge, name, change))
         elif kind == "DeleteColumn":
             column = _column(name, change)
             if not (change.ifExists() and column not in table.scan().snapshot.schema.names):
@@ -137,30 +137,30 @@ def alter_table(side: JavaBridge, name: str, table: OpenTable, changes: Sequence
             table.rename_column(_column(name, change), str(change.newName()))
         elif kind == "UpdateColumnType":
             column = _column(name, change)
-            table.widen_column(column, _arrow_type(side, column, change.newDataType()))
+            table.widen_column(column, _arrow_type(bridge, column, change.newDataType()))
         elif kind == "UpdateColumnComment":
             table.set_comment(str(change.newComment() or ""), ".".join(str(part) for part in change.fieldNames()))
         elif kind in ("SetProperty", "RemoveProperty") and str(change.property()) == _COMMENT:
             table.set_comment(str(change.value()) if kind == "SetProperty" else "")
 
 
-def _new_column(side: JavaBridge, name: str, change: Any) -> StructField:
+def _new_column(bridge: JavaBridge, name: str, change: Any) -> StructField:
     column = _column(name, change)
     if not change.isNullable() or change.position() is not None or change.defaultValue() is not None:
         raise UnsupportedFeatureError(
             f"table {name}: column {column!r} is added at the end, nullable, without a default value",
             feature="ALTER TABLE ADD COLUMN with position, NOT NULL or DEFAULT",
         )
-    kind = side.schema(_one(side, change.dataType())).fields[0].dataType
+    kind = bridge.schema(_one(bridge, change.dataType())).fields[0].dataType
     return StructField(column, kind, True, {_COMMENT: str(change.comment())} if change.comment() else None)
 
 
-def _one(side: JavaBridge, kind: Any) -> Any:
-    return side.view.org.apache.spark.sql.types.StructType().add("value", kind)
+def _one(bridge: JavaBridge, kind: Any) -> Any:
+    return bridge.view.org.apache.spark.sql.types.StructType().add("value", kind)
 
 
-def _arrow_type(side: JavaBridge, column: str, kind: Any) -> pa.DataType:
-    found = side.schema(_one(side, kind)).fields[0].dataType
+def _arrow_type(bridge: JavaBridge, column: str, kind: Any) -> pa.DataType:
+    found = bridge.schema(_one(bridge, kind)).fields[0].dataType
     return declared_schema(StructType([StructField(column, found)])).field(0).type
 
 

@@ -28,10 +28,10 @@ from lakedex.errors import LakedexError, UnsupportedFeatureError
 from lakedex.spark.error_transport import remember
 from lakedex.spark.jvm import callback_gateway, java_names
 
-__all__ = ["Answer", "JavaBridge", "JavaError"]
+__all__ = ["JavaBridge", "JavaError", "JavaProxy"]
 
 
-KEPT_STRUCTS = 256
+CACHED_STRUCTS = 256
 """Schemas that a session keeps as Java has them."""
 
 
@@ -66,7 +66,7 @@ class JavaError(Exception):
         self.exception = exception
 
 
-class Answer:
+class JavaProxy:
     """A Python object that Java calls. Subclasses name the interfaces and have a method for each abstract one.
 
     Methods, and overloads by number of arguments, that are not there run their default body. Names are Java's.
@@ -74,8 +74,8 @@ class Answer:
 
     interfaces: ClassVar[tuple[str, ...]]
 
-    def __init__(self, side: JavaBridge, identity: str | None = None) -> None:
-        self._side = side
+    def __init__(self, bridge: JavaBridge, identity: str | None = None) -> None:
+        self._bridge = bridge
         self._identity = identity or f"{type(self).__name__}@{id(self):x}"
         self._java: Any = None
 
@@ -83,7 +83,7 @@ class Answer:
     def java(self) -> Any:
         """The Java object; always the same one."""
         if self._java is None:
-            self._java = self._side.wrap(self)
+            self._java = self._bridge.wrap(self)
         return self._java
 
     def toString(self) -> str:
@@ -99,11 +99,11 @@ class Answer:
         return _java_hash(self._identity)
 
 
-class _Proxy:
-    """What py4j holds of an answer: every call goes through :meth:`JavaSide.answer`, and there are no others."""
+class _Callback:
+    """What py4j holds of an answer: every call goes through :meth:`JavaBridge.call`, and there are no others."""
 
-    def __init__(self, side: JavaBridge, target: Answer, methods: Collection[str]) -> None:
-        self._side = side
+    def __init__(self, bridge: JavaBridge, target: JavaProxy, methods: Collection[str]) -> None:
+        self._bridge = bridge
         self._target = target
         self._methods = methods
         self.Java = type("Java", (), {"implements": list(target.interfaces)})
@@ -111,18 +111,18 @@ class _Proxy:
     def __getattr__(self, name: str) -> Any:
         if name not in self._methods:
             raise AttributeError(name)
-        return lambda *arguments: self._side.answer(self._target, name, arguments)
+        return lambda *arguments: self._bridge.call(self._target, name, arguments)
 
 
 class _Thrown:
     """Gives the handler the exception that an answer wants to be thrown."""
 
-    def __init__(self, side: JavaBridge) -> None:
-        self._side = side
+    def __init__(self, bridge: JavaBridge) -> None:
+        self._bridge = bridge
         self._kept = threading.local()
 
     def apply(self, failure: Any) -> Any:
-        self._kept.value = self._side.thrown(failure)
+        self._kept.value = self._bridge.thrown(failure)
         return self._kept.value
 
     class Java:
@@ -135,13 +135,13 @@ class _CarriedError(Exception):
     """Tells the handler which exception waits."""
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_unexpected(record: logging.LogRecord) -> bool:
     """Whether a log record of py4j is more than an exception on its way to Spark."""
     return not (record.exc_info and isinstance(record.exc_info[1], _CarriedError))
 
 
 for _name in ("py4j.clientserver", "py4j.java_gateway"):
-    logging.getLogger(_name).addFilter(_is_news)
+    logging.getLogger(_name).addFilter(_is_unexpected)
 
 
 class JavaBridge:
@@ -165,14 +165,14 @@ class JavaBridge:
         self._waiting: dict[int, Any] = {}
         # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
         self._kept = threading.local()
-        self._methods: dict[type[Answer], dict[str, list[str]]] = {}
+        self._methods: dict[type[JavaProxy], dict[str, list[str]]] = {}
         self._structs: dict[str, Any] = {}
         self._constants: dict[Any, Any] = {}
         self._thrown = _Thrown(self)
         with self._starting:
             if gateway not in self._bridges:
                 self._bridges[gateway] = self._glue()
-        self.bridge, self.scan_builder = self._bridges[gateway]
+        self.java, self.scan_builder = self._bridges[gateway]
 
     def compiled(self, name: str, **placeholders: str) -> Any:
         """An object of the class in ``<name>.java`` of this package, compiled by Janino.
@@ -213,19 +213,19 @@ class JavaBridge:
 
     # --------------------------------------------------------------------------------------------------- answers
 
-    def wrap(self, target: Answer) -> Any:
+    def wrap(self, target: JavaProxy) -> Any:
         """The Java object of an answer."""
         kind = type(target)
         if kind not in self._methods:
             self._methods[kind] = self._checked_methods(kind)
         methods = self._methods[kind]
         answered = " ".join(f"{name}/{count}" for name, counts in methods.items() for count in counts)
-        return self.bridge.wrap(_Proxy(self, target, methods), " ".join(kind.interfaces), answered, self._thrown)
+        return self.java.wrap(_Callback(self, target, methods), " ".join(kind.interfaces), answered, self._thrown)
 
-    def _checked_methods(self, kind: type[Answer]) -> dict[str, list[str]]:
+    def _checked_methods(self, kind: type[JavaProxy]) -> dict[str, list[str]]:
         """Methods that Java may call, and with how many arguments."""
         has = {name for name in dir(kind) if not name.startswith("_")}
-        missing = set(str(self.bridge.abstractMethods(" ".join(kind.interfaces))).split()) - has
+        missing = set(str(self.java.abstractMethods(" ".join(kind.interfaces))).split()) - has
         if missing:
             raise UnsupportedFeatureError(
                 f"Spark {self.spark.version} wants {', '.join(sorted(missing))} of {', '.join(kind.interfaces)}, which "
@@ -235,7 +235,7 @@ class JavaBridge:
         found = {name: _arities(getattr(kind, name)) for name in sorted(has)}
         return {name: counts for name, counts in found.items() if counts}
 
-    def answer(self, target: Answer, name: str, arguments: tuple[Any, ...]) -> Any:
+    def call(self, target: JavaProxy, name: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method for Java; what it raises waits for the handler."""
         try:
             value = getattr(target, name)(*arguments)
@@ -300,7 +300,7 @@ class JavaBridge:
         found = self._structs.get(text)
         if found is None:
             found = self.session.parseDataType(text)
-            if len(self._structs) >= KEPT_STRUCTS:
+            if len(self._structs) >= CACHED_STRUCTS:
                 self._structs = {}
             self._structs[text] = found
         return found

@@ -23,7 +23,7 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.scan.merge_on_read import require_mergeable
 from lakedex.scan.plan import ScanPlan, TopRows, indexes_for, keep_top_rows, plan_scan, read_columns
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.spark.catalog.java_bridge import Answer, JavaBridge
+from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan_files import (
     PartsBatch,
     PrunedFiles,
@@ -38,7 +38,7 @@ from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted
 from lakedex.types import SessionRules, size_text
 
-__all__ = ["DataFrameScan", "TableScanBuilder", "Target"]
+__all__ = ["DataFrameScan", "ScanTarget", "TableScanBuilder"]
 
 
 _READ = "org.apache.spark.sql.connector.read."
@@ -49,7 +49,7 @@ MOST_RUNTIME_VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ScanTarget:
     """A table pinned to an instant, under the name that SQL has for it.
 
     ``identity`` tells path, instant and read options: Spark shares cached rows between scans of one identity.
@@ -77,7 +77,7 @@ class Target:
         return cast("StructType", nullable(arrow_to_spark(read_columns(self.snapshot.schema))))
 
 
-class TableScanBuilder(Answer):
+class TableScanBuilder(JavaProxy):
     """Collects what a query needs of a table."""
 
     interfaces = (
@@ -87,8 +87,8 @@ class TableScanBuilder(Answer):
         "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
     )
 
-    def __init__(self, side: JavaBridge, target: Target) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
+        super().__init__(bridge)
         self._target = target
         self._required: Any = None
         self._filters: Any = None
@@ -99,20 +99,20 @@ class TableScanBuilder(Answer):
     @property
     def java(self) -> Any:
         """The builder; before Spark 4.1 behind a class that it knows."""
-        if not self._side.needs_builder:
+        if not self._bridge.needs_builder:
             return super().java
-        schema = self._side.struct(self._target.all_columns)
-        return self._side.scan_builder.make(super().java, self._side.session, no_files(self._side), schema)
+        schema = self._bridge.struct(self._target.all_columns)
+        return self._bridge.scan_builder.make(super().java, self._bridge.session, no_files(self._bridge), schema)
 
     def pushFilters(self, filters: Any) -> Any:
         """All filters are used to leave files out, and all are applied again to rows."""
         self._filters = filters
-        self._texts = filter_texts(self._side.view, (filters,))
+        self._texts = filter_texts(self._bridge.view, (filters,))
         return filters
 
     def pushedFilters(self) -> Any:
         """None is done for good."""
-        return self._side.array("org.apache.spark.sql.connector.expressions.filter.Predicate", [])
+        return self._bridge.array("org.apache.spark.sql.connector.expressions.filter.Predicate", [])
 
     def pruneColumns(self, required: Any) -> None:
         """Columns, and fields of columns, that the query reads."""
@@ -145,13 +145,13 @@ class TableScanBuilder(Answer):
     def build(self) -> Any:
         """Plan the files and make the scan."""
         target = self._target
-        required = self._side.struct(target.all_columns) if self._required is None else self._required
+        required = self._bridge.struct(target.all_columns) if self._required is None else self._required
         plan = target.plan(self._texts)
         # A filter without text would take rows away unseen.
         if self._top is not None and not (self._filters is not None and self._filters.size()):
             plan = keep_top_rows(target.snapshot, plan, self._top)
         request = ScanRequest(required=required, filters=self._filters, texts=tuple(self._texts), limit=self._limit)
-        return make_scan(self._side, target, plan, request).java
+        return make_scan(self._bridge, target, plan, request).java
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +164,12 @@ class ScanRequest:
     limit: int | None
 
 
-def make_scan(side: JavaBridge, target: Target, plan: ScanPlan, request: ScanRequest) -> Answer:
+def make_scan(bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: ScanRequest) -> JavaProxy:
     """A scan by Spark's Parquet reader where one reader reads all files, else one of a frame's rows."""
-    required = side.schema(request.required)
+    required = bridge.schema(request.required)
     merged = sum(is_read_in_python(item, target.snapshot.schema) for item in plan.slices)
     if not merged and _one_reader(target, plan, required):
-        return PrunedFileScan(side, target, plan, request)
+        return PrunedFileScan(bridge, target, plan, request)
     require_mergeable(target.snapshot, plan.slices)
     names = [column.name for column in required.fields]
     known = {column.name: column for column in target.all_columns.fields}
@@ -177,11 +177,11 @@ def make_scan(side: JavaBridge, target: Target, plan: ScanPlan, request: ScanReq
     whole = StructType([known[name] for name in names])
     how = f"{merged} slices read in Python" if merged else "union of scans by schema"
     describe = _description(target, plan, how)
-    spark = side.spark
-    return DataFrameScan(side, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
+    spark = bridge.spark
+    return DataFrameScan(bridge, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
 
 
-def _one_reader(target: Target, plan: ScanPlan, required: StructType) -> bool:
+def _one_reader(target: ScanTarget, plan: ScanPlan, required: StructType) -> bool:
     """Whether the required columns have the table's types in all files of the plan."""
     names = {column.name for column in required.fields}
     wanted = read_columns(target.snapshot.schema)
@@ -194,7 +194,7 @@ def _distinct(schemas: Sequence[Any]) -> list[Any]:
     return list({id(schema): schema for schema in schemas}.values())
 
 
-def _description(target: Target, plan: ScanPlan, reader: str, files: PrunedFiles | None = None) -> str:
+def _description(target: ScanTarget, plan: ScanPlan, reader: str, files: PrunedFiles | None = None) -> str:
     dropped = 0 if files is None else len(plan.slices) - len(files.entries)
     kept = len(plan.slices) - dropped
     stages = ", ".join(f"{s.name} {s.before}→{s.after}" for s in plan.stages)
@@ -214,12 +214,12 @@ def _parts_text(files: PrunedFiles) -> str:
     return f"row groups {kept} of {total} in {len(files.parts)} files, {size_text(files.bytes_read)} left"
 
 
-class PrunedFileScan(Answer):
+class PrunedFileScan(JavaProxy):
     """A scan whose batch is Spark's own ``ParquetScan`` over the plan's files."""
 
     interfaces = (f"{_READ}SupportsReportStatistics", f"{_READ}SupportsRuntimeV2Filtering")
 
-    def __init__(self, side: JavaBridge, target: Target, plan: ScanPlan, request: ScanRequest) -> None:
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: ScanRequest) -> None:
         self._target = target
         self._plan = plan
         self._request = request
@@ -229,18 +229,18 @@ class PrunedFileScan(Answer):
         # A filter without text may still leave out row groups: such a scan is like no other.
         untold = request.filters is not None and request.filters.size() != len(request.texts)
         filters = uuid.uuid4().hex if untold else str(request.texts)
-        super().__init__(side, f"{target.identity}/{self._files.digest}/{request.required.json()}/{filters}")
+        super().__init__(bridge, f"{target.identity}/{self._files.digest}/{request.required.json()}/{filters}")
         self._scan = self._parquet(self._files)
         self._read = self._files
         self._filtered = threading.local()
 
     def _parquet(self, files: PrunedFiles) -> Any:
-        side, request = self._side, self._request
+        bridge, request = self._bridge, self._request
         columns = self._target.all_columns
-        index = file_index(side, self._target.snapshot.base_path, columns, files)
-        whole = side.struct(columns)
-        parquet = side.view.org.apache.spark.sql.execution.datasources.v2.parquet
-        builder = parquet.ParquetScanBuilder(side.session, index, whole, whole, side.options(REBASE))
+        index = file_index(bridge, self._target.snapshot.base_path, columns, files)
+        whole = bridge.struct(columns)
+        parquet = bridge.view.org.apache.spark.sql.execution.datasources.v2.parquet
+        builder = parquet.ParquetScanBuilder(bridge.session, index, whole, whole, bridge.options(REBASE))
         if request.filters is not None:
             builder.pushFilters(request.filters)
         builder.pruneColumns(request.required)
@@ -252,7 +252,7 @@ class PrunedFileScan(Answer):
             return batch
         # Spark reads equal batches once.
         identity = f"{self._identity}/{files.digest}/batch"
-        return PartsBatch(self._side, identity, batch, files.parts).java
+        return PartsBatch(self._bridge, identity, batch, files.parts).java
 
     def readSchema(self) -> Any:
         """As Spark's reader gives it."""
@@ -271,7 +271,7 @@ class PrunedFileScan(Answer):
         """By the sizes of what is read."""
         whole, read = self._files.bytes_total, self._files.bytes_read
         estimated = self._scan.estimateStatistics()
-        return estimated if read == whole else self._side.bridge.statistics(estimated, read / whole)
+        return estimated if read == whole else self._bridge.java.statistics(estimated, read / whole)
 
     def description(self) -> str:
         """Files kept of all, by which index; shown by ``EXPLAIN`` and in Spark's UI."""
@@ -282,20 +282,20 @@ class PrunedFileScan(Answer):
     def filterAttributes(self) -> Any:
         """Columns by whose values files can be left out while a join runs: those of paths and keys that are read."""
         config = self._target.snapshot.config
-        own = {column.name for column in self._side.schema(self._request.required).fields}
+        own = {column.name for column in self._bridge.schema(self._request.required).fields}
         names = [n for n in dict.fromkeys((*config.partition_fields, *config.record_key_fields)) if n in own]
-        make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
+        make = self._bridge.view.org.apache.spark.sql.connector.expressions.Expressions
         columns = [make.column(quoted(name)) for name in names]
-        return self._side.array("org.apache.spark.sql.connector.expressions.NamedReference", columns)
+        return self._bridge.array("org.apache.spark.sql.connector.expressions.NamedReference", columns)
 
     def filter(self, predicates: Any) -> None:
         """Plan again with values that the other side of a join has."""
         texts = list(self._request.texts)
-        columns = self._side.struct(self._target.all_columns)
+        columns = self._bridge.struct(self._target.all_columns)
         for predicate in predicates:
             if len(predicate.children()) <= MOST_RUNTIME_VALUES:
                 with contextlib.suppress(UntranslatablePredicateError):
-                    texts += filter_texts(self._side.view, (bound_condition(self._side, predicate, columns),))
+                    texts += filter_texts(self._bridge.view, (bound_condition(self._bridge, predicate, columns),))
         if len(texts) == len(self._request.texts):
             return
         plan = self._target.plan(texts)
@@ -314,7 +314,7 @@ class PrunedFileScan(Answer):
         def made() -> Any:
             return self._metrics("CustomMetric", lambda make, name, text, value: make.PythonCustomMetric(name, text))
 
-        return self._side.constant("metrics", made)
+        return self._bridge.constant("metrics", made)
 
     def reportDriverMetrics(self) -> Any:
         """Files and bytes of the table, and how many of them were left out."""
@@ -324,9 +324,9 @@ class PrunedFileScan(Answer):
 
     def _metrics(self, kind: str, make: Callable[[Any, str, str, int], Any]) -> Any:
         named = f"org.apache.spark.sql.connector.metric.{kind}"
-        if self._side.is_spark_3:
-            return self._side.array(named, [])
-        classes = self._side.view.org.apache.spark.sql.execution.datasources.v2.python
+        if self._bridge.is_spark_3:
+            return self._bridge.array(named, [])
+        classes = self._bridge.view.org.apache.spark.sql.execution.datasources.v2.python
         files = self._read
         kept, total = files.row_groups
         values = (
@@ -336,29 +336,29 @@ class PrunedFileScan(Answer):
             ("lakedexRowGroupsSkipped", "row groups skipped in files read", total - kept),
             ("lakedexRowGroupBytesSkipped", "bytes of row groups skipped", files.bytes_total - files.bytes_read),
         )
-        return self._side.array(named, [make(classes, name, text, value) for name, text, value in values])
+        return self._bridge.array(named, [make(classes, name, text, value) for name, text, value in values])
 
 
-class DataFrameScan(Answer):
+class DataFrameScan(JavaProxy):
     """A scan of a DataFrame's rows."""
 
     interfaces = (f"{_READ}V1Scan",)
 
-    def __init__(self, side: JavaBridge, schema: StructType, make: Callable[[], Any], description: str) -> None:
-        super().__init__(side, f"lakedex-frame-{uuid.uuid4().hex}")
+    def __init__(self, bridge: JavaBridge, schema: StructType, make: Callable[[], Any], description: str) -> None:
+        super().__init__(bridge, f"lakedex-frame-{uuid.uuid4().hex}")
         self._schema = schema
         self._make = make
         self._description = description
 
     def readSchema(self) -> Any:
         """Columns of the frame."""
-        return self._side.struct(self._schema)
+        return self._bridge.struct(self._schema)
 
     def toV1TableScan(self, context: Any) -> Any:
         """The frame's rows, as Spark keeps them inside."""
         frame = self._make()
         rows = frame._jdf.queryExecution().toRdd()
-        return self._side.bridge.relation(context, self.readSchema(), rows, self._description)
+        return self._bridge.java.relation(context, self.readSchema(), rows, self._description)
 
     def description(self) -> str:
         """Shown by ``EXPLAIN``."""

@@ -29,7 +29,7 @@ from lakedex.index.bitmap.builder import RowGroup
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.scan.plan import ScanPlan
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.spark.catalog.java_bridge import Answer, JavaBridge
+from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.jvm import FileStatuses
 from lakedex.spark.reader import REBASE, qualified
 from lakedex.timeline.instant import instant_to_epoch_ms
@@ -174,52 +174,52 @@ def choose_files(snapshot: Snapshot, plan: ScanPlan, most_rows: int | None) -> P
     )
 
 
-def file_index(side: JavaBridge, base_path: str, columns: StructType, files: PrunedFiles) -> Any:
+def file_index(bridge: JavaBridge, base_path: str, columns: StructType, files: PrunedFiles) -> Any:
     """An ``InMemoryFileIndex`` of just these files.
 
     Its root is a folder that does not exist and stands for these files alone: indexes of one root are equal to Spark.
     What it would list there is in its cache already.
     """
-    view = side.view
+    view = bridge.view
     datasources = view.org.apache.spark.sql.execution.datasources
     root = f"{qualified(base_path)}/.hoodie/.lakedex-{files.digest}"
     path = view.org.apache.hadoop.fs.Path(root)
     cache = datasources.SharedInMemoryCache(1 << 50, -1).createForNewClient()
-    cache.putLeafFiles(path, side.bridge.statuses(files.statuses().joined(), len(files.entries)))
+    cache.putLeafFiles(path, bridge.java.statuses(files.statuses().joined(), len(files.entries)))
     # Without recursion Spark looks for partition columns in the folders' names.
-    options = side.utils.toScalaMap({**REBASE, "recursiveFileLookup": "true"})
-    schema = view.scala.Option.apply(side.struct(columns))
-    roots = side.utils.toSeq([path])
-    index = datasources.InMemoryFileIndex(side.session, roots, options, schema, cache, side.none, side.none)
+    options = bridge.utils.toScalaMap({**REBASE, "recursiveFileLookup": "true"})
+    schema = view.scala.Option.apply(bridge.struct(columns))
+    roots = bridge.utils.toSeq([path])
+    index = datasources.InMemoryFileIndex(bridge.session, roots, options, schema, cache, bridge.none, bridge.none)
     listed = index.allFiles().size()
     if listed != len(files.entries):
         raise CorruptFileError(root, 0, f"a file index of {len(files.entries)} files", f"{listed} files")
     return index
 
 
-def no_files(side: JavaBridge) -> Any:
+def no_files(bridge: JavaBridge) -> Any:
     """A file index without files."""
-    datasources = side.view.org.apache.spark.sql.execution.datasources
-    cache = getattr(side.view, f"{_FILES}NoopCache$")
-    nothing = side.utils.toSeq([])
+    datasources = bridge.view.org.apache.spark.sql.execution.datasources
+    cache = getattr(bridge.view, f"{_FILES}NoopCache$")
+    nothing = bridge.utils.toSeq([])
     kept = getattr(cache, "MODULE$")
-    options = side.utils.toScalaMap({})
-    return datasources.InMemoryFileIndex(side.session, nothing, options, side.none, kept, side.none, side.none)
+    options = bridge.utils.toScalaMap({})
+    return datasources.InMemoryFileIndex(bridge.session, nothing, options, bridge.none, kept, bridge.none, bridge.none)
 
 
-class PartsBatch(Answer):
+class PartsBatch(JavaProxy):
     """A batch whose partitions are those of another one, narrowed to parts of its files."""
 
     interfaces = ("org.apache.spark.sql.connector.read.Batch",)
 
-    def __init__(self, side: JavaBridge, identity: str, batch: Any, parts: Mapping[str, FileRanges]) -> None:
-        super().__init__(side, identity)
+    def __init__(self, bridge: JavaBridge, identity: str, batch: Any, parts: Mapping[str, FileRanges]) -> None:
+        super().__init__(bridge, identity)
         self._batch = batch
         self._parts = parts
 
     def planInputPartitions(self) -> Any:
         """Parts of files, split and packed by Spark's settings as whole files are."""
-        return self._side.bridge.parts(self._side.session, self._batch, encode_parts(self._parts))
+        return self._bridge.java.parts(self._bridge.session, self._batch, encode_parts(self._parts))
 
     def createReaderFactory(self) -> Any:
         """Spark's."""

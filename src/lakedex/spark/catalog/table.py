@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.spark.catalog.aggregates import answer_question
-from lakedex.spark.catalog.java_bridge import Answer, JavaBridge, JavaError
-from lakedex.spark.catalog.scan import DataFrameScan, TableScanBuilder, Target
+from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
+from lakedex.spark.catalog.scan import DataFrameScan, ScanTarget, TableScanBuilder
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of
@@ -29,11 +29,11 @@ _CONNECTOR = "org.apache.spark.sql.connector."
 _WRITES = ("V1_BATCH_WRITE", "BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
 
 
-class _Table(Answer):
+class _Table(JavaProxy):
     """What every table tells of itself."""
 
-    def __init__(self, side: JavaBridge, name: str, schema: StructType, identity: str) -> None:
-        super().__init__(side, identity)
+    def __init__(self, bridge: JavaBridge, name: str, schema: StructType, identity: str) -> None:
+        super().__init__(bridge, identity)
         self._name = name
         self._schema = schema
         self._columns: Any = None
@@ -45,13 +45,13 @@ class _Table(Answer):
     def schema(self) -> Any:
         """The columns."""
         if self._columns is None:
-            self._columns = self._side.struct(self._schema)
+            self._columns = self._bridge.struct(self._schema)
         return self._columns
 
     def _capabilities(self, *names: str) -> Any:
-        side = self._side
-        kind = side.view.org.apache.spark.sql.connector.catalog.TableCapability
-        return side.constant(("capabilities", names), lambda: side.set(kind.valueOf(name) for name in names))
+        bridge = self._bridge
+        kind = bridge.view.org.apache.spark.sql.connector.catalog.TableCapability
+        return bridge.constant(("capabilities", names), lambda: bridge.set(kind.valueOf(name) for name in names))
 
 
 class CatalogTable(_Table):
@@ -67,9 +67,9 @@ class CatalogTable(_Table):
         "java.util.function.Function",
     )
 
-    def __init__(self, side: JavaBridge, target: Target, table: OpenTable, *, writable: bool) -> None:
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, *, writable: bool) -> None:
         schema = cast("StructType", nullable(arrow_to_spark(target.snapshot.schema)))
-        super().__init__(side, target.name, commented(schema, target.snapshot.comments), target.identity)
+        super().__init__(bridge, target.name, commented(schema, target.snapshot.comments), target.identity)
         self._target = target
         self._table = table
         self._writable = writable
@@ -78,9 +78,9 @@ class CatalogTable(_Table):
 
     def partitioning(self) -> Any:
         """The partition columns."""
-        make = self._side.view.org.apache.spark.sql.connector.expressions.Expressions
+        make = self._bridge.view.org.apache.spark.sql.connector.expressions.Expressions
         columns = [make.identity(quoted(n)) for n in self._target.snapshot.config.partition_fields]
-        return self._side.array(f"{_CONNECTOR}expressions.Transform", columns)
+        return self._bridge.array(f"{_CONNECTOR}expressions.Transform", columns)
 
     def properties(self) -> Any:
         """Hudi's property names; those that begin with ``lakedex.`` are to look at, and ignored by ``CREATE TABLE``."""
@@ -98,7 +98,7 @@ class CatalogTable(_Table):
             "lakedex.files": str(len(snapshot.slices())),
             "lakedex.table.version": str(config.version),
         }
-        return self._side.map({name: value for name, value in values.items() if value})
+        return self._bridge.map({name: value for name, value in values.items() if value})
 
     def capabilities(self) -> Any:
         """Streaming is not among them, and an older instant is not written."""
@@ -106,43 +106,43 @@ class CatalogTable(_Table):
 
     def metadataColumns(self) -> Any:
         """Hudi's meta columns: not in ``SELECT *``, but there when named."""
-        side = self._side
+        bridge = self._bridge
 
         def made() -> Any:
-            return side.array(f"{_CATALOG}MetadataColumn", [_MetaColumn(side, name).java for name in META_COLUMNS])
+            return bridge.array(f"{_CATALOG}MetadataColumn", [_MetaColumn(bridge, name).java for name in META_COLUMNS])
 
-        return side.constant("metadata columns", made)
+        return bridge.constant("metadata columns", made)
 
     # --------------------------------------------------------------------------------------------- rows
 
     def newScanBuilder(self, options: Any) -> Any:
         """A read."""
-        return TableScanBuilder(self._side, self._target).java
+        return TableScanBuilder(self._bridge, self._target).java
 
     def apply(self, question: Any) -> bytes | None:
         """The optimizer's question: rows of an aggregate, if an index knows them."""
-        return answer_question(self._side, self._target, question)
+        return answer_question(self._bridge, self._target, question)
 
     def newWriteBuilder(self, info: Any) -> Any:
         """A write."""
-        return TableWriteBuilder(self._side, self._target, self._table, info).java
+        return TableWriteBuilder(self._bridge, self._target, self._table, info).java
 
     def canDeleteWhere(self, predicates: Any) -> bool:
         """Whether the condition can be told exactly."""
         try:
-            condition_of(self._side, predicates)
+            condition_of(self._bridge, predicates)
         except UntranslatablePredicateError:
             return False
         return True
 
     def deleteWhere(self, predicates: Any) -> None:
         """``DELETE FROM``."""
-        condition = condition_of(self._side, predicates)
-        self._table.delete(where="TRUE" if condition is None else condition, options=table_options(self._side))
+        condition = condition_of(self._bridge, predicates)
+        self._table.delete(where="TRUE" if condition is None else condition, options=table_options(self._bridge))
 
     def truncateTable(self) -> bool:
         """``TRUNCATE TABLE``, and ``DELETE FROM`` without a condition."""
-        self._table.delete(where="TRUE", options=table_options(self._side))
+        self._table.delete(where="TRUE", options=table_options(self._bridge))
         return True
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:
@@ -155,7 +155,7 @@ class CatalogTable(_Table):
                 f"Table.open({self._target.snapshot.base_path!r}, spark=spark)",
                 feature=command,
             )
-        return _Deletion(self._side, self._target).java
+        return _Deletion(self._bridge, self._target).java
 
     # --------------------------------------------------------------------------------------------- indexes
 
@@ -171,7 +171,7 @@ class CatalogTable(_Table):
             )
         wanted = [".".join(str(part) for part in column.fieldNames()) for column in columns]
         try:
-            given = {**table_options(self._side), **given}
+            given = {**table_options(self._bridge), **given}
             self._table.indexes.create(using or name, wanted, name=name, options=given)
         except IndexExistsError:
             raise JavaError(self._index_error("IndexAlreadyExistsException", name)) from None
@@ -184,8 +184,8 @@ class CatalogTable(_Table):
             raise JavaError(self._index_error("NoSuchIndexException", name)) from None
 
     def _index_error(self, kind: str, name: str) -> Any:
-        make = getattr(self._side.view, f"org.apache.spark.sql.catalyst.analysis.{kind}")
-        return make(name, self._name, self._side.none)
+        make = getattr(self._bridge.view, f"org.apache.spark.sql.catalyst.analysis.{kind}")
+        return make(name, self._name, self._bridge.none)
 
     def indexExists(self, name: str) -> bool:
         """Asked for ``IF NOT EXISTS`` and ``IF EXISTS``."""
@@ -193,17 +193,17 @@ class CatalogTable(_Table):
 
     def listIndexes(self) -> Any:
         """Spark has no statement for it: ``SELECT * FROM lake.trips.indexes`` shows them."""
-        side = self._side
-        make = side.view.org.apache.spark.sql.connector
+        bridge = self._bridge
+        make = bridge.view.org.apache.spark.sql.connector
         found = []
         for row in self._table.indexes.list().to_pylist():
             names = [name for name in (row["columns"] or ()) if name]
             columns = [make.expressions.Expressions.column(self._reference(name)) for name in names]
-            references = side.array(f"{_CONNECTOR}expressions.NamedReference", columns)
-            empty = side.view.java.util.Properties()
-            index = make.catalog.index.TableIndex(row["name"], row["using"], references, side.map({}), empty)
+            references = bridge.array(f"{_CONNECTOR}expressions.NamedReference", columns)
+            empty = bridge.view.java.util.Properties()
+            index = make.catalog.index.TableIndex(row["name"], row["using"], references, bridge.map({}), empty)
             found.append(index)
-        return side.array(f"{_CATALOG}index.TableIndex", found)
+        return bridge.array(f"{_CATALOG}index.TableIndex", found)
 
     def _reference(self, name: str) -> str:
         """A column or a dotted path of a field, quoted."""
@@ -216,8 +216,8 @@ class StagedTable(CatalogTable):
 
     interfaces = (*CatalogTable.interfaces, f"{_CATALOG}StagedTable")
 
-    def __init__(self, side: JavaBridge, target: Target, table: OpenTable, undo: Callable[[], None]) -> None:
-        super().__init__(side, target, table, writable=True)
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, undo: Callable[[], None]) -> None:
+        super().__init__(bridge, target, table, writable=True)
         self._undo = undo
 
     def commitStagedChanges(self) -> None:
@@ -233,8 +233,8 @@ class FrameTable(_Table):
 
     interfaces = (f"{_CATALOG}SupportsRead",)
 
-    def __init__(self, side: JavaBridge, name: str, frame: Any, identity: str) -> None:
-        super().__init__(side, name, frame.schema, identity)
+    def __init__(self, bridge: JavaBridge, name: str, frame: Any, identity: str) -> None:
+        super().__init__(bridge, name, frame.schema, identity)
         self._frame = frame
 
     def capabilities(self) -> Any:
@@ -244,15 +244,15 @@ class FrameTable(_Table):
     def newScanBuilder(self, options: Any) -> Any:
         """All rows; Spark does the rest."""
         return _FrameScanBuilder(
-            self._side, DataFrameScan(self._side, self._schema, lambda: self._frame, self._name)
+            self._bridge, DataFrameScan(self._bridge, self._schema, lambda: self._frame, self._name)
         ).java
 
 
-class _FrameScanBuilder(Answer):
+class _FrameScanBuilder(JavaProxy):
     interfaces = (f"{_CONNECTOR}read.ScanBuilder",)
 
-    def __init__(self, side: JavaBridge, scan: DataFrameScan) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, scan: DataFrameScan) -> None:
+        super().__init__(bridge)
         self._scan = scan
 
     def build(self) -> Any:
@@ -260,11 +260,11 @@ class _FrameScanBuilder(Answer):
         return self._scan.java
 
 
-class _MetaColumn(Answer):
+class _MetaColumn(JavaProxy):
     interfaces = (f"{_CATALOG}MetadataColumn",)
 
-    def __init__(self, side: JavaBridge, name: str) -> None:
-        super().__init__(side, f"lakedex-meta-{name}")
+    def __init__(self, bridge: JavaBridge, name: str) -> None:
+        super().__init__(bridge, f"lakedex-meta-{name}")
         self._name = name
 
     def name(self) -> str:
@@ -273,17 +273,17 @@ class _MetaColumn(Answer):
 
     def dataType(self) -> Any:
         """Always a string."""
-        side = self._side
-        return side.constant("string", lambda: side.session.parseDataType('"string"'))
+        bridge = self._bridge
+        return bridge.constant("string", lambda: bridge.session.parseDataType('"string"'))
 
 
-class _Deletion(Answer):
+class _Deletion(JavaProxy):
     """The rewrite of a ``DELETE`` that Spark gives up as soon as the table takes the condition itself."""
 
     interfaces = (f"{_CONNECTOR}write.RowLevelOperationBuilder", f"{_CONNECTOR}write.RowLevelOperation")
 
-    def __init__(self, side: JavaBridge, target: Target) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
+        super().__init__(bridge)
         self._target = target
 
     def build(self) -> Any:
@@ -292,23 +292,23 @@ class _Deletion(Answer):
 
     def command(self) -> Any:
         """``DELETE``."""
-        operation = getattr(self._side.view, f"{_CONNECTOR}write.RowLevelOperation$Command")
+        operation = getattr(self._bridge.view, f"{_CONNECTOR}write.RowLevelOperation$Command")
         return operation.valueOf("DELETE")
 
     def newScanBuilder(self, options: Any) -> Any:
         """A read that is never carried out."""
-        return _NoRead(self._side, self._target).java
+        return _NoRead(self._bridge, self._target).java
 
     def newWriteBuilder(self, info: Any) -> Any:
         """A write that is never carried out."""
-        return _NoWrite(self._side, self._target).java
+        return _NoWrite(self._bridge, self._target).java
 
 
-class _NotDone(Answer):
+class _NotDone(JavaProxy):
     """A read or write that is its own builder, reached where :meth:`CatalogTable.canDeleteWhere` said no."""
 
-    def __init__(self, side: JavaBridge, target: Target) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
+        super().__init__(bridge)
         self._target = target
 
     def build(self) -> Any:
@@ -329,7 +329,7 @@ class _NoRead(_NotDone):
 
     def readSchema(self) -> Any:
         """The table's columns."""
-        return self._side.struct(cast("StructType", nullable(arrow_to_spark(self._target.snapshot.schema))))
+        return self._bridge.struct(cast("StructType", nullable(arrow_to_spark(self._target.snapshot.schema))))
 
 
 class _NoWrite(_NotDone):

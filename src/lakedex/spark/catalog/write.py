@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
-from lakedex.spark.catalog.java_bridge import Answer, JavaBridge
-from lakedex.spark.catalog.scan import Target
+from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
+from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.filters import UntranslatablePredicateError, value_of
 from lakedex.spark.reader import REBASE, qualified
@@ -32,30 +32,30 @@ _OPERATION = "hoodie.spark.sql.insert.into.operation"
 _SQL_ONLY = frozenset({_OPERATION, "hoodie.datasource.write.operation"})
 
 
-def table_options(side: JavaBridge) -> dict[str, str]:
+def table_options(bridge: JavaBridge) -> dict[str, str]:
     """Options of a table's method, from the session's settings."""
-    return {name: value for name, value in _session_options(side).items() if name not in _SQL_ONLY}
+    return {name: value for name, value in _session_options(bridge).items() if name not in _SQL_ONLY}
 
 
-def _session_options(side: JavaBridge) -> dict[str, str]:
+def _session_options(bridge: JavaBridge) -> dict[str, str]:
     """``hoodie.*`` settings of the session (``SET hoodie.… = …``), which Hudi's SQL takes as write options."""
-    settings = side.session.sessionState().conf().settings()
+    settings = bridge.session.sessionState().conf().settings()
     names = str(settings.keySet().toString()).strip("[]").split(", ")
     return {name: str(settings.get(name)) for name in names if name.startswith("hoodie.")}
 
 
-class TableWriteBuilder(Answer):
+class TableWriteBuilder(JavaProxy):
     """What a write replaces, and with which options."""
 
     interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
 
-    def __init__(self, side: JavaBridge, target: Target, table: OpenTable, info: Any) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, info: Any) -> None:
+        super().__init__(bridge)
         self._target = target
         self._table = table
         self._info = info
         given = {str(name): str(value) for name, value in dict(info.options().asCaseSensitiveMap()).items()}
-        self._options = {**_session_options(side), **{k: v for k, v in given.items() if k.startswith("hoodie.")}}
+        self._options = {**_session_options(bridge), **{k: v for k, v in given.items() if k.startswith("hoodie.")}}
         self._scope: str | None = None
         self._partitions: list[dict[str, Any]] | None = None
 
@@ -90,8 +90,8 @@ class TableWriteBuilder(Answer):
     def build(self) -> Any:
         """The write."""
         if self._scope == "partitions" and self._partitions is None:
-            return _StagedWrite(self._side, self._target, self._info, self._write).java
-        return _FrameWrite(self._side, self._target.name, self._write).java
+            return _StagedWrite(self._bridge, self._target, self._info, self._write).java
+        return _FrameWrite(self._bridge, self._target.name, self._write).java
 
     def _partition_of(self, predicates: Any) -> dict[str, Any] | None:
         """Partition column → value of ``column <=> value AND …``; empty for all rows, None for anything else."""
@@ -147,15 +147,15 @@ def _column_value(predicate: Any) -> dict[str, Any] | None:
         raise UnsupportedFeatureError(f"an overwrite of partition {error}", feature="partition value") from error
 
 
-class _FrameWrite(Answer):
+class _FrameWrite(JavaProxy):
     """A write that gets a DataFrame."""
 
     interfaces = (f"{_WRITE}V1Write",)
 
-    def __init__(self, side: JavaBridge, name: str, write: Callable[[DataFrame], None]) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, name: str, write: Callable[[DataFrame], None]) -> None:
+        super().__init__(bridge)
         self._name = name
-        self._relation = _Relation(side, write)
+        self._relation = _Relation(bridge, write)
 
     def toInsertableRelation(self) -> Any:
         """Where Spark puts the rows."""
@@ -166,27 +166,27 @@ class _FrameWrite(Answer):
         return f"lakedex write into {self._name}"
 
 
-class _Relation(Answer):
+class _Relation(JavaProxy):
     """Takes the rows."""
 
     interfaces = ("org.apache.spark.sql.sources.InsertableRelation",)
 
-    def __init__(self, side: JavaBridge, write: Callable[[DataFrame], None]) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, write: Callable[[DataFrame], None]) -> None:
+        super().__init__(bridge)
         self._write = write
 
     def insert(self, data: Any, overwrite: bool) -> None:
         """``overwrite`` is always false here: the builder knows."""
-        self._write(DataFrame(data, self._side.spark))
+        self._write(DataFrame(data, self._bridge.spark))
 
 
-class _StagedWrite(Answer):
+class _StagedWrite(JavaProxy):
     """A write whose rows lie in a folder of the table until its commit."""
 
     interfaces = (f"{_WRITE}Write",)
 
-    def __init__(self, side: JavaBridge, target: Target, info: Any, write: Callable[[DataFrame], None]) -> None:
-        super().__init__(side)
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, info: Any, write: Callable[[DataFrame], None]) -> None:
+        super().__init__(bridge)
         self._target = target
         self._info = info
         self._write = write
@@ -195,14 +195,14 @@ class _StagedWrite(Answer):
         """The folder's own write, and the table's commit after it."""
         snapshot = self._target.snapshot
         folder = f"{snapshot.base_path}/.hoodie/.temp/lakedex-sql-{uuid.uuid4().hex}"
-        return _StagedBatch(self._side, snapshot.storage, folder, self._info, self._write).java
+        return _StagedBatch(self._bridge, snapshot.storage, folder, self._info, self._write).java
 
     def description(self) -> str:
         """Shown by ``EXPLAIN``."""
         return f"lakedex dynamic partition overwrite of {self._target.name}"
 
 
-class _AnyType(Answer):
+class _AnyType(JavaProxy):
     """A function that says yes."""
 
     interfaces = ("scala.Function1",)
@@ -212,22 +212,22 @@ class _AnyType(Answer):
         return True
 
 
-class _StagedBatch(Answer):
+class _StagedBatch(JavaProxy):
     """Spark's Parquet write, followed by the table's."""
 
     interfaces = (f"{_WRITE}BatchWrite",)
 
     def __init__(
-        self, side: JavaBridge, storage: Storage, folder: str, info: Any, write: Callable[[DataFrame], None]
+        self, bridge: JavaBridge, storage: Storage, folder: str, info: Any, write: Callable[[DataFrame], None]
     ) -> None:
-        super().__init__(side)
+        super().__init__(bridge)
         self._storage = storage
         self._folder = folder
         self._schema = info.schema()
         self._write = write
-        parquet = side.view.org.apache.spark.sql.execution.datasources.v2.parquet
-        paths = side.utils.toSeq([qualified(folder)])
-        self._inner = parquet.ParquetWrite(paths, "parquet", _AnyType(side).java, info).toBatch()
+        parquet = bridge.view.org.apache.spark.sql.execution.datasources.v2.parquet
+        paths = bridge.utils.toSeq([qualified(folder)])
+        self._inner = parquet.ParquetWrite(paths, "parquet", _AnyType(bridge).java, info).toBatch()
 
     def createBatchWriterFactory(self, info: Any) -> Any:
         """Runs on executors."""
@@ -245,7 +245,7 @@ class _StagedBatch(Answer):
         """All tasks are done."""
         try:
             self._inner.commit(messages)
-            reader = self._side.spark.read.schema(self._side.schema(self._schema)).options(**REBASE)
+            reader = self._bridge.spark.read.schema(self._bridge.schema(self._schema)).options(**REBASE)
             self._write(reader.parquet(qualified(self._folder)))
         finally:
             self._storage.delete_tree(self._folder)
