@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.spark.filters import filter_texts, matching_rows
-from lakedex.spark.jvm import FileStatuses, Jvm
-from lakedex.spark.reader import qualified
+from lakedex.spark.jvm import FileStatuses, JavaObject, Jvm, java_hash
+from lakedex.spark.reader import REBASE, qualified
 from lakedex.spark.schema import align, nullable
 from lakedex.spark.session import is_connect
 from lakedex.types import IntArray
@@ -114,7 +114,7 @@ def _relation(jvm: Jvm, identity: str, root: str, number: int, generation: Gener
         jvm.struct(found),
         jvm.none,
         jvm.view.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat(),
-        jvm.options,
+        jvm.utils.toScalaMap(REBASE),
         jvm.session,
     )
     frame = DataFrame(jvm.session.baseRelationToDataFrame(relation), jvm.spark)
@@ -133,11 +133,11 @@ class _FileIndex:
         self._roots = jvm.utils.toSeq([path])
         columns = generation.partitions
         self.partition_schema = jvm.struct(StructType() if columns is None else columns.schema)
-        self._known_rows: Any = None
+        self._known_rows: JavaObject = None
         # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
         self._kept = threading.local()
 
-    def _rows(self) -> Any:
+    def _rows(self) -> JavaObject:
         """``Seq[InternalRow]``: values of each partition. Two threads may both make it."""
         if self._known_rows is None:
             columns = self._generation.partitions
@@ -146,7 +146,7 @@ class _FileIndex:
             )
         return self._known_rows
 
-    def _choose(self, partition_filters: Any, data_filters: Any) -> Any:
+    def _choose(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
         """``Seq[PartitionDirectory]`` of the files to read."""
         texts = filter_texts(self._jvm.view, (partition_filters, data_filters))
         positions = self._generation.plan(texts)
@@ -164,17 +164,17 @@ class _FileIndex:
 
     # ------------------------------------------------------------- FileIndex, as the JVM calls it (names are Java's)
 
-    def rootPaths(self) -> Any:
+    def rootPaths(self) -> JavaObject:
         return self._roots
 
-    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
+    def listFiles(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
         try:
             self._kept.answer = self._choose(partition_filters, data_filters)
         except Exception as error:
             self._kept.answer = self._jvm.failing(error)
         return self._kept.answer
 
-    def inputFiles(self) -> Any:
+    def inputFiles(self) -> JavaObject:
         # No planning: there are no filters here, and an error could not be told to Spark as one.
         self._kept.answer = self._jvm.strings(self._generation.files.paths.to_pylist())
         return self._kept.answer
@@ -185,23 +185,20 @@ class _FileIndex:
     def sizeInBytes(self) -> int:
         return self._size
 
-    def partitionSchema(self) -> Any:
+    def partitionSchema(self) -> JavaObject:
         return self.partition_schema
 
     def toString(self) -> str:
         return self._identity
 
-    def equals(self, other: Any) -> bool:
+    def equals(self, other: JavaObject) -> bool:
         # The other side may be any object; two proxies of one index are different Java objects.
         return other is not None and other.toString() == self._identity
 
     def hashCode(self) -> int:
-        value = 0
-        for unit in self._identity.encode("utf-16-be"):
-            value = (31 * value + unit) & 0xFFFFFFFF
-        return value - (1 << 32) if value >= 1 << 31 else value
+        return java_hash(self._identity)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> JavaObject:
         """Default methods of the interface, which a Java proxy does not inherit: ``isTimeTravel`` and what may come.
 
         Scala compiles the body of each into a static ``<name>$`` that takes the instance.
@@ -209,7 +206,7 @@ class _FileIndex:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def default(*arguments: Any) -> Any:
+        def default(*arguments: JavaObject) -> JavaObject:
             interface = getattr(self._jvm.view, _INTERFACE)
             self._kept.answer = getattr(interface, f"{name}$")(self, *arguments)
             return self._kept.answer

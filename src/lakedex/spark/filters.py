@@ -28,6 +28,7 @@ import pyspark
 from pyspark.sql import Column
 
 from lakedex.spark.catalog.java_bridge import JavaBridge
+from lakedex.spark.jvm import JavaObject
 
 __all__ = [
     "UntranslatablePredicateError",
@@ -78,7 +79,7 @@ class _UntranslatableError(Exception):
     """A filter whose text may mean something else."""
 
 
-def filter_texts(jvm: Any, sequences: Iterable[Any]) -> list[str]:
+def filter_texts(jvm: JavaObject, sequences: Iterable[JavaObject]) -> list[str]:
     """Text of each expression in the Scala sequences ``sequences``, those left out that cannot be told exactly."""
     texts = []
     clock = _Clock(jvm)
@@ -93,7 +94,7 @@ def filter_texts(jvm: Any, sequences: Iterable[Any]) -> list[str]:
     return texts
 
 
-def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
+def _text(jvm: JavaObject, expression: JavaObject, clock: _Clock) -> str:
     names: list[str] = []
     renamed = []
     references = expression.references().iterator()
@@ -133,7 +134,7 @@ def _text(jvm: Any, expression: Any, clock: _Clock) -> str:
     return told
 
 
-def _escapes(expression: Any) -> list[tuple[str, str]]:
+def _escapes(expression: JavaObject) -> list[tuple[str, str]]:
     """Pattern and escape character of each ``LIKE``, in the order of the text; empty if all have the usual one."""
     found: list[tuple[str, str]] = []
     stack = [expression]
@@ -154,9 +155,9 @@ class _Clock:
     By the JVM's own zone rules, which wrote the text; Python's may be of another year.
     """
 
-    def __init__(self, jvm: Any) -> None:
+    def __init__(self, jvm: JavaObject) -> None:
         self._jvm = jvm
-        self._rules: Any = None
+        self._rules: JavaObject = None
         self._fixed: datetime.timedelta | None = None
         self._calls = 0
 
@@ -196,7 +197,7 @@ class _Clock:
 # ------------------------------------------------------------------------------------------- exact, over typed rows
 
 
-def matching_rows(jvm: Any, filters: Any, rows: Any, schema: Any) -> npt.NDArray[np.bool_]:
+def matching_rows(jvm: JavaObject, filters: JavaObject, rows: JavaObject, schema: JavaObject) -> npt.NDArray[np.bool_]:
     """Which ``rows`` all ``filters`` are true of, judged by Spark itself.
 
     Args:
@@ -242,7 +243,7 @@ class UntranslatablePredicateError(Exception):
     """An expression that is not translated; its text."""
 
 
-def condition_of(bridge: JavaBridge, predicates: Iterable[Any]) -> Column | None:
+def condition_of(bridge: JavaBridge, predicates: Iterable[JavaObject]) -> Column | None:
     """All predicates together, for a DataFrame with their columns; None for no predicate.
 
     Raises:
@@ -258,13 +259,13 @@ def condition_of(bridge: JavaBridge, predicates: Iterable[Any]) -> Column | None
     return found
 
 
-def _java_column(bridge: JavaBridge, expression: Any) -> Any:
+def _java_column(bridge: JavaBridge, expression: JavaObject) -> JavaObject:
     if bridge.is_spark_3:
         return bridge.view.org.apache.spark.sql.Column(expression)
     return bridge.view.org.apache.spark.sql.classic.ExpressionUtils.column(expression)
 
 
-def bound_condition(bridge: JavaBridge, predicate: Any, schema: Any) -> Any:
+def bound_condition(bridge: JavaBridge, predicate: JavaObject, schema: JavaObject) -> JavaObject:
     """A predicate over columns of a Java ``StructType``, as ``Seq[Expression]`` whose columns are known.
 
     Raises:
@@ -276,7 +277,7 @@ def bound_condition(bridge: JavaBridge, predicate: Any, schema: Any) -> Any:
     return bridge.utils.toSeq([analyzed.condition()])
 
 
-def value_of(literal: Any) -> Any:
+def value_of(literal: JavaObject) -> object:
     """The Python value of a V2 literal. Catalyst keeps days, microseconds and ``UTF8String``.
 
     Raises:

@@ -28,7 +28,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,18 +44,26 @@ from pyspark.sql.types import StructType
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError, UnsupportedFeatureError
 from lakedex.spark.error_transport import remember
-from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.reader import qualified
 
-__all__ = ["FileStatuses", "JavaNames", "Jvm", "callback_gateway", "java_names"]
+__all__ = ["FileStatuses", "JavaNames", "JavaObject", "Jvm", "callback_gateway", "java_hash", "java_names"]
+
+
+JavaObject: TypeAlias = Any
+"""An object of the JVM. py4j finds its methods when they are called, so no type says more."""
+
+
+CACHED_STRUCTS = 256
+"""Schemas of which a :class:`Jvm` remembers the Java object."""
 
 
 class JavaNames:
     """A package, or py4j's view of all of them; it remembers what was found in it."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: JavaObject) -> None:
         self._source = source
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> JavaObject:
         if name.startswith("__"):
             raise AttributeError(name)
         found = _remembering(getattr(self._source, name))
@@ -66,13 +74,13 @@ class JavaNames:
 class _KnownClass(JavaClass):  # type: ignore[misc]
     """A class that remembers its static methods, inner classes and constants (the ``MODULE$`` of a Scala object)."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> JavaObject:
         found = _remembering(super().__getattr__(name))
         self.__dict__[name] = found
         return found
 
 
-def _remembering(found: Any) -> Any:
+def _remembering(found: JavaObject) -> JavaObject:
     if isinstance(found, JavaPackage):
         return JavaNames(found)
     if isinstance(found, JavaClass):
@@ -80,18 +88,27 @@ def _remembering(found: Any) -> Any:
     return found
 
 
-_known: WeakKeyDictionary[Any, JavaNames] = WeakKeyDictionary()
+_known: WeakKeyDictionary[JavaObject, JavaNames] = WeakKeyDictionary()
 
 
 _lock = threading.Lock()
 
 
-def java_names(gateway: Any) -> Any:
+def java_names(gateway: JavaObject) -> JavaObject:
     """What ``gateway.jvm`` gives. For classes of fixed names only: nothing is ever looked up again."""
     with _lock:
         if gateway not in _known:
             _known[gateway] = JavaNames(gateway.jvm)
         return _known[gateway]
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode``."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 _BITS = 120
@@ -100,13 +117,13 @@ _BITS = 120
 _starting = threading.Lock()
 
 
-def callback_gateway(spark: SparkSession) -> Any:
+def callback_gateway(spark: SparkSession) -> JavaObject:
     """The session's py4j gateway, ready to hand Python objects to Java under names that nobody guesses.
 
     Raises:
         UnsupportedFeatureError: the callback server listens on the network.
     """
-    gateway: Any = spark.sparkContext._gateway
+    gateway: JavaObject = spark.sparkContext._gateway
     with _starting:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         address = str(gateway.get_callback_server().get_listening_address())
@@ -215,47 +232,56 @@ def _joined(chosen: pa.Array) -> bytes:
 
 
 class Jvm:
-    """Java and Scala objects that proxies answer with."""
+    """A session's JVM: its classes, and Java and Scala objects that proxies answer with. Many threads call it."""
 
     def __init__(self, spark: SparkSession) -> None:
         gateway = callback_gateway(spark)
         self.gateway = gateway
         self.spark = spark
-        self.session: Any = spark._jsparkSession
-        self.view: Any = java_names(gateway)
-        self.utils = self.view.org.apache.spark.api.python.PythonUtils
-        self.none = self.view.scala.Option.empty()
-        self.options = self.utils.toScalaMap(REBASE)
+        self.session: JavaObject = spark._jsparkSession
+        self.view: JavaObject = java_names(gateway)
+        self.utils: JavaObject = self.view.org.apache.spark.api.python.PythonUtils
+        self.none: JavaObject = self.view.scala.Option.empty()
+        self._structs: dict[str, JavaObject] = {}
 
-    def java_class(self, name: str) -> Any:
+    def java_class(self, name: str) -> JavaObject:
         """``java.lang.Class`` by name."""
         return self.view.java.lang.Class.forName(name)
 
-    def array(self, kind: Any, values: Sequence[Any]) -> Any:
-        """An array, one call for each value: for short ones."""
-        made = self.gateway.new_array(kind, len(values))
+    def array(self, kind: str, values: Sequence[JavaObject]) -> JavaObject:
+        """An array; one call for each value, so for short ones."""
+        made = self.gateway.new_array(getattr(self.view, kind), len(values))
         for position, value in enumerate(values):
             made[position] = value
         return made
 
-    def struct(self, schema: StructType) -> Any:
-        """Catalyst's ``StructType``."""
-        return self.session.parseDataType(schema.json())
-
-    def strings(self, texts: Sequence[str]) -> Any:
+    def strings(self, texts: Sequence[str]) -> JavaObject:
         """``String[]`` in one call."""
         if not texts:
             return self.gateway.new_array(self.view.java.lang.String, 0)
-        return self.view.java.util.regex.Pattern.compile("\0").split("\0".join(texts))
+        return self.view.java.util.regex.Pattern.compile("\0").split("\0".join(texts), -1)
 
-    def statuses(self, files: FileStatuses, positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Any:
+    def struct(self, schema: StructType) -> JavaObject:
+        """Spark's own ``StructType``."""
+        text = schema.json()
+        found = self._structs.get(text)
+        if found is None:
+            found = self.session.parseDataType(text)
+            if len(self._structs) >= CACHED_STRUCTS:
+                self._structs = {}
+            self._structs[text] = found
+        return found
+
+    def statuses(
+        self, files: FileStatuses, positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+    ) -> JavaObject:
         """``FileStatus[][]`` in one call: files ``positions``, ``counts`` of them in each row."""
         array = self.view.org.apache.hadoop.io.TwoDArrayWritable(self._status_class)
         stream = self.view.java.io.ByteArrayInputStream(files.two_dimensional(positions, counts))
         array.readFields(self.view.java.io.DataInputStream(stream))
         return array.toArray()
 
-    def rows(self, schema: StructType, values: pa.Table) -> Any:
+    def rows(self, schema: StructType, values: pa.Table) -> JavaObject:
         """``Seq[InternalRow]`` of a small table whose Arrow types are those of ``schema``."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, values.schema) as writer:
@@ -269,15 +295,15 @@ class Jvm:
         relation = python.toDataFrame(batches, schema.json(), self.session).queryExecution().analyzed()
         return relation.data()
 
-    def empty_rows(self) -> Any:
+    def empty_rows(self) -> JavaObject:
         """``Seq[InternalRow]`` of one row without columns."""
         return self.utils.toSeq([self.view.org.apache.spark.sql.catalyst.InternalRow.empty()])
 
-    def directories(self, rows: Any, statuses: Any, wanted: npt.NDArray[np.bool_]) -> Any:
+    def directories(self, rows: JavaObject, statuses: JavaObject, wanted: npt.NDArray[np.bool_]) -> JavaObject:
         """``Seq[PartitionDirectory]`` of ``rows[i]`` and ``statuses[i]`` for each ``i`` that is wanted."""
         handles, lang = self.view.java.lang.invoke.MethodHandles, self.view.java.lang
         getters = self.array(
-            lang.invoke.MethodHandle,
+            "java.lang.invoke.MethodHandle",
             [
                 handles.arrayElementGetter(self._rows_class).bindTo(rows.toArray(self._row_tag)),
                 handles.arrayElementGetter(self._statuses_class).bindTo(statuses),
@@ -291,60 +317,63 @@ class Jvm:
         return self.utils.toSeq(self.view.java.util.Arrays.asList(made))
 
     @cached_property
-    def _status_class(self) -> Any:
+    def _status_class(self) -> JavaObject:
         return self.java_class("org.apache.hadoop.fs.FileStatus")
 
     @cached_property
-    def _statuses_class(self) -> Any:
+    def _statuses_class(self) -> JavaObject:
         return self.java_class("[[Lorg.apache.hadoop.fs.FileStatus;")
 
     @cached_property
-    def _rows_class(self) -> Any:
+    def _rows_class(self) -> JavaObject:
         return self.java_class("[Lorg.apache.spark.sql.catalyst.InternalRow;")
 
     @cached_property
-    def _row_tag(self) -> Any:
+    def _row_tag(self) -> JavaObject:
         tags = getattr(getattr(self.view, "scala.reflect.ClassTag$"), "MODULE$")
         return tags.apply(self.java_class("org.apache.spark.sql.catalyst.InternalRow"))
 
     @cached_property
-    def _int_function(self) -> Any:
+    def _int_function(self) -> JavaObject:
         return self.java_class("java.util.function.IntFunction")
 
     @cached_property
-    def _make_directory(self) -> Any:
+    def _make_directory(self) -> JavaObject:
         """The Java method that makes a ``PartitionDirectory`` of a row and a ``FileStatus[]``."""
         kinds = [
             self.java_class("org.apache.spark.sql.catalyst.InternalRow"),
             self.java_class("[Lorg.apache.hadoop.fs.FileStatus;"),
         ]
-        found = self._directory_class.getMethod("apply", self.array(self.view.java.lang.Class, kinds))
+        found = self._directory_class.getMethod("apply", self.array("java.lang.Class", kinds))
         return self.view.java.lang.invoke.MethodHandles.publicLookup().unreflect(found)
 
     @cached_property
-    def _directory_class(self) -> Any:
+    def _directory_class(self) -> JavaObject:
         return self.java_class("org.apache.spark.sql.execution.datasources.PartitionDirectory")
 
     @cached_property
-    def _directory_type(self) -> Any:
+    def _directory_type(self) -> JavaObject:
         return self.view.java.lang.invoke.MethodType.methodType(self._directory_class, self.view.java.lang.Integer.TYPE)
 
-    def failing(self, error: Exception) -> Any:
-        """A ``Seq`` that throws as soon as Spark looks into it.
+    def exception(self, error: Exception) -> JavaObject:
+        """``error`` as a Java exception whose message PySpark shows alone; for one that Java threw, that one.
 
-        What a py4j proxy raises reaches the user as a ``Py4JException`` around a traceback. PySpark has Python classes
-        for these two, and shows their message alone. What Java threw is thrown again.
+        What a py4j proxy raises would reach the user as a ``Py4JException`` around a traceback. PySpark has Python
+        classes for the two exceptions made here.
         """
+        original = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+        if original is not None:
+            return original
+        text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
         lang = self.view.java.lang
-        if isinstance(error, Py4JJavaError):
-            thrown = error.java_exception
-        else:
-            text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
-            make = lang.UnsupportedOperationException if isinstance(error, NotImplementedError) else None
-            thrown = (make or lang.IllegalArgumentException)(text)
-            if isinstance(error, LakedexError):
-                remember(error, thrown)
-        failure = self.view.scala.util.Failure(thrown)
-        return self.view.java.beans.EventHandler.create(
-            self.java_class("scala.collection.immutable.Seq"), failure, "get"
-        )
+        unsupported = isinstance(error, NotImplementedError)
+        made = (lang.UnsupportedOperationException if unsupported else lang.IllegalArgumentException)(text)
+        if isinstance(error, LakedexError):
+            remember(error, made)
+        return made
+
+    def failing(self, error: Exception) -> JavaObject:
+        """A ``Seq`` that throws ``error`` as soon as Spark looks into it."""
+        failure = self.view.scala.util.Failure(self.exception(error))
+        sequence = self.java_class("scala.collection.immutable.Seq")
+        return self.view.java.beans.EventHandler.create(sequence, failure, "get")

@@ -29,6 +29,7 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.filters import filter_texts
+from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark
 from lakedex.types import SessionRules
 
@@ -87,7 +88,7 @@ MOST_ROWS = 100_000
 """Rows of an answer: they lie in the plan, on the driver."""
 
 
-def answer_question(bridge: JavaBridge, target: ScanTarget, question: Any) -> bytes | None:
+def answer_question(bridge: JavaBridge, target: ScanTarget, question: JavaObject) -> bytes | None:
     """The encoded answer to the rule's question; None leaves the plan as it is."""
     try:
         if not may_answer(target.snapshot):
@@ -103,7 +104,9 @@ def answer_question(bridge: JavaBridge, target: ScanTarget, question: Any) -> by
         return None
 
 
-def _request(bridge: JavaBridge, target: ScanTarget, question: Any, asked: dict[str, Any]) -> AggregateRequest | None:
+def _request(
+    bridge: JavaBridge, target: ScanTarget, question: JavaObject, asked: dict[str, Any]
+) -> AggregateRequest | None:
     """The question in our words, if all of it has some."""
     group_by = [_dotted(path) for path in asked["group_by"]]
     aggregates = [(kind, None if path is None else _dotted(path)) for kind, path in asked["aggregates"]]

@@ -16,7 +16,7 @@ import datetime
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
+from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark, quoted
 from lakedex.spark.session import case_sensitive, is_connect, name_table
 from lakedex.write.create_table import take_back
@@ -56,7 +57,7 @@ class _Compiled:
     """The rule of each gateway; None where this Spark has other classes than the rule knows."""
 
     lock = threading.Lock()
-    by_gateway: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+    by_gateway: ClassVar[WeakKeyDictionary[JavaObject, JavaObject]] = WeakKeyDictionary()
 
 
 def register_rules(bridge: JavaBridge) -> bool:
@@ -72,7 +73,7 @@ def register_rules(bridge: JavaBridge) -> bool:
     return True
 
 
-def _compiled(bridge: JavaBridge) -> Any:
+def _compiled(bridge: JavaBridge) -> JavaObject:
     """The rule, its text filled with the arguments that this Spark's constructors take.
 
     Raises:
@@ -90,7 +91,7 @@ def _compiled(bridge: JavaBridge) -> Any:
 
 def _constructor(bridge: JavaBridge, name: str) -> list[str]:
     """Types of the arguments of a case class."""
-    return [str(kind.getName()) for kind in bridge.type(name).getConstructors()[0].getParameterTypes()]
+    return [str(kind.getName()) for kind in bridge.java_class(name).getConstructors()[0].getParameterTypes()]
 
 
 def _rest(types: Sequence[str]) -> str:
@@ -133,7 +134,7 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     register_rules(bridge)
 
 
-def _registered(bridge: JavaBridge) -> Any:
+def _registered(bridge: JavaBridge) -> JavaObject:
     """The session's map of catalogs. Spark fills it from class names in its settings, and a Python object has none."""
     manager = bridge.session.sessionState().catalogManager()
     kind = manager.getClass()
@@ -164,7 +165,7 @@ class _Catalog(JavaProxy):
         # Opened tables keep what they read of the metadata table, by instant.
         self._open: dict[str, OpenTable] = {}
 
-    def initialize(self, name: str, options: Any) -> None:
+    def initialize(self, name: str, options: JavaObject) -> None:
         """Done by :func:`register`."""
 
     def name(self) -> str:
@@ -173,25 +174,25 @@ class _Catalog(JavaProxy):
 
     # ------------------------------------------------------------------------------------------------- namespaces
 
-    def listNamespaces(self, namespace: Any = ()) -> Any:
+    def listNamespaces(self, namespace: JavaObject = ()) -> JavaObject:
         """``SHOW NAMESPACES``."""
         parent = self._existing(namespace)
         spaces = [self._bridge.strings([*parent, name]) for name in self._warehouse.entries(parent)[1]]
-        strings = self._bridge.type("[Ljava.lang.String;")
+        strings = self._bridge.java_class("[Ljava.lang.String;")
         made = self._bridge.view.java.lang.reflect.Array.newInstance(strings, len(spaces))
         for number, space in enumerate(spaces):
             made[number] = space
         return made
 
-    def namespaceExists(self, namespace: Any) -> bool:
+    def namespaceExists(self, namespace: JavaObject) -> bool:
         """Whether there is such a folder."""
         return self._warehouse.is_namespace(_texts(namespace))
 
-    def loadNamespaceMetadata(self, namespace: Any) -> Any:
+    def loadNamespaceMetadata(self, namespace: JavaObject) -> JavaObject:
         """``DESCRIBE NAMESPACE``."""
         return self._bridge.map({"location": self._warehouse.folder(self._existing(namespace))})
 
-    def createNamespace(self, namespace: Any, metadata: Any) -> None:
+    def createNamespace(self, namespace: JavaObject, metadata: JavaObject) -> None:
         """``CREATE NAMESPACE``: a folder."""
         parts = _texts(namespace)
         if self._warehouse.is_namespace(parts):
@@ -202,11 +203,11 @@ class _Catalog(JavaProxy):
         entries_of(self._warehouse.storage, folder)
         self._warehouse.storage.make_dirs(folder)
 
-    def alterNamespace(self, namespace: Any, changes: Any) -> None:
+    def alterNamespace(self, namespace: JavaObject, changes: JavaObject) -> None:
         """There is nothing to set."""
         raise UnsupportedFeatureError("a namespace is a folder and has no properties", feature="ALTER NAMESPACE")
 
-    def dropNamespace(self, namespace: Any, cascade: bool) -> bool:
+    def dropNamespace(self, namespace: JavaObject, cascade: bool) -> bool:
         """``DROP NAMESPACE … [CASCADE]``."""
         parts = self._existing(namespace)
         if not parts:
@@ -217,18 +218,18 @@ class _Catalog(JavaProxy):
         self._open.clear()
         return True
 
-    def _existing(self, namespace: Any) -> list[str]:
+    def _existing(self, namespace: JavaObject) -> list[str]:
         parts = _texts(namespace)
         if not self._warehouse.is_namespace(parts):
             raise JavaError(self._analysis().NoSuchNamespaceException(self._bridge.strings(parts)))
         return parts
 
-    def _analysis(self) -> Any:
+    def _analysis(self) -> JavaObject:
         return self._bridge.view.org.apache.spark.sql.catalyst.analysis
 
     # ------------------------------------------------------------------------------------------------- tables
 
-    def listTables(self, namespace: Any) -> Any:
+    def listTables(self, namespace: JavaObject) -> JavaObject:
         """``SHOW TABLES``."""
         parent = self._existing(namespace)
         make = self._bridge.view.org.apache.spark.sql.connector.catalog.Identifier
@@ -236,16 +237,16 @@ class _Catalog(JavaProxy):
         found = [make.of(space, name) for name in self._warehouse.entries(parent)[0]]
         return self._bridge.array(f"{_CATALOG}Identifier", found)
 
-    def tableExists(self, ident: Any) -> bool:
+    def tableExists(self, ident: JavaObject) -> bool:
         """Whether there is a Hudi table."""
         return self._warehouse.is_table(self._path(ident))
 
-    def loadTable(self, ident: Any, version: Any = None) -> Any:
+    def loadTable(self, ident: JavaObject, version: JavaObject = None) -> JavaObject:
         """The table now, at an instant (``VERSION AS OF``) or a time (``TIMESTAMP AS OF``).
 
         The second argument may also be a set of privileges, which a folder does not have.
         """
-        as_of: Any = None
+        as_of: str | datetime.datetime | None = None
         if isinstance(version, str):
             as_of = version
         elif isinstance(version, int):
@@ -259,7 +260,7 @@ class _Catalog(JavaProxy):
         name_table(self._bridge.spark, name, target.snapshot.base_path)
         return CatalogTable(self._bridge, target, table, writable=as_of is None).java
 
-    def _metadata_table(self, ident: Any) -> FrameTable | None:
+    def _metadata_table(self, ident: JavaObject) -> FrameTable | None:
         """The table of ``lake.trips.indexes``, if ``trips`` is a table."""
         namespace, name = _texts(ident.namespace()), str(ident.name())
         if not namespace or name not in _METADATA_TABLES:
@@ -272,10 +273,10 @@ class _Catalog(JavaProxy):
         label = ".".join([self._name, *namespace, name])
         return FrameTable(self._bridge, label, frame, f"{label}@{frame._jdf.hashCode()}")
 
-    def _path(self, ident: Any) -> str:
+    def _path(self, ident: JavaObject) -> str:
         return self._warehouse.path(_texts(ident.namespace()), str(ident.name()))
 
-    def _opened(self, ident: Any) -> OpenTable:
+    def _opened(self, ident: JavaObject) -> OpenTable:
         path = self._path(ident)
         if not self._warehouse.is_table(path):
             self._open.pop(path, None)
@@ -288,7 +289,7 @@ class _Catalog(JavaProxy):
             table = self._open[path] = self._tables.open(path, spark=self._bridge.spark)
         return table
 
-    def _target(self, ident: Any, snapshot: Snapshot) -> ScanTarget:
+    def _target(self, ident: JavaObject, snapshot: Snapshot) -> ScanTarget:
         name = str(ident.name())
         label = name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
         case = case_sensitive(self._bridge.spark)
@@ -296,17 +297,17 @@ class _Catalog(JavaProxy):
         identity = f"lakedex-table[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case}]"
         return ScanTarget(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
 
-    def _load_new(self, ident: Any) -> tuple[ScanTarget, OpenTable]:
+    def _load_new(self, ident: JavaObject) -> tuple[ScanTarget, OpenTable]:
         table = self._opened(ident)
         return self._target(ident, table.scan().snapshot), table
 
-    def createTable(self, ident: Any, *arguments: Any) -> Any:
+    def createTable(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``CREATE TABLE … USING hudi TBLPROPERTIES (primaryKey = …)``."""
         self._create(ident, arguments)
         target, table = self._load_new(ident)
         return CatalogTable(self._bridge, target, table, writable=True).java
 
-    def _create(self, ident: Any, arguments: Sequence[Any]) -> Callable[[], None]:
+    def _create(self, ident: JavaObject, arguments: Sequence[JavaObject]) -> Callable[[], None]:
         """Make a table; what comes back removes it again."""
         path = self._path(ident)
         if len(arguments) == 1:
@@ -333,7 +334,7 @@ class _Catalog(JavaProxy):
 
         return undo
 
-    def stageCreate(self, ident: Any, *arguments: Any) -> Any:
+    def stageCreate(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``CREATE TABLE AS SELECT``: the table, which goes again if the rows fail."""
         undo = self._create(ident, arguments)
         try:
@@ -343,27 +344,27 @@ class _Catalog(JavaProxy):
             raise
         return StagedTable(self._bridge, target, table, undo).java
 
-    def stageReplace(self, ident: Any, *arguments: Any) -> Any:
+    def stageReplace(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """Refused: Spark would lose the old rows if the new ones fail."""
         raise UnsupportedFeatureError(
             f"table {ident.name()}: REPLACE TABLE is not done; use INSERT OVERWRITE, or DROP TABLE and CREATE TABLE",
             feature="REPLACE TABLE",
         )
 
-    def stageCreateOrReplace(self, ident: Any, *arguments: Any) -> Any:
+    def stageCreateOrReplace(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``CREATE OR REPLACE TABLE`` where there is none."""
         if self.tableExists(ident):
             return self.stageReplace(ident)
         return self.stageCreate(ident, *arguments)
 
-    def alterTable(self, ident: Any, changes: Any) -> Any:
+    def alterTable(self, ident: JavaObject, changes: JavaObject) -> JavaObject:
         """``ALTER TABLE``."""
         table = self._opened(ident)
         alter_table(self._bridge, str(ident.name()), table, list(changes))
         target, table = self._load_new(ident)
         return CatalogTable(self._bridge, target, table, writable=True).java
 
-    def dropTable(self, ident: Any) -> bool:
+    def dropTable(self, ident: JavaObject) -> bool:
         """``DROP TABLE``: the folder goes. A table named by its path stays: it is not this catalog's."""
         path = self._path(ident)
         if not self._warehouse.is_table(path):
@@ -377,21 +378,21 @@ class _Catalog(JavaProxy):
         self._open.pop(path, None)
         return True
 
-    def purgeTable(self, ident: Any) -> bool:
+    def purgeTable(self, ident: JavaObject) -> bool:
         """``DROP TABLE … PURGE``: there is no trash anyway."""
         return self.dropTable(ident)
 
-    def renameTable(self, old: Any, new: Any) -> None:
+    def renameTable(self, old: JavaObject, new: JavaObject) -> None:
         """Refused: a store may not move a folder at once."""
         raise UnsupportedFeatureError(
             f"table {old.name()}: RENAME TO is not done; move the folder and name the table by the new one",
             feature="ALTER TABLE RENAME TO",
         )
 
-    def invalidateTable(self, ident: Any) -> None:
+    def invalidateTable(self, ident: JavaObject) -> None:
         """``REFRESH TABLE``: read everything anew."""
         self._open.pop(self._path(ident), None)
 
 
-def _texts(parts: Any) -> list[str]:
+def _texts(parts: JavaObject) -> list[str]:
     return [str(part) for part in parts]

@@ -14,6 +14,7 @@ from lakedex.errors import InvalidInputError, LakedexError, OptionError, Unsuppo
 from lakedex.options import parse_options
 from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.warehouse import OpenTable
+from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import declared_schema
 
 __all__ = ["NewTable", "alter_table", "new_table"]
@@ -47,7 +48,7 @@ class NewTable:
 
 
 def new_table(
-    bridge: JavaBridge, name: str, path: str, columns: Any, partitions: Any, properties: Mapping[str, str]
+    bridge: JavaBridge, name: str, path: str, columns: JavaObject, partitions: JavaObject, properties: Mapping[str, str]
 ) -> NewTable:
     """Read a ``CREATE TABLE``.
 
@@ -85,14 +86,14 @@ def new_table(
     return NewTable(schema=_struct(bridge, columns), arguments=arguments)
 
 
-def _struct(bridge: JavaBridge, columns: Any) -> StructType:
+def _struct(bridge: JavaBridge, columns: JavaObject) -> StructType:
     if not isinstance(columns, JavaArray):
         return bridge.schema(columns)
     utils = bridge.view.org.apache.spark.sql.connector.catalog.CatalogV2Util
     return bridge.schema(utils.v2ColumnsToStructType(columns))
 
 
-def _partition_columns(name: str, partitions: Any) -> list[str]:
+def _partition_columns(name: str, partitions: JavaObject) -> list[str]:
     found = []
     for transform in partitions:
         references = transform.references()
@@ -108,7 +109,7 @@ def _partition_columns(name: str, partitions: Any) -> list[str]:
 # -------------------------------------------------------------------------------------------------------- ALTER
 
 
-def alter_table(bridge: JavaBridge, name: str, table: OpenTable, changes: Sequence[Any]) -> None:
+def alter_table(bridge: JavaBridge, name: str, table: OpenTable, changes: Sequence[JavaObject]) -> None:
     """Make the changes of an ``ALTER TABLE``, neighbours of one kind in one commit.
 
     Raises:
@@ -144,7 +145,7 @@ def alter_table(bridge: JavaBridge, name: str, table: OpenTable, changes: Sequen
             table.set_comment(str(change.value()) if kind == "SetProperty" else "")
 
 
-def _new_column(bridge: JavaBridge, name: str, change: Any) -> StructField:
+def _new_column(bridge: JavaBridge, name: str, change: JavaObject) -> StructField:
     column = _column(name, change)
     if not change.isNullable() or change.position() is not None or change.defaultValue() is not None:
         raise UnsupportedFeatureError(
@@ -155,16 +156,16 @@ def _new_column(bridge: JavaBridge, name: str, change: Any) -> StructField:
     return StructField(column, kind, True, {_COMMENT: str(change.comment())} if change.comment() else None)
 
 
-def _one(bridge: JavaBridge, kind: Any) -> Any:
+def _one(bridge: JavaBridge, kind: JavaObject) -> JavaObject:
     return bridge.view.org.apache.spark.sql.types.StructType().add("value", kind)
 
 
-def _arrow_type(bridge: JavaBridge, column: str, kind: Any) -> pa.DataType:
+def _arrow_type(bridge: JavaBridge, column: str, kind: JavaObject) -> pa.DataType:
     found = bridge.schema(_one(bridge, kind)).fields[0].dataType
     return declared_schema(StructType([StructField(column, found)])).field(0).type
 
 
-def _column(name: str, change: Any) -> str:
+def _column(name: str, change: JavaObject) -> str:
     parts = [str(part) for part in change.fieldNames()]
     if len(parts) != 1:
         raise UnsupportedFeatureError(
@@ -174,7 +175,7 @@ def _column(name: str, change: Any) -> str:
     return parts[0]
 
 
-def _check(name: str, kind: str, change: Any) -> None:
+def _check(name: str, kind: str, change: JavaObject) -> None:
     if kind in ("RenameColumn", "UpdateColumnType", "UpdateColumnComment"):
         return
     if kind in ("SetProperty", "RemoveProperty") and str(change.property()) == _COMMENT:

@@ -15,7 +15,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from importlib.resources import files
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -24,30 +24,16 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakedex.errors import LakedexError, UnsupportedFeatureError
-from lakedex.spark.error_transport import remember
-from lakedex.spark.jvm import callback_gateway, java_names
+from lakedex.errors import UnsupportedFeatureError
+from lakedex.spark.jvm import JavaObject, Jvm, java_hash
 
 __all__ = ["JavaBridge", "JavaError", "JavaProxy"]
-
-
-CACHED_STRUCTS = 256
-"""Schemas that a session keeps as Java has them."""
 
 
 _TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
 
 
-def _java_hash(text: str) -> int:
-    """``String.hashCode``."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def _arities(method: Any) -> list[str]:
+def _arities(method: object) -> list[str]:
     """How many arguments a method takes: overloads that it does not are left to Java's own."""
     if not callable(method):
         return []
@@ -61,7 +47,7 @@ def _arities(method: Any) -> list[str]:
 class JavaError(Exception):
     """Raised by an answer: ``exception``, a Java object, is thrown to Spark as it is."""
 
-    def __init__(self, exception: Any) -> None:
+    def __init__(self, exception: JavaObject) -> None:
         super().__init__("a Java exception")
         self.exception = exception
 
@@ -77,10 +63,10 @@ class JavaProxy:
     def __init__(self, bridge: JavaBridge, identity: str | None = None) -> None:
         self._bridge = bridge
         self._identity = identity or f"{type(self).__name__}@{id(self):x}"
-        self._java: Any = None
+        self._java: JavaObject = None
 
     @property
-    def java(self) -> Any:
+    def java(self) -> JavaObject:
         """The Java object; always the same one."""
         if self._java is None:
             self._java = self._bridge.wrap(self)
@@ -90,13 +76,13 @@ class JavaProxy:
         """The identity: two objects that say the same are equal."""
         return self._identity
 
-    def equals(self, other: Any) -> bool:
+    def equals(self, other: JavaObject) -> bool:
         """Whether ``other``, any Java object, is this one."""
         return other is not None and other.toString() == self._identity
 
     def hashCode(self) -> int:
         """Of the identity."""
-        return _java_hash(self._identity)
+        return java_hash(self._identity)
 
 
 class _Callback:
@@ -108,7 +94,7 @@ class _Callback:
         self._methods = methods
         self.Java = type("Java", (), {"implements": list(target.interfaces)})
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., JavaObject]:
         if name not in self._methods:
             raise AttributeError(name)
         return lambda *arguments: self._bridge.call(self._target, name, arguments)
@@ -121,7 +107,7 @@ class _Thrown:
         self._bridge = bridge
         self._kept = threading.local()
 
-    def apply(self, failure: Any) -> Any:
+    def apply(self, failure: JavaObject) -> JavaObject:
         self._kept.value = self._bridge.thrown(failure)
         return self._kept.value
 
@@ -144,37 +130,30 @@ for _name in ("py4j.clientserver", "py4j.java_gateway"):
     logging.getLogger(_name).addFilter(_is_unexpected)
 
 
-class JavaBridge:
+class JavaBridge(Jvm):
     """A session's JVM, as the catalog uses it. One for each session; many threads call it."""
 
     _starting = threading.Lock()
-    _bridges: ClassVar[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+    _bridges: ClassVar[WeakKeyDictionary[JavaObject, tuple[JavaObject, JavaObject]]] = WeakKeyDictionary()
 
     def __init__(self, spark: SparkSession) -> None:
-        gateway = callback_gateway(spark)
-        self.gateway = gateway
-        self.spark = spark
-        self.view: Any = java_names(gateway)
-        self.session: Any = spark._jsparkSession
+        super().__init__(spark)
         self.is_spark_3 = spark.version.startswith("3.")
         # The newer way to be handed filters came with Spark 4.1.
         self.needs_builder = self.is_spark_3 or spark.version.startswith("4.0.")
-        self.utils: Any = self.view.org.apache.spark.api.python.PythonUtils
-        self.none: Any = self.view.scala.Option.empty()
         self._numbers = itertools.count()
-        self._waiting: dict[int, Any] = {}
+        self._waiting: dict[int, JavaObject] = {}
         # An object returned to the JVM must outlive the reply: py4j drops it there once Python lets go of it.
         self._kept = threading.local()
         self._methods: dict[type[JavaProxy], dict[str, list[str]]] = {}
-        self._structs: dict[str, Any] = {}
-        self._constants: dict[Any, Any] = {}
+        self._constants: dict[Hashable, JavaObject] = {}
         self._thrown = _Thrown(self)
         with self._starting:
-            if gateway not in self._bridges:
-                self._bridges[gateway] = self._glue()
-        self.java, self.scan_builder = self._bridges[gateway]
+            if self.gateway not in self._bridges:
+                self._bridges[self.gateway] = self._glue()
+        self.java, self.scan_builder = self._bridges[self.gateway]
 
-    def compiled(self, name: str, **placeholders: str) -> Any:
+    def compiled(self, name: str, **placeholders: str) -> JavaObject:
         """An object of the class in ``<name>.java`` of this package, compiled by Janino.
 
         Args:
@@ -190,18 +169,18 @@ class JavaBridge:
         # py4j remembers methods by the name of their class, so no two classes may share one.
         unique = f"{name}{uuid.uuid4().hex}"
         compiler = self.view.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(self.type("org.apache.spark.sql.sources.BaseRelation").getClassLoader())
+        compiler.setParentClassLoader(self.java_class("org.apache.spark.sql.sources.BaseRelation").getClassLoader())
         compiler.cook(source.replace(name, unique))
         return compiler.getClassLoader().loadClass(unique).newInstance()
 
     @property
     def seq(self) -> str:
         """The type that Scala's ``Seq`` is to this Spark."""
-        methods = self.type("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
+        methods = self.java_class("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
         children = next(method for method in methods if str(method.getName()) == "children")
         return str(children.getReturnType().getName())
 
-    def _glue(self) -> tuple[Any, Any]:
+    def _glue(self) -> tuple[JavaObject, JavaObject]:
         """The bridge's Java half, and the scan builder where Spark wants a class for it."""
         try:
             return self.compiled("LakedexBridge"), self.compiled("LakedexScanBuilder") if self.needs_builder else None
@@ -213,7 +192,7 @@ class JavaBridge:
 
     # --------------------------------------------------------------------------------------------------- answers
 
-    def wrap(self, target: JavaProxy) -> Any:
+    def wrap(self, target: JavaProxy) -> JavaObject:
         """The Java object of an answer."""
         kind = type(target)
         if kind not in self._methods:
@@ -235,88 +214,47 @@ class JavaBridge:
         found = {name: _arities(getattr(kind, name)) for name in sorted(has)}
         return {name: counts for name, counts in found.items() if counts}
 
-    def call(self, target: JavaProxy, name: str, arguments: tuple[Any, ...]) -> Any:
+    def call(self, target: JavaProxy, name: str, arguments: tuple[JavaObject, ...]) -> JavaObject:
         """Call a method for Java; what it raises waits for the handler."""
         try:
             value = getattr(target, name)(*arguments)
         except Exception as error:
             number = next(self._numbers)
-            self._waiting[number] = self._exception(error)
+            self._waiting[number] = error.exception if isinstance(error, JavaError) else self.exception(error)
             raise _CarriedError(f"lakedex-thrown[{number}]") from None
         self._kept.value = value
         return value
 
-    def thrown(self, failure: Any) -> Any:
+    def thrown(self, failure: JavaObject) -> JavaObject:
         """The exception that waits behind ``failure``, or that itself."""
         found = _TOKEN.search(str(failure.getMessage()))
         return failure if found is None else self._waiting.pop(int(found.group(1)), failure)
 
-    def _exception(self, error: Exception) -> Any:
-        """``error`` as a Java exception, whose message PySpark shows alone."""
-        if isinstance(error, JavaError):
-            return error.exception
-        original = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-        if original is not None:
-            return original
-        text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
-        lang = self.view.java.lang
-        kind = lang.UnsupportedOperationException if isinstance(error, NotImplementedError) else None
-        made = (kind or lang.IllegalArgumentException)(text)
-        if isinstance(error, LakedexError):
-            remember(error, made)
-        return made
-
     # ---------------------------------------------------------------------------------------------------- values
 
-    def type(self, name: str) -> Any:
-        """``java.lang.Class`` by name."""
-        return self.view.java.lang.Class.forName(name)
-
-    def array(self, kind: str, values: Sequence[Any]) -> Any:
-        """An array; one call for each value, so for short ones."""
-        made = self.gateway.new_array(getattr(self.view, kind), len(values))
-        for position, value in enumerate(values):
-            made[position] = value
-        return made
-
-    def strings(self, values: Sequence[str]) -> Any:
-        """``String[]``."""
-        return self.array("java.lang.String", values)
-
-    def map(self, values: Mapping[str, str]) -> Any:
+    def map(self, values: Mapping[str, str]) -> JavaObject:
         """``java.util.Map``."""
         return self.view.java.util.HashMap(dict(values))
 
-    def set(self, values: Iterable[Any]) -> Any:
+    def set(self, values: Iterable[JavaObject]) -> JavaObject:
         """``java.util.Set``."""
         made = self.view.java.util.HashSet()
         for value in values:
             made.add(value)
         return made
 
-    def struct(self, schema: StructType) -> Any:
-        """Spark's ``StructType``."""
-        text = schema.json()
-        found = self._structs.get(text)
-        if found is None:
-            found = self.session.parseDataType(text)
-            if len(self._structs) >= CACHED_STRUCTS:
-                self._structs = {}
-            self._structs[text] = found
-        return found
-
-    def constant(self, name: Any, make: Callable[[], Any]) -> Any:
+    def constant(self, name: Hashable, make: Callable[[], JavaObject]) -> JavaObject:
         """A Java object that nobody changes, made once for this session."""
         if name not in self._constants:
             self._constants[name] = make()
         return self._constants[name]
 
-    def options(self, values: Mapping[str, str]) -> Any:
+    def options(self, values: Mapping[str, str]) -> JavaObject:
         """``CaseInsensitiveStringMap``."""
         return self.view.org.apache.spark.sql.util.CaseInsensitiveStringMap(dict(values))
 
     @staticmethod
-    def schema(struct: Any) -> StructType:
+    def schema(struct: JavaObject) -> StructType:
         """A Java ``StructType`` as PySpark's."""
         from_json: Any = StructType.fromJson
         return from_json(json.loads(struct.json()))  # type: ignore[no-any-return]

@@ -14,8 +14,10 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from lakedex.expr.parser import parse_filter_or_unknown
@@ -34,6 +36,7 @@ from lakedex.spark.catalog.scan_files import (
 )
 from lakedex.spark.dataframes import is_read_in_python, physical_schemas, planned_frame
 from lakedex.spark.filters import UntranslatablePredicateError, bound_condition, filter_texts
+from lakedex.spark.jvm import JavaObject
 from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted
 from lakedex.types import SessionRules, size_text
@@ -90,31 +93,31 @@ class TableScanBuilder(JavaProxy):
     def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
         super().__init__(bridge)
         self._target = target
-        self._required: Any = None
-        self._filters: Any = None
+        self._required: JavaObject = None
+        self._filters: JavaObject = None
         self._texts: list[str] = []
         self._limit: int | None = None
         self._top: TopRows | None = None
 
     @property
-    def java(self) -> Any:
+    def java(self) -> JavaObject:
         """The builder; before Spark 4.1 behind a class that it knows."""
         if not self._bridge.needs_builder:
             return super().java
         schema = self._bridge.struct(self._target.all_columns)
         return self._bridge.scan_builder.make(super().java, self._bridge.session, no_files(self._bridge), schema)
 
-    def pushFilters(self, filters: Any) -> Any:
+    def pushFilters(self, filters: JavaObject) -> JavaObject:
         """All filters are used to leave files out, and all are applied again to rows."""
         self._filters = filters
         self._texts = filter_texts(self._bridge.view, (filters,))
         return filters
 
-    def pushedFilters(self) -> Any:
+    def pushedFilters(self) -> JavaObject:
         """None is done for good."""
         return self._bridge.array("org.apache.spark.sql.connector.expressions.filter.Predicate", [])
 
-    def pruneColumns(self, required: Any) -> None:
+    def pruneColumns(self, required: JavaObject) -> None:
         """Columns, and fields of columns, that the query reads."""
         self._required = required
 
@@ -123,7 +126,7 @@ class TableScanBuilder(JavaProxy):
         self._limit = limit
         return True
 
-    def pushTopN(self, orders: Any, limit: int) -> bool:
+    def pushTopN(self, orders: JavaObject, limit: int) -> bool:
         """``ORDER BY … LIMIT``: Spark asks only where no filter comes between, and sorts and limits again itself."""
         first = orders[0]
         column = first.expression()
@@ -142,7 +145,7 @@ class TableScanBuilder(JavaProxy):
         """Neither a limit nor an order is done for good."""
         return True
 
-    def build(self) -> Any:
+    def build(self) -> JavaObject:
         """Plan the files and make the scan."""
         target = self._target
         required = self._bridge.struct(target.all_columns) if self._required is None else self._required
@@ -158,8 +161,8 @@ class TableScanBuilder(JavaProxy):
 class ScanRequest:
     """What a query asks of a scan: columns and filters as Java objects, the filters' text, a limit."""
 
-    required: Any
-    filters: Any
+    required: JavaObject
+    filters: JavaObject
     texts: tuple[str, ...]
     limit: int | None
 
@@ -190,7 +193,7 @@ def _one_reader(target: ScanTarget, plan: ScanPlan, required: StructType) -> boo
     return all(schema.field(column.name).type == column.type for schema in _distinct(schemas) for column in mine)
 
 
-def _distinct(schemas: Sequence[Any]) -> list[Any]:
+def _distinct(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
     return list({id(schema): schema for schema in schemas}.values())
 
 
@@ -234,7 +237,7 @@ class PrunedFileScan(JavaProxy):
         self._read = self._files
         self._filtered = threading.local()
 
-    def _parquet(self, files: PrunedFiles) -> Any:
+    def _parquet(self, files: PrunedFiles) -> JavaObject:
         bridge, request = self._bridge, self._request
         columns = self._target.all_columns
         index = file_index(bridge, self._target.snapshot.base_path, columns, files)
@@ -246,7 +249,7 @@ class PrunedFileScan(JavaProxy):
         builder.pruneColumns(request.required)
         return builder.build()
 
-    def _batch(self, files: PrunedFiles, scan: Any) -> Any:
+    def _batch(self, files: PrunedFiles, scan: JavaObject) -> JavaObject:
         batch = scan.toBatch()
         if not files.parts:
             return batch
@@ -254,11 +257,11 @@ class PrunedFileScan(JavaProxy):
         identity = f"{self._identity}/{files.digest}/batch"
         return PartsBatch(self._bridge, identity, batch, files.parts).java
 
-    def readSchema(self) -> Any:
+    def readSchema(self) -> JavaObject:
         """As Spark's reader gives it."""
         return self._scan.readSchema()
 
-    def toBatch(self) -> Any:
+    def toBatch(self) -> JavaObject:
         """Asked again by the same thread right after :meth:`filter`, and only that answer is narrower.
 
         A plan may hold one scan twice, once under a join and once in the subquery that filters another.
@@ -267,7 +270,7 @@ class PrunedFileScan(JavaProxy):
         self._filtered.scan = None
         return self._batch(files, scan)
 
-    def estimateStatistics(self) -> Any:
+    def estimateStatistics(self) -> JavaObject:
         """By the sizes of what is read."""
         whole, read = self._files.bytes_total, self._files.bytes_read
         estimated = self._scan.estimateStatistics()
@@ -279,7 +282,7 @@ class PrunedFileScan(JavaProxy):
 
     # ------------------------------------------------------------------------------------------ filters of a join
 
-    def filterAttributes(self) -> Any:
+    def filterAttributes(self) -> JavaObject:
         """Columns by whose values files can be left out while a join runs: those of paths and keys that are read."""
         config = self._target.snapshot.config
         own = {column.name for column in self._bridge.schema(self._request.required).fields}
@@ -288,7 +291,7 @@ class PrunedFileScan(JavaProxy):
         columns = [make.column(quoted(name)) for name in names]
         return self._bridge.array("org.apache.spark.sql.connector.expressions.NamedReference", columns)
 
-    def filter(self, predicates: Any) -> None:
+    def filter(self, predicates: JavaObject) -> None:
         """Plan again with values that the other side of a join has."""
         texts = list(self._request.texts)
         columns = self._bridge.struct(self._target.all_columns)
@@ -308,21 +311,21 @@ class PrunedFileScan(JavaProxy):
 
     # ---------------------------------------------------------------------------------------------------- metrics
 
-    def supportedCustomMetrics(self) -> Any:
+    def supportedCustomMetrics(self) -> JavaObject:
         """Spark's UI makes a metric's class by its name, so it has to be one of Spark's: there is one from Spark 4."""
 
-        def made() -> Any:
+        def made() -> JavaObject:
             return self._metrics("CustomMetric", lambda make, name, text, value: make.PythonCustomMetric(name, text))
 
         return self._bridge.constant("metrics", made)
 
-    def reportDriverMetrics(self) -> Any:
+    def reportDriverMetrics(self) -> JavaObject:
         """Files and bytes of the table, and how many of them were left out."""
         return self._metrics(
             "CustomTaskMetric", lambda make, name, text, value: make.PythonCustomTaskMetric(name, value)
         )
 
-    def _metrics(self, kind: str, make: Callable[[Any, str, str, int], Any]) -> Any:
+    def _metrics(self, kind: str, make: Callable[[JavaObject, str, str, int], JavaObject]) -> JavaObject:
         named = f"org.apache.spark.sql.connector.metric.{kind}"
         if self._bridge.is_spark_3:
             return self._bridge.array(named, [])
@@ -344,17 +347,17 @@ class DataFrameScan(JavaProxy):
 
     interfaces = (f"{_READ}V1Scan",)
 
-    def __init__(self, bridge: JavaBridge, schema: StructType, make: Callable[[], Any], description: str) -> None:
+    def __init__(self, bridge: JavaBridge, schema: StructType, make: Callable[[], DataFrame], description: str) -> None:
         super().__init__(bridge, f"lakedex-frame-{uuid.uuid4().hex}")
         self._schema = schema
         self._make = make
         self._description = description
 
-    def readSchema(self) -> Any:
+    def readSchema(self) -> JavaObject:
         """Columns of the frame."""
         return self._bridge.struct(self._schema)
 
-    def toV1TableScan(self, context: Any) -> Any:
+    def toV1TableScan(self, context: JavaObject) -> JavaObject:
         """The frame's rows, as Spark keeps them inside."""
         frame = self._make()
         rows = frame._jdf.queryExecution().toRdd()

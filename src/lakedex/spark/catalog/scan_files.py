@@ -20,7 +20,6 @@ import itertools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -30,7 +29,7 @@ from lakedex.parquet.base_file_reader import read_footer
 from lakedex.scan.plan import ScanPlan
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
-from lakedex.spark.jvm import FileStatuses
+from lakedex.spark.jvm import FileStatuses, JavaObject
 from lakedex.spark.reader import REBASE, qualified
 from lakedex.timeline.instant import instant_to_epoch_ms
 
@@ -174,7 +173,7 @@ def choose_files(snapshot: Snapshot, plan: ScanPlan, most_rows: int | None) -> P
     )
 
 
-def file_index(bridge: JavaBridge, base_path: str, columns: StructType, files: PrunedFiles) -> Any:
+def file_index(bridge: JavaBridge, base_path: str, columns: StructType, files: PrunedFiles) -> JavaObject:
     """An ``InMemoryFileIndex`` of just these files.
 
     Its root is a folder that does not exist and stands for these files alone: indexes of one root are equal to Spark.
@@ -197,7 +196,7 @@ def file_index(bridge: JavaBridge, base_path: str, columns: StructType, files: P
     return index
 
 
-def no_files(bridge: JavaBridge) -> Any:
+def no_files(bridge: JavaBridge) -> JavaObject:
     """A file index without files."""
     datasources = bridge.view.org.apache.spark.sql.execution.datasources
     cache = getattr(bridge.view, f"{_FILES}NoopCache$")
@@ -212,16 +211,16 @@ class PartsBatch(JavaProxy):
 
     interfaces = ("org.apache.spark.sql.connector.read.Batch",)
 
-    def __init__(self, bridge: JavaBridge, identity: str, batch: Any, parts: Mapping[str, FileRanges]) -> None:
+    def __init__(self, bridge: JavaBridge, identity: str, batch: JavaObject, parts: Mapping[str, FileRanges]) -> None:
         super().__init__(bridge, identity)
         self._batch = batch
         self._parts = parts
 
-    def planInputPartitions(self) -> Any:
+    def planInputPartitions(self) -> JavaObject:
         """Parts of files, split and packed by Spark's settings as whole files are."""
         return self._bridge.java.parts(self._bridge.session, self._batch, encode_parts(self._parts))
 
-    def createReaderFactory(self) -> Any:
+    def createReaderFactory(self) -> JavaObject:
         """Spark's."""
         return self._batch.createReaderFactory()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
@@ -14,6 +15,7 @@ from lakedex.spark.catalog.scan import DataFrameScan, ScanTarget, TableScanBuild
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of
+from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark, commented, nullable, quoted
 from lakedex.types import META_COLUMNS
 
@@ -36,19 +38,19 @@ class _Table(JavaProxy):
         super().__init__(bridge, identity)
         self._name = name
         self._schema = schema
-        self._columns: Any = None
+        self._columns: JavaObject = None
 
     def name(self) -> str:
         """As SQL has it."""
         return self._name
 
-    def schema(self) -> Any:
+    def schema(self) -> JavaObject:
         """The columns."""
         if self._columns is None:
             self._columns = self._bridge.struct(self._schema)
         return self._columns
 
-    def _capabilities(self, *names: str) -> Any:
+    def _capabilities(self, *names: str) -> JavaObject:
         bridge = self._bridge
         kind = bridge.view.org.apache.spark.sql.connector.catalog.TableCapability
         return bridge.constant(("capabilities", names), lambda: bridge.set(kind.valueOf(name) for name in names))
@@ -76,13 +78,13 @@ class CatalogTable(_Table):
 
     # --------------------------------------------------------------------------------------------- description
 
-    def partitioning(self) -> Any:
+    def partitioning(self) -> JavaObject:
         """The partition columns."""
         make = self._bridge.view.org.apache.spark.sql.connector.expressions.Expressions
         columns = [make.identity(quoted(n)) for n in self._target.snapshot.config.partition_fields]
         return self._bridge.array(f"{_CONNECTOR}expressions.Transform", columns)
 
-    def properties(self) -> Any:
+    def properties(self) -> JavaObject:
         """Hudi's property names; those that begin with ``lakedex.`` are to look at, and ignored by ``CREATE TABLE``."""
         snapshot = self._target.snapshot
         config = snapshot.config
@@ -100,34 +102,34 @@ class CatalogTable(_Table):
         }
         return self._bridge.map({name: value for name, value in values.items() if value})
 
-    def capabilities(self) -> Any:
+    def capabilities(self) -> JavaObject:
         """Streaming is not among them, and an older instant is not written."""
         return self._capabilities("BATCH_READ", *(_WRITES if self._writable else ()))
 
-    def metadataColumns(self) -> Any:
+    def metadataColumns(self) -> JavaObject:
         """Hudi's meta columns: not in ``SELECT *``, but there when named."""
         bridge = self._bridge
 
-        def made() -> Any:
+        def made() -> JavaObject:
             return bridge.array(f"{_CATALOG}MetadataColumn", [_MetaColumn(bridge, name).java for name in META_COLUMNS])
 
         return bridge.constant("metadata columns", made)
 
     # --------------------------------------------------------------------------------------------- rows
 
-    def newScanBuilder(self, options: Any) -> Any:
+    def newScanBuilder(self, options: JavaObject) -> JavaObject:
         """A read."""
         return TableScanBuilder(self._bridge, self._target).java
 
-    def apply(self, question: Any) -> bytes | None:
+    def apply(self, question: JavaObject) -> bytes | None:
         """The optimizer's question: rows of an aggregate, if an index knows them."""
         return answer_question(self._bridge, self._target, question)
 
-    def newWriteBuilder(self, info: Any) -> Any:
+    def newWriteBuilder(self, info: JavaObject) -> JavaObject:
         """A write."""
         return TableWriteBuilder(self._bridge, self._target, self._table, info).java
 
-    def canDeleteWhere(self, predicates: Any) -> bool:
+    def canDeleteWhere(self, predicates: JavaObject) -> bool:
         """Whether the condition can be told exactly."""
         try:
             condition_of(self._bridge, predicates)
@@ -135,7 +137,7 @@ class CatalogTable(_Table):
             return False
         return True
 
-    def deleteWhere(self, predicates: Any) -> None:
+    def deleteWhere(self, predicates: JavaObject) -> None:
         """``DELETE FROM``."""
         condition = condition_of(self._bridge, predicates)
         self._table.delete(where="TRUE" if condition is None else condition, options=table_options(self._bridge))
@@ -145,7 +147,7 @@ class CatalogTable(_Table):
         self._table.delete(where="TRUE", options=table_options(self._bridge))
         return True
 
-    def newRowLevelOperationBuilder(self, info: Any) -> Any:
+    def newRowLevelOperationBuilder(self, info: JavaObject) -> JavaObject:
         """Spark rewrites ``DELETE`` by this before it tries :meth:`deleteWhere`; the others have no other way."""
         command = str(info.command().toString())
         if command != "DELETE":
@@ -159,7 +161,7 @@ class CatalogTable(_Table):
 
     # --------------------------------------------------------------------------------------------- indexes
 
-    def createIndex(self, name: str, columns: Any, column_options: Any, options: Any) -> None:
+    def createIndex(self, name: str, columns: JavaObject, column_options: JavaObject, options: JavaObject) -> None:
         """``CREATE INDEX column_stats ON table (columns)``, also with ``USING``; ``… USING bitmap`` under any name."""
         given = {str(key): str(value) for key, value in dict(options).items()}
         using = given.pop("type", "") or None
@@ -183,7 +185,7 @@ class CatalogTable(_Table):
         except IndexNotFoundError:
             raise JavaError(self._index_error("NoSuchIndexException", name)) from None
 
-    def _index_error(self, kind: str, name: str) -> Any:
+    def _index_error(self, kind: str, name: str) -> JavaObject:
         make = getattr(self._bridge.view, f"org.apache.spark.sql.catalyst.analysis.{kind}")
         return make(name, self._name, self._bridge.none)
 
@@ -191,7 +193,7 @@ class CatalogTable(_Table):
         """Asked for ``IF NOT EXISTS`` and ``IF EXISTS``."""
         return name in self._table.indexes.list().column("name").to_pylist()
 
-    def listIndexes(self) -> Any:
+    def listIndexes(self) -> JavaObject:
         """Spark has no statement for it: ``SELECT * FROM lake.trips.indexes`` shows them."""
         bridge = self._bridge
         make = bridge.view.org.apache.spark.sql.connector
@@ -233,15 +235,15 @@ class FrameTable(_Table):
 
     interfaces = (f"{_CATALOG}SupportsRead",)
 
-    def __init__(self, bridge: JavaBridge, name: str, frame: Any, identity: str) -> None:
+    def __init__(self, bridge: JavaBridge, name: str, frame: DataFrame, identity: str) -> None:
         super().__init__(bridge, name, frame.schema, identity)
         self._frame = frame
 
-    def capabilities(self) -> Any:
+    def capabilities(self) -> JavaObject:
         """Reading only."""
         return self._capabilities("BATCH_READ")
 
-    def newScanBuilder(self, options: Any) -> Any:
+    def newScanBuilder(self, options: JavaObject) -> JavaObject:
         """All rows; Spark does the rest."""
         return _FrameScanBuilder(
             self._bridge, DataFrameScan(self._bridge, self._schema, lambda: self._frame, self._name)
@@ -255,7 +257,7 @@ class _FrameScanBuilder(JavaProxy):
         super().__init__(bridge)
         self._scan = scan
 
-    def build(self) -> Any:
+    def build(self) -> JavaObject:
         """The scan."""
         return self._scan.java
 
@@ -271,7 +273,7 @@ class _MetaColumn(JavaProxy):
         """The column's name."""
         return self._name
 
-    def dataType(self) -> Any:
+    def dataType(self) -> JavaObject:
         """Always a string."""
         bridge = self._bridge
         return bridge.constant("string", lambda: bridge.session.parseDataType('"string"'))
@@ -286,20 +288,20 @@ class _Deletion(JavaProxy):
         super().__init__(bridge)
         self._target = target
 
-    def build(self) -> Any:
+    def build(self) -> JavaObject:
         """The operation is its own builder."""
         return self.java
 
-    def command(self) -> Any:
+    def command(self) -> JavaObject:
         """``DELETE``."""
         operation = getattr(self._bridge.view, f"{_CONNECTOR}write.RowLevelOperation$Command")
         return operation.valueOf("DELETE")
 
-    def newScanBuilder(self, options: Any) -> Any:
+    def newScanBuilder(self, options: JavaObject) -> JavaObject:
         """A read that is never carried out."""
         return _NoRead(self._bridge, self._target).java
 
-    def newWriteBuilder(self, info: Any) -> Any:
+    def newWriteBuilder(self, info: JavaObject) -> JavaObject:
         """A write that is never carried out."""
         return _NoWrite(self._bridge, self._target).java
 
@@ -311,11 +313,11 @@ class _NotDone(JavaProxy):
         super().__init__(bridge)
         self._target = target
 
-    def build(self) -> Any:
+    def build(self) -> JavaObject:
         """The read or write."""
         return self.java
 
-    def toBatch(self) -> Any:
+    def toBatch(self) -> JavaObject:
         """Too late."""
         raise InvalidInputError(
             f"table {self._target.name}: this DELETE's condition has a subquery or a function that Spark does not hand "
@@ -327,7 +329,7 @@ class _NotDone(JavaProxy):
 class _NoRead(_NotDone):
     interfaces = (f"{_CONNECTOR}read.ScanBuilder", f"{_CONNECTOR}read.Scan")
 
-    def readSchema(self) -> Any:
+    def readSchema(self) -> JavaObject:
         """The table's columns."""
         return self._bridge.struct(cast("StructType", nullable(arrow_to_spark(self._target.snapshot.schema))))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -18,6 +17,7 @@ from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.filters import UntranslatablePredicateError, value_of
+from lakedex.spark.jvm import JavaObject
 from lakedex.spark.reader import REBASE, qualified
 
 __all__ = ["TableWriteBuilder", "table_options"]
@@ -49,7 +49,7 @@ class TableWriteBuilder(JavaProxy):
 
     interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
 
-    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, info: Any) -> None:
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, info: JavaObject) -> None:
         super().__init__(bridge)
         self._target = target
         self._table = table
@@ -57,18 +57,18 @@ class TableWriteBuilder(JavaProxy):
         given = {str(name): str(value) for name, value in dict(info.options().asCaseSensitiveMap()).items()}
         self._options = {**_session_options(bridge), **{k: v for k, v in given.items() if k.startswith("hoodie.")}}
         self._scope: str | None = None
-        self._partitions: list[dict[str, Any]] | None = None
+        self._partitions: list[dict[str, object]] | None = None
 
-    def truncate(self) -> Any:
+    def truncate(self) -> JavaObject:
         """Replace all rows."""
         self._scope = "table"
         return self.java
 
-    def canOverwrite(self, predicates: Any) -> bool:
+    def canOverwrite(self, predicates: JavaObject) -> bool:
         """Whole partitions, each partition column with its value."""
         return self._partition_of(predicates) is not None
 
-    def overwrite(self, predicates: Any) -> Any:
+    def overwrite(self, predicates: JavaObject) -> JavaObject:
         """Replace one partition, or all rows."""
         found = self._partition_of(predicates)
         if found is None:
@@ -82,20 +82,20 @@ class TableWriteBuilder(JavaProxy):
         self._partitions = [found] if found else None
         return self.java
 
-    def overwriteDynamicPartitions(self) -> Any:
+    def overwriteDynamicPartitions(self) -> JavaObject:
         """Replace the partitions that the rows go to."""
         self._scope = "partitions"
         return self.java
 
-    def build(self) -> Any:
+    def build(self) -> JavaObject:
         """The write."""
         if self._scope == "partitions" and self._partitions is None:
             return _StagedWrite(self._bridge, self._target, self._info, self._write).java
         return _FrameWrite(self._bridge, self._target.name, self._write).java
 
-    def _partition_of(self, predicates: Any) -> dict[str, Any] | None:
+    def _partition_of(self, predicates: JavaObject) -> dict[str, object] | None:
         """Partition column → value of ``column <=> value AND …``; empty for all rows, None for anything else."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for predicate in predicates:
             pair = _column_value(predicate)
             if pair is None:
@@ -109,14 +109,14 @@ class TableWriteBuilder(JavaProxy):
         if self._scope is not None:
             self._table.insert_overwrite(frame, self._scope, self._partitions, options=options)
             return
-        writers: Mapping[str, Callable[..., Any]] = {
+        writers: Mapping[str, Callable[..., object]] = {
             "insert": self._table.insert,
             "upsert": self._table.upsert,
             "bulk_insert": self._table.bulk_insert,
         }
         writers[self._operation(writers)](frame, options=options)
 
-    def _operation(self, known: Mapping[str, Any]) -> str:
+    def _operation(self, known: Mapping[str, object]) -> str:
         """As Hudi 1.1 (``ProvidesHoodieConfig``): what was set, else upsert with an ordering field, else insert."""
         chosen = self._options.get(_OPERATION) or self._options.get("hoodie.datasource.write.operation")
         if chosen is None:
@@ -126,7 +126,7 @@ class TableWriteBuilder(JavaProxy):
         return chosen.lower()
 
 
-def _column_value(predicate: Any) -> dict[str, Any] | None:
+def _column_value(predicate: JavaObject) -> dict[str, object] | None:
     kind = predicate.getClass().getSimpleName()
     if kind == "AlwaysTrue":
         return {}
@@ -157,7 +157,7 @@ class _FrameWrite(JavaProxy):
         self._name = name
         self._relation = _Relation(bridge, write)
 
-    def toInsertableRelation(self) -> Any:
+    def toInsertableRelation(self) -> JavaObject:
         """Where Spark puts the rows."""
         return self._relation.java
 
@@ -175,7 +175,7 @@ class _Relation(JavaProxy):
         super().__init__(bridge)
         self._write = write
 
-    def insert(self, data: Any, overwrite: bool) -> None:
+    def insert(self, data: JavaObject, overwrite: bool) -> None:
         """``overwrite`` is always false here: the builder knows."""
         self._write(DataFrame(data, self._bridge.spark))
 
@@ -185,13 +185,15 @@ class _StagedWrite(JavaProxy):
 
     interfaces = (f"{_WRITE}Write",)
 
-    def __init__(self, bridge: JavaBridge, target: ScanTarget, info: Any, write: Callable[[DataFrame], None]) -> None:
+    def __init__(
+        self, bridge: JavaBridge, target: ScanTarget, info: JavaObject, write: Callable[[DataFrame], None]
+    ) -> None:
         super().__init__(bridge)
         self._target = target
         self._info = info
         self._write = write
 
-    def toBatch(self) -> Any:
+    def toBatch(self) -> JavaObject:
         """The folder's own write, and the table's commit after it."""
         snapshot = self._target.snapshot
         folder = f"{snapshot.base_path}/.hoodie/.temp/lakedex-sql-{uuid.uuid4().hex}"
@@ -207,7 +209,7 @@ class _AnyType(JavaProxy):
 
     interfaces = ("scala.Function1",)
 
-    def apply(self, value: Any) -> bool:
+    def apply(self, value: JavaObject) -> bool:
         """Columns were checked against the table's."""
         return True
 
@@ -218,7 +220,7 @@ class _StagedBatch(JavaProxy):
     interfaces = (f"{_WRITE}BatchWrite",)
 
     def __init__(
-        self, bridge: JavaBridge, storage: Storage, folder: str, info: Any, write: Callable[[DataFrame], None]
+        self, bridge: JavaBridge, storage: Storage, folder: str, info: JavaObject, write: Callable[[DataFrame], None]
     ) -> None:
         super().__init__(bridge)
         self._storage = storage
@@ -229,7 +231,7 @@ class _StagedBatch(JavaProxy):
         paths = bridge.utils.toSeq([qualified(folder)])
         self._inner = parquet.ParquetWrite(paths, "parquet", _AnyType(bridge).java, info).toBatch()
 
-    def createBatchWriterFactory(self, info: Any) -> Any:
+    def createBatchWriterFactory(self, info: JavaObject) -> JavaObject:
         """Runs on executors."""
         return self._inner.createBatchWriterFactory(info)
 
@@ -237,11 +239,11 @@ class _StagedBatch(JavaProxy):
         """One attempt of each task counts."""
         return bool(self._inner.useCommitCoordinator())
 
-    def onDataWriterCommit(self, message: Any) -> None:
+    def onDataWriterCommit(self, message: JavaObject) -> None:
         """A task is done."""
         self._inner.onDataWriterCommit(message)
 
-    def commit(self, messages: Any) -> None:
+    def commit(self, messages: JavaObject) -> None:
         """All tasks are done."""
         try:
             self._inner.commit(messages)
@@ -250,7 +252,7 @@ class _StagedBatch(JavaProxy):
         finally:
             self._storage.delete_tree(self._folder)
 
-    def abort(self, messages: Sequence[Any]) -> None:
+    def abort(self, messages: Sequence[JavaObject]) -> None:
         """A task failed."""
         try:
             self._inner.abort(messages)
