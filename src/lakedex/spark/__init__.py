@@ -1,1 +1,1 @@
-"""The engine on Spark, and DataFrames of tables. The only package that imports pyspark."""
+"""The Spark engine and DataFrames of tables; the only package that imports pyspark."""

@@ -1,16 +1,12 @@
-"""``spark.read.format("lakedex").load(path)``: a table as a Python Data Source, and its options.
-
-Options of ``spark.read.format("lakedex")``.
-
-``spark.read.format("lakedex").load(path)``: a table as a Python Data Source, on classic sessions and Spark Connect.
+"""``spark.read.format("lakedex").load(path)``: a table as a Python Data Source, on classic sessions and Spark Connect.
 
 PySpark 4.0 and later register it by themselves (``pyspark_lakedex``). Rows pass through Python workers, and Spark hands
-no column selection over: it is the option ``columns``. So this is the way that needs no set-up, not the quick one.
+over no column selection: that is the option ``columns``. So this way needs no set-up, and is not the fastest.
 
-A condition that is to choose files is the option ``where``. Spark 4.1 and later can hand a query's filters over
-(``spark.sql.python.filterPushdown.enabled``), but of a frame they keep the partitions of the scan planned last, for all
-of its scans (``PythonDataSourceV2.setReadInfo``): ``df.where(a).union(df.where(b))`` reads the files of ``b`` twice. So
-filters are taken only of a frame whose user says, by the option ``singleQuery``, that one query reads it, and once.
+A condition that prunes files is the option ``where``. Spark 4.1 and later can hand over a query's filters
+(``spark.sql.python.filterPushdown.enabled``), but for all scans of a frame they use the partitions of the scan planned
+last (``PythonDataSourceV2.setReadInfo``): ``df.where(a).union(df.where(b))`` reads the files of ``b`` twice. So filters
+are accepted only if the user promises, by the option ``singleQuery``, that one query reads the frame once.
 
 Memory: a task holds one batch; planning holds the file list.
 """
@@ -108,7 +104,7 @@ class ReadOptions:
 
         Raises:
             InvalidInputError: text that is no condition, or a column that does not exist.
-            OptionError: its meaning depends on the session's time zone, which a Python worker is not told.
+            OptionError: its meaning depends on the session's time zone, which a Python worker does not know.
             UnsupportedFeatureError: a condition that only Spark evaluates.
         """
         if self.where is None:
@@ -220,11 +216,11 @@ PARTITION_BYTES = 64 << 20
 
 
 OPEN_COST = 4 << 20
-"""What opening a file counts for, in bytes (Spark's ``spark.sql.files.openCostInBytes``)."""
+"""Cost of opening a file, in bytes (Spark's ``spark.sql.files.openCostInBytes``)."""
 
 
 PARTITIONS_WANTED = 8
-"""Smaller partitions rather than fewer than so many: a worker does not know how many cores the executors have."""
+"""Least number of partitions, if need be of small ones: a worker does not know how many cores the executors have."""
 
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -346,7 +342,7 @@ class _PushingReader(_Reader):
     """Also takes the filters that Spark hands over. All of them are given back: Spark applies them again."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Choose files by the filters, and rows by those that can be judged."""
+        """Prune files by the filters, and rows by those that can be evaluated here."""
         schema = read_columns(self._planned_on().schema)
         pushed = [pushed_predicate(_plain(item), schema) for item in filters]
         self._known = _all([self._known, *(one for one in pushed if not unknown_texts(one))])

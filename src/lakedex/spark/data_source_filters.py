@@ -1,8 +1,8 @@
-"""Filters of Spark's Python Data Source API (``pyspark.sql.datasource.Filter``) to predicates.
+"""Translate filters of Spark's Python Data Source API (``pyspark.sql.datasource.Filter``) to predicates.
 
-Each filter has an attribute path and a Python value of the column's own type: Catalyst has put its casts, and a
-comparison whose column is cast is not pushed. So a value of any other type says that we misunderstand something, and
-the filter becomes :class:`~lakedex.expr.nodes.Unknown`.
+Each filter has an attribute path and a Python value of the column's own type: Catalyst has added its casts, and does
+not push a comparison whose column is cast. A value of any other type is therefore not understood, and the filter
+becomes :class:`~lakedex.expr.nodes.Unknown`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SHOWN = 80
 
 
 def pushed_predicate(pushed: PushedFilter, schema: pa.Schema) -> Predicate:
-    """The predicate that a pushed filter means; :class:`Unknown` where that cannot be told, never an error.
+    """The predicate that a pushed filter means; :class:`Unknown` where it has no exact meaning, never an error.
 
     Args:
         pushed: The filter as plain values.
@@ -73,7 +73,7 @@ def column_at(path: Sequence[str], schema: pa.Schema) -> Column:
     """The column or nested field at ``path``: each part names exactly one field, or the only one but for case.
 
     Raises:
-        NotJudgeable: There is none, or the path goes on inside something that is no struct.
+        NotPrunableError: There is none, or the path goes on inside a column that is not a struct.
     """
     fields: Any = schema
     names: list[str] = []

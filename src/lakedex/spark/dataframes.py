@@ -1,20 +1,12 @@
-"""DataFrames of tables: Spark's own scan of pruned files, or file slices that Python reads.
+"""DataFrames of tables: Spark's own scan of pruned files, joined with file slices that Python reads.
 
-File slices that Python reads, as a DataFrame: one task a slice, on Arrow batches.
+Slices are read in Python if they have log files, which Spark's reader does not merge, or if the plan wants few of their
+rows, since Spark's reader takes no row positions. One task reads one slice, as Arrow batches; the slices travel in the
+task's closure, so this works on Spark Connect too. Spark sees no files there and prunes neither rows nor columns.
 
-For slices with log files, which Spark's reader does not merge, and for those of which the plan wants few rows: Spark's
-reader takes no row positions. Works on every session, Spark Connect too: the slices travel in the task's closure, not
-as rows, and only their descriptions do. Spark sees no files here, so it prunes neither rows nor columns: whoever plans
-leaves out slices, and names the columns that are needed.
-
-Values of partition columns that need no reading: only where the folder provably tells the column's own value.
-
-In which schema each base file lies on disk, as far as it differs from the table's.
-
-A column that was widened is narrower in older files, and PySpark 3.5 cannot read it as the table has it. A column that
-a file lacks is no difference: every reader gives nulls there.
-
-DataFrames of a table: one whose files are planned anew for every query, and one of a finished plan.
+Files that Spark reads are grouped by two properties. Values of partition columns come from the folder, unread, if the
+folder's name provably gives them. And a column that was widened is narrower in older files, which PySpark 3.5 cannot
+read in the table's type, so each file is read by its own schema; a column that a file lacks is null.
 """
 
 from __future__ import annotations
@@ -144,7 +136,7 @@ class PathPartitionValues:
 
 
 def folder_values(config: TableConfig, schema: pa.Schema, paths: Sequence[str]) -> PathPartitionValues | None:
-    """Values of those partition folders that tell them exactly; None where no folder of the table does.
+    """Values of those partition folders that give them exactly; None where no folder of the table does.
 
     A folder is exact if its values would be written to that very folder, and no others would. Null and the empty
     string share one, so that folder of a text column is left out; of other types it holds null.
@@ -198,11 +190,11 @@ def _with_types_of(wanted: pa.Schema, stored: pa.Schema) -> pa.Schema:
 
 
 FEW_ROWS = 20
-"""One row in so many of a file is few."""
+"""A selection is small if the file has at least this many rows for each of its rows."""
 
 
 CACHED_PLANS = 32
-"""Plans remembered of a frame: Spark asks several times in one query."""
+"""Plans cached for a frame: Spark asks several times in one query."""
 
 
 @dataclass(slots=True)
@@ -268,7 +260,7 @@ def _indexed_frame(spark: SparkSession, snapshot: Snapshot, case_sensitive: bool
 
 
 def _groups(snapshot: Snapshot) -> list[_Group]:
-    """Files by physical schema, and by whether their folder tells the values of the partition columns."""
+    """Files by physical schema, and by whether their folder gives the values of the partition columns."""
     bases = _plain_files(snapshot.slices())
     paths = sorted({base.partition for base in bases})
     known = folder_values(snapshot.config, snapshot.schema, paths)
@@ -367,7 +359,7 @@ def _few_rows(selection: RowSelection | None) -> bool:
 
 
 def _needed(whole: pa.Schema, where: str | None, columns: Sequence[str]) -> pa.Schema:
-    """The result's columns and those of the condition; all of them where it cannot be told."""
+    """The result's columns and those of the condition; all columns if those are unknown."""
     wanted = set(columns)
     if where is not None:
         try:

@@ -1,14 +1,8 @@
-"""Stages on Spark: Arrow batches in, Arrow batches out, and no job for work so small that the driver is quicker.
+"""The engine on Spark: Arrow batches in, Arrow batches out, and no job for work small enough for the driver.
 
-Choosing the task of a row: Spark's hash partitioning, run backwards.
-
-Rows that executors keep, so that a lazy frame is computed once and every later stage reads the very same rows.
-
-They are Spark's local checkpoint: blocks on the executors, and no lineage that could compute other rows again. Each
-block lies on two executors, for with a single copy the loss of an executor would be the end of the write. They lie on
-disks: in memory, ten million rows were the end of a JVM of 1.5 GB.
-
-Stages on Spark: Arrow batches in, Arrow batches out, and no job for what is so small that the driver is quicker.
+Rows of a lazy frame are computed once, by Spark's local checkpoint: blocks on the executors, without a lineage that
+could compute other rows later. Each block is stored on two executors, so that losing one does not end the write, and on
+disk: ten million rows in memory exhausted a 1.5 GB JVM.
 """
 
 from __future__ import annotations
@@ -153,7 +147,7 @@ _FILES = re.compile(r"\bRelation\w*[ \[(]")
 
 
 _PACKED = 8
-"""Rows of a Parquet file may take so many times its size, or more; larger input is counted before it is collected."""
+"""Rows may take this many times the bytes of their Parquet file; larger input is counted before it is collected."""
 
 
 _DRIVER_TASKS = 2
@@ -191,7 +185,7 @@ class SparkEngine(Engine):
 
     Args:
         spark: The session.
-        driver_rows: Staged input of at most so many rows …
+        driver_rows: Staged input of at most this many rows …
         driver_bytes: … and bytes is held and worked on by the driver. Without them ``DRIVER_CAP``, or ``LOCAL_CAP``
             under a master ``local[n]`` of few threads, where the driver is all there is.
     """
@@ -409,7 +403,7 @@ def _task_id() -> TaskId:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What ``mapInArrow`` calls: a batch map between the types that it and Spark expect."""
+    """The function of a ``mapInArrow``: a batch map between the types that it and Spark expect."""
 
     fn: BatchMap
     found: pa.Schema

@@ -1,9 +1,9 @@
-"""Errors of lakedex that cross Spark, brought back as themselves by :func:`unwrapping_errors`.
+"""Carry errors of lakedex across Spark; :func:`unwrapping_errors` raises them as themselves again.
 
-Spark hands an error on as a message, and its messages quote values of rows. So nothing that a message says is believed
-for its looks. A task's error is a line ``lakedex-error[<base64 of JSON>.<HMAC-SHA256>]``: class name, text and fields,
-signed with a key of the driver that travels inside the task's function and stands in no text; each line counts once. An
-error that the driver's Python threw into the JVM is known by its Java object.
+Spark passes an error on as a message, and its messages quote values of rows, so no message is trusted by its looks. A
+task's error is a line ``lakedex-error[<base64 of JSON>.<HMAC-SHA256>]``: class name, text and fields, signed with a key
+of the driver that travels inside the task's function and appears in no text; each line counts once. An error that the
+driver's Python threw into the JVM is recognized by its Java object.
 """
 
 from __future__ import annotations

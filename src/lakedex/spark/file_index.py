@@ -1,12 +1,12 @@
-"""A DataFrame over a list of files that Python chooses when Spark plans a query.
+"""A DataFrame over files that Python chooses whenever Spark plans a query.
 
-Spark's ``FileIndex`` is a Java interface, and py4j can answer one from Python. So ``HadoopFsRelation`` with Spark's own
-``ParquetFileFormat`` gets its files from a planner here, while the scan stays native: every query on the frame, also
-through views, joins and subqueries, hands its filters over and reads only the files that are left.
+Spark's ``FileIndex`` is a Java interface that py4j implements in Python. ``HadoopFsRelation`` with Spark's own
+``ParquetFileFormat`` thus gets its files from a planner here, while the scan stays native: every query on the frame,
+also through views, joins and subqueries, passes its filters and reads only the remaining files.
 
-Filters on columns that the index declares as *partition columns* are not applied to rows again. They are judged here by
-Spark's own expressions over typed values, and Spark judges those of dynamic partition pruning by the same values. All
-other filters are applied again, and a kept file too many costs time only.
+Filters on columns that the index declares as *partition columns* are not applied to rows again. Spark's own expressions
+evaluate them here over typed values, the same values that dynamic partition pruning uses. All other filters are applied
+again, so a file kept without need only costs time.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _FileIndex:
         return self._kept.answer
 
     def inputFiles(self) -> JavaObject:
-        # No planning: there are no filters here, and an error could not be told to Spark as one.
+        # No planning: there are no filters here, and no way to pass an error to Spark.
         self._kept.answer = self._jvm.strings(self._generation.files.paths.to_pylist())
         return self._kept.answer
 

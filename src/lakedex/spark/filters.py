@@ -1,16 +1,12 @@
-"""Spark's filters as predicates or SQL text of the same meaning.
-
-Catalyst filters as Spark SQL text that means the same wherever it is parsed.
+"""Translate Spark's filters: Catalyst's to SQL text and to row masks, DataSource V2's to Catalyst's.
 
 ``Expression.sql()`` writes a column as ``view.column``, or bare even where it is named ``and``; a timestamp in the
-session's zone, where one text can mean two instants; and before Spark 4 a ``LIKE`` without its ``ESCAPE``. Here columns
-are quoted and without qualifier, timestamps are in UTC, escapes are said, and a filter that cannot be told exactly is
-left out, which is always safe: an index may then only keep more files.
+session's zone, where one text can mean two instants; and before Spark 4 a ``LIKE`` without its ``ESCAPE``. Text made
+here quotes columns without a qualifier, has timestamps in UTC and names escapes, so it means the same wherever it is
+parsed. A filter that has no exact text is left out, which is safe: an index then keeps more files.
 
-Spark's V2 predicates as Spark's own expressions, or not at all; their values are never text that a parser reads.
-
-``DELETE`` runs on these expressions, so there is no nearly: a part that is not listed (``LakedexBridge.catalyst``) is
-refused.
+``DELETE`` runs on translated V2 predicates, so there is no approximation: ``LakedexBridge.catalyst`` translates listed
+parts only, their values are never parsed from text, and any other part is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +65,7 @@ _LIKE_LOSES_ESCAPE = pyspark.__version__.startswith("3.")
 
 
 _REPLACED = "\ufffd"
-"""What ``sql()`` writes for bytes of a string that are not UTF-8."""
+"""``sql()`` writes it for bytes of a string that are not UTF-8."""
 
 
 _IN_QUOTES = {"'": "\\'"}
@@ -80,7 +76,7 @@ class _UntranslatableError(Exception):
 
 
 def filter_texts(jvm: JavaObject, sequences: Iterable[JavaObject]) -> list[str]:
-    """Text of each expression in the Scala sequences ``sequences``, those left out that cannot be told exactly."""
+    """Text of each expression in the Scala sequences ``sequences``, without those that have no exact text."""
     texts = []
     clock = _Clock(jvm)
     for sequence in sequences:
@@ -128,10 +124,10 @@ def _text(jvm: JavaObject, expression: JavaObject, clock: _Clock) -> str:
             return match[0] + ("" if escape == "\\" else f" ESCAPE '{_IN_QUOTES.get(escape, escape)}'")
         return match[0]
 
-    told = _TOKENS.sub(plain, text)
+    rewritten = _TOKENS.sub(plain, text)
     if next(remaining, None) is not None:
         raise _UntranslatableError
-    return told
+    return rewritten
 
 
 def _escapes(expression: JavaObject) -> list[tuple[str, str]]:
@@ -198,7 +194,7 @@ class _Clock:
 
 
 def matching_rows(jvm: JavaObject, filters: JavaObject, rows: JavaObject, schema: JavaObject) -> npt.NDArray[np.bool_]:
-    """Which ``rows`` all ``filters`` are true of, judged by Spark itself.
+    """Mask of the ``rows`` for which all ``filters`` are true, by Spark's own expressions.
 
     Args:
         jvm: py4j's view.
@@ -229,8 +225,8 @@ def matching_rows(jvm: JavaObject, filters: JavaObject, rows: JavaObject, schema
     # A projection is a function of rows, so one call maps all of them; a row prints as "[true]".
     projection = expressions.InterpretedProjection(to_seq([condition]), bound)
     projection.initialize(0)
-    judged = rows.iterator().map(projection).mkString(",")
-    return np.array([text == "[true]" for text in judged.split(",")], dtype=bool)
+    shown = rows.iterator().map(projection).mkString(",")
+    return np.array([text == "[true]" for text in shown.split(",")], dtype=bool)
 
 
 _EPOCH = datetime.datetime(1970, 1, 1)

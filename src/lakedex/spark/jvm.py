@@ -1,23 +1,18 @@
-"""Calls of Spark's own classes over py4j: class look-ups, file statuses and relations, each in a few calls.
+"""Call Spark's own classes over py4j, in few calls however many files there are.
 
-Java classes by name, each looked up once in a JVM.
+py4j asks the JVM for every part of ``view.org.apache.spark…`` at every use, and for each part Spark's class loader
+searches all jars. A query that Python plans uses about a hundred such names, so :class:`JavaNames` caches them.
 
-py4j asks the JVM for every part of ``view.org.apache.spark…``, again at every use, and for each part Spark's class
-loader searches all jars for a class of that name. A query that Python plans says some hundred such names.
+py4j's callback server, through which Java calls Python, listens on 127.0.0.1, where every user of the machine can
+connect, and asks for no token. It could not: PySpark tells Java the port once the server has one, and Java's client
+then forgets its token (``PythonClient.copyWith``). A caller needs only an object's name, and py4j calls them p0, p1, …
+So names continue from a random number of 120 bits before an object of lakedex gets one. They are never printed, and go
+to Spark's JVM alone, on connections that it and Python opened to each other (Java's server, in the other direction,
+asks for PySpark's token).
 
-py4j's callback server: Java calls Python objects by it, and whoever else knows an object's name could.
-
-It listens on 127.0.0.1, where every user of the machine can connect, and asks for no token. It could not: PySpark tells
-Java the port once the server has one, and Java's client then forgets the token that it had (``PythonClient.copyWith``).
-An object's name is all that a caller needs, and py4j calls them p0, p1, … So names go on from a random number of 120
-bits before an object of lakedex gets one; they are never printed, and go to Spark's JVM alone, on connections that it
-and Python opened to each other (Java's own server, in the other direction, asks for PySpark's token).
-
-What a stranger can still do: connect, which costs a thread of the driver each, and call objects that other code gave
-away under small numbers before lakedex came (a function of ``foreachBatch``). Who may read the driver's memory or the
-traffic of its loopback device (root, or its own user) knows the names.
-
-What Python hands to Spark's own classes over py4j, each in a few calls however many files there are.
+Another user of the machine can still connect, which costs the driver a thread each, and call objects that other code
+exposed under small numbers before (a function of ``foreachBatch``). Whoever can read the driver's memory or the traffic
+of its loopback device (root, or its own user) knows the names.
 """
 
 from __future__ import annotations
@@ -58,7 +53,7 @@ CACHED_STRUCTS = 256
 
 
 class JavaNames:
-    """A package, or py4j's view of all of them; it remembers what was found in it."""
+    """A package, or py4j's view of all packages; names found in it are cached."""
 
     def __init__(self, source: JavaObject) -> None:
         self._source = source
@@ -72,7 +67,7 @@ class JavaNames:
 
 
 class _KnownClass(JavaClass):  # type: ignore[misc]
-    """A class that remembers its static methods, inner classes and constants (the ``MODULE$`` of a Scala object)."""
+    """A class that caches its static methods, inner classes and constants (the ``MODULE$`` of a Scala object)."""
 
     def __getattr__(self, name: str) -> JavaObject:
         found = _remembering(super().__getattr__(name))
@@ -95,7 +90,7 @@ _lock = threading.Lock()
 
 
 def java_names(gateway: JavaObject) -> JavaObject:
-    """What ``gateway.jvm`` gives. For classes of fixed names only: nothing is ever looked up again."""
+    """``gateway.jvm`` with a cache of names. For classes of fixed names only: nothing is looked up again."""
     with _lock:
         if gateway not in _known:
             _known[gateway] = JavaNames(gateway.jvm)
@@ -212,12 +207,12 @@ class FileStatuses:
         return len(self.paths)
 
     def two_dimensional(self, positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> bytes:
-        """What ``TwoDArrayWritable.readFields`` takes: files ``positions``, ``counts`` of them in each row."""
+        """Bytes for ``TwoDArrayWritable.readFields``: files ``positions``, ``counts`` of them in each row."""
         header = np.concatenate([[len(counts)], counts]).astype(">i4").tobytes()
         return header + _joined(self.encoded if len(positions) == len(self) else self.encoded.take(pa.array(positions)))
 
     def joined(self) -> bytes:
-        """All of them, each as its size (an int) and what ``FileStatus.readFields`` takes."""
+        """All of them, each as its size (an int) and the bytes for ``FileStatus.readFields``."""
         return _joined(self.encoded)
 
 

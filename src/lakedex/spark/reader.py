@@ -1,4 +1,4 @@
-"""Reading a planned list of files: works on every session, Spark Connect too."""
+"""Read a planned list of files, on every kind of session, Spark Connect included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's column types and Arrow's, each mapped by hand: what is not listed is refused by name. Comments apart."""
+"""Map Spark's column types to Arrow's and back, by hand; any type that is not listed is refused by name."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Set up a Spark session for lakedex, and keep the views that this process made of tables.
+"""Set up a Spark session for lakedex, and refresh its views and cached tables after writes.
 
-Setting up a Spark session for lakedex: workers' Python, Arrow settings, and a Java from PyPI if asked.
-
-Temporary views and catalog names of tables that this process knows, so that its own writes refresh them.
-
-A view is pinned to an instant. From Spark 4.1 on so is a catalog's table that is cached (``CACHE TABLE``): its name
-means the cached state until a write of Spark's own refreshes it. Before, a name means the newest state, and rows cached
-of another one are not used.
+A view is pinned to an instant. So is, from Spark 4.1 on, a cached table of a catalog (``CACHE TABLE``): its name means
+the cached state until a write refreshes it. Before 4.1, a name means the newest state, and rows cached of an older one
+are not used.
 """
 
 from __future__ import annotations

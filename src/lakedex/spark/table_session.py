@@ -1,8 +1,6 @@
 """Tables on a Spark session: rows come and go as DataFrames, and Spark computes the rows of a merge.
 
-The rows of a merge on Spark: a join, and the first clause that takes each row. Spark judges all expressions.
-
-Tables on a Spark session: rows come and go as DataFrames.
+A merge is a join, and for each row the first clause that applies; Spark evaluates all expressions.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _VALUE = "__lakedex_value_"
 
 
 def merged_rows(task: MergeTask, source: DataFrame, target: DataFrame) -> DataFrame:
-    """What a merge does, a row for each row that it changes, in ``MERGED_COLUMNS`` and the table's."""
+    """The rows that a merge changes, with ``MERGED_COLUMNS`` and the table's columns."""
     names = task.merge.aliases
     on = _expression(task.merge.on, "on")
     if task.keyed:
@@ -247,7 +245,7 @@ class SparkTableSession:
         return frame if columns is None else frame.select(*columns)
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, Any]) -> DataFrame:
-        """Rows under a condition with some columns computed anew, in the columns' own types."""
+        """Rows under a condition with some columns computed from expressions, in the columns' own types."""
         # Spark casts no struct to one whose fields are never null; what is null there is refused when it is written.
         types = cast("StructType", nullable(arrow_to_spark(read_columns(snapshot.schema))))
         values = {f"{_NEW}{number}": name for number, name in enumerate(assignments)}
@@ -267,7 +265,7 @@ class SparkTableSession:
         return computed.withColumns({**fitted, MISFIT: misfit}).drop(*values)
 
     def merged(self, task: MergeTask) -> DataFrame:
-        """What a merge does, of the rows that it may look at.
+        """The rows that a merge changes, of those that its condition lets it read.
 
         Not of the frame of :meth:`frame` where files are left out: Spark takes two frames of one instant for one.
         """

@@ -1,1 +1,1 @@
-"""A Spark SQL catalog of the tables in a folder: Spark's DataSource V2 interfaces, answered from Python."""
+"""A Spark SQL catalog of the tables in a folder: DataSource V2 interfaces implemented in Python."""

@@ -1,13 +1,9 @@
 """The catalog: a folder's tables under a name in Spark SQL, and the optimizer rule that answers aggregates.
 
-Registers the rule that lets a table answer an aggregate: ``SELECT count(*) … WHERE …`` without a job.
-
-Spark asks for aggregates (``SupportsPushDownAggregates``) only where no filter is left to apply, and a scan here leaves
-all of them. So a rule among a session's own (``spark.experimental.extraOptimizations``) looks for an aggregate over a
-table of a catalog here, asks the table, and puts the rows in its place. A strategy gives the physical plan the name of
-where they came from.
-
-The catalog: a folder's tables under a name in Spark SQL, registered in a session's own catalog list.
+Spark pushes aggregates down (``SupportsPushDownAggregates``) only where no filter remains, and a scan here leaves all
+filters to Spark. So a rule in the session's own list (``spark.experimental.extraOptimizations``) looks for an aggregate
+over a table of the catalog, asks the table, and replaces the aggregate with the rows. A strategy gives the physical
+plan a text that says where the rows come from.
 """
 
 from __future__ import annotations
@@ -390,7 +386,7 @@ class _Catalog(JavaProxy):
         )
 
     def invalidateTable(self, ident: JavaObject) -> None:
-        """``REFRESH TABLE``: read everything anew."""
+        """``REFRESH TABLE``: read everything again."""
         self._open.pop(self._path(ident), None)
 
 

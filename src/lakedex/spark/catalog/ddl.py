@@ -41,7 +41,7 @@ _HUDIS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTable:
-    """What ``CREATE TABLE`` says; ``arguments`` are those of ``Table.create``."""
+    """A ``CREATE TABLE``: the schema, and arguments for ``Table.create``."""
 
     schema: StructType
     arguments: Mapping[str, Any]

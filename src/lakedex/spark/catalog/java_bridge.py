@@ -1,9 +1,9 @@
-"""Java objects that Python answers: the interfaces of Spark's catalogs without a jar.
+"""Python objects that Java calls: Spark's catalog interfaces without a jar.
 
-py4j makes a Java proxy of a Python object. Two things it does not do: a proxy has none of its interfaces' default
-methods, and what Python raises arrives as a ``Py4JException`` around a traceback, where Spark waits for its own
-``NoSuchTableException``. Both are done by a small invocation handler before the proxy. It is compiled when the first
-catalog is registered, by Janino, with which Spark compiles its queries, and lives on the driver only.
+py4j makes a Java proxy of a Python object, with two gaps: a proxy lacks the default methods of its interfaces, and what
+Python raises arrives as a ``Py4JException`` around a traceback, where Spark expects its own ``NoSuchTableException``. A
+small invocation handler before the proxy closes both. Janino, the compiler of Spark's queries, compiles it when the
+first catalog is registered; it exists on the driver only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
 
 
 def _arities(method: object) -> list[str]:
-    """How many arguments a method takes: overloads that it does not are left to Java's own."""
+    """Numbers of arguments that a method takes; other overloads run their default body in Java."""
     if not callable(method):
         return []
     parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -45,7 +45,7 @@ def _arities(method: object) -> list[str]:
 
 
 class JavaError(Exception):
-    """Raised by an answer: ``exception``, a Java object, is thrown to Spark as it is."""
+    """Raised by a method of a :class:`JavaProxy`: the Java object ``exception`` is thrown to Spark as it is."""
 
     def __init__(self, exception: JavaObject) -> None:
         super().__init__("a Java exception")
@@ -73,7 +73,7 @@ class JavaProxy:
         return self._java
 
     def toString(self) -> str:
-        """The identity: two objects that say the same are equal."""
+        """The identity: two objects with the same identity are equal."""
         return self._identity
 
     def equals(self, other: JavaObject) -> bool:
@@ -86,7 +86,7 @@ class JavaProxy:
 
 
 class _Callback:
-    """What py4j holds of an answer: every call goes through :meth:`JavaBridge.call`, and there are no others."""
+    """The object that py4j calls for a proxy: it has the proxy's methods, each through :meth:`JavaBridge.call`."""
 
     def __init__(self, bridge: JavaBridge, target: JavaProxy, methods: Collection[str]) -> None:
         self._bridge = bridge
@@ -101,7 +101,7 @@ class _Callback:
 
 
 class _Thrown:
-    """Gives the handler the exception that an answer wants to be thrown."""
+    """Gives the handler the exception that a proxy's method wants to throw."""
 
     def __init__(self, bridge: JavaBridge) -> None:
         self._bridge = bridge
@@ -190,10 +190,10 @@ class JavaBridge(Jvm):
                 feature="catalog on this Java",
             ) from error
 
-    # --------------------------------------------------------------------------------------------------- answers
+    # --------------------------------------------------------------------------------------------------- proxies
 
     def wrap(self, target: JavaProxy) -> JavaObject:
-        """The Java object of an answer."""
+        """The Java object of a proxy."""
         kind = type(target)
         if kind not in self._methods:
             self._methods[kind] = self._checked_methods(kind)

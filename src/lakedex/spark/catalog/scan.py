@@ -1,10 +1,10 @@
-"""Scans of a catalog's table: what Spark pushes down, the files that are left, and Spark's own Parquet reader on them.
+"""Scans of a catalog table: push-down, pruned files, and Spark's own Parquet reader on them.
 
 The reader is Spark's ``ParquetScan``: it splits large files, packs small ones, skips row groups and reads columns. It
-wants a file index that lists folders, so it gets one whose listing is known beforehand, from a cache; where a bitmap
-index knows the row groups that a query needs, its tasks get just those (``batch.py``). Where one scan cannot read all
-files (a column was widened, which Spark 3.5 does not read; slices have log files), the rows come from the same union of
-scans as :meth:`lakedex.Table.scan` makes.
+wants a file index that lists folders, so it gets one whose listing is already cached; where a bitmap index knows the
+row groups that a query needs, its tasks get only those (``scan_files.py``). If one scan cannot read all files (a column
+was widened, which Spark 3.5 does not read; slices have log files), the rows come from the same union of scans as for
+:meth:`lakedex.Table.scan`.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class ScanTarget:
     case_sensitive: bool
 
     def predicate(self, texts: Sequence[str]) -> BoundPredicate | None:
-        """The filters together; one that cannot be read keeps all files."""
+        """All filters as one predicate; a filter that cannot be parsed keeps all files."""
         schema = read_columns(self.snapshot.schema)
         # filter_texts writes timestamps in UTC, whatever the session's zone is.
         rules = SessionRules(self.case_sensitive, "UTC")
         return BoundPredicate.of(*(parse_filter_or_unknown(text, schema, rules) for text in texts))
 
     def plan(self, texts: Sequence[str]) -> ScanPlan:
-        """The files, row groups and rows under the filters: all that is read here can leave out row groups."""
+        """The files, row groups and rows under the filters."""
         return plan_scan(self.snapshot, self.predicate(texts), indexes=indexes_for(select=True))
 
     @property
@@ -159,7 +159,7 @@ class TableScanBuilder(JavaProxy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What a query asks of a scan: columns and filters as Java objects, the filters' text, a limit."""
+    """Columns and filters that a query wants of a scan, as Java objects; the filters' text; a limit."""
 
     required: JavaObject
     filters: JavaObject
@@ -176,7 +176,7 @@ def make_scan(bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: S
     require_mergeable(target.snapshot, plan.slices)
     names = [column.name for column in required.fields]
     known = {column.name: column for column in target.all_columns.fields}
-    # A pruned struct keeps all its fields here, and Spark is told so.
+    # A pruned struct keeps all its fields here, and readSchema says so.
     whole = StructType([known[name] for name in names])
     how = f"{merged} slices read in Python" if merged else "union of scans by schema"
     describe = _description(target, plan, how)
@@ -229,9 +229,9 @@ class PrunedFileScan(JavaProxy):
         limit = None if request.filters is not None else request.limit
         chosen = choose_files(target.snapshot, plan, limit)
         self._files = chosen if request.filters is None else chosen.of(row_group_ranges(target.snapshot, plan))
-        # A filter without text may still leave out row groups: such a scan is like no other.
-        untold = request.filters is not None and request.filters.size() != len(request.texts)
-        filters = uuid.uuid4().hex if untold else str(request.texts)
+        # A filter without text may still leave out row groups: such a scan is equal to no other.
+        untranslated = request.filters is not None and request.filters.size() != len(request.texts)
+        filters = uuid.uuid4().hex if untranslated else str(request.texts)
         super().__init__(bridge, f"{target.identity}/{self._files.digest}/{request.required.json()}/{filters}")
         self._scan = self._parquet(self._files)
         self._read = self._files

@@ -1,16 +1,10 @@
 """The files and byte ranges of a catalog scan, in Spark's own classes.
 
-Which row groups of a plan's files are read, as the byte ranges that Spark gives to its Parquet reader.
+A reader of a byte range takes a row group if its middle is in the range: the first byte of its first column, plus half
+of its bytes (``ParquetMetadataConverter.filterFileMetaDataByMidpoint`` of parquet-mr).
 
-A reader of a range takes a row group if its middle lies there: the first byte of its first column, plus half of its
-bytes (``ParquetMetadataConverter.filterFileMetaDataByMidpoint`` of parquet-mr).
-
-The files of a scan, as Spark's own file index: a listing that is known before anybody lists.
-
-The partitions of a scan that reads parts of files: Spark's ``FilePartition``, with byte ranges that are chosen here.
-
-Tasks read with the factory of Spark's ``ParquetScan``, so rows stay columnar. Memory: 16 bytes for each range, and
-Spark's own ``PartitionedFile`` for each part of a file.
+Tasks read with the reader factory of Spark's ``ParquetScan``, so rows stay columnar. Memory: 16 bytes for each range,
+and Spark's own ``PartitionedFile`` for each part of a file.
 """
 
 from __future__ import annotations
@@ -47,10 +41,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRanges:
-    """What is read of one base file.
+    """The byte ranges read of one base file.
 
     Attributes:
-        ranges: first byte and length of each range; whole row groups. None of them means that nothing is read.
+        ranges: first byte and length of each range; whole row groups. Without any, nothing is read.
         kept, total: row groups that are read, and that the file has.
     """
 

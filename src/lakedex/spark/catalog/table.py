@@ -32,7 +32,7 @@ _WRITES = ("V1_BATCH_WRITE", "BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "
 
 
 class _Table(JavaProxy):
-    """What every table tells of itself."""
+    """Name and columns of a table."""
 
     def __init__(self, bridge: JavaBridge, name: str, schema: StructType, identity: str) -> None:
         super().__init__(bridge, identity)
@@ -130,7 +130,7 @@ class CatalogTable(_Table):
         return TableWriteBuilder(self._bridge, self._target, self._table, info).java
 
     def canDeleteWhere(self, predicates: JavaObject) -> bool:
-        """Whether the condition can be told exactly."""
+        """Whether the condition has an exact translation."""
         try:
             condition_of(self._bridge, predicates)
         except UntranslatablePredicateError:

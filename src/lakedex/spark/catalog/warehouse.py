@@ -1,8 +1,6 @@
-"""The folders of a catalog: namespaces and tables in a warehouse, and how each table is opened.
+"""The folders of a catalog: a folder with ``.hoodie`` is a table, any other folder is a namespace.
 
-Where a catalog's names lie: folders of the warehouse are namespaces, folders with ``.hoodie`` are tables.
-
-What the catalog asks of ``lakedex.Table``, which lies above it and is handed in.
+``lakedex.Table`` is in a layer above, so the catalog gets it as the protocols :class:`OpenTable` and :class:`Tables`.
 """
 
 from __future__ import annotations

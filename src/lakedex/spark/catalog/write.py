@@ -1,7 +1,7 @@
 """Writes of SQL and ``df.writeTo``: Spark hands over the rows as a DataFrame, and the table's own methods write them.
 
-Only where Spark knows no such way, which is dynamic partition overwrite, its Parquet writer puts the rows into a folder
-first; the commit then reads them from there.
+Dynamic partition overwrite is the exception, since Spark knows no such hand-over for it: Spark's Parquet writer puts
+the rows into a folder first, and the commit reads them from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _session_options(bridge: JavaBridge) -> dict[str, str]:
 
 
 class TableWriteBuilder(JavaProxy):
-    """What a write replaces, and with which options."""
+    """Collects the options of a write and the rows that it replaces."""
 
     interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
 
