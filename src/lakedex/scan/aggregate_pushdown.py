@@ -40,7 +40,7 @@ from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_r
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray, size_text
 
-__all__ = ["AggregatePlan", "AggregateQuery", "Answer", "answer", "answer_aggregates", "plan_aggregate"]
+__all__ = ["AggregatePlan", "AggregateQuery", "AggregateResult", "answer", "answer_aggregates", "plan_aggregate"]
 
 
 OPEN_COST = 64 * 1024
@@ -56,7 +56,7 @@ class AggregatePlan:
     """Where an answer came from.
 
     Attributes:
-        asked: the question as text.
+        description: the query as text.
         plan: the pruning before it; its ``slices`` are what had to be answered.
         ruled_out: of these, slices without a matching row by a bitmap index's numbers of rows.
         by_counts: answered by its numbers of rows.
@@ -70,7 +70,7 @@ class AggregatePlan:
         seconds: all together, the plan too.
     """
 
-    asked: str
+    description: str
     plan: ScanPlan
     ruled_out: int = 0
     by_counts: int = 0
@@ -93,7 +93,7 @@ class AggregatePlan:
     def __str__(self) -> str:
         files = len(self.plan.slices)
         index = f"{self.requests} req {size_text(self.bytes_read)}"
-        lines = [str(self.plan), f"{'answer':<15}{self.asked} · {self.seconds * 1000:.0f} ms"]
+        lines = [str(self.plan), f"{'answer':<15}{self.description} · {self.seconds * 1000:.0f} ms"]
         scanned = f"{size_text(self.bytes_scanned)}, {self.rows_scanned:,} rows"
         for name, count, read in (
             ("ruled out", self.ruled_out, ""),
@@ -127,38 +127,38 @@ class AggregateQuery:
         predicate: the condition; None for all rows.
         reader: reads slices that no index answers; its names are columns of the table that hold :attr:`columns`.
         columns: columns of the groups; none counts all rows together.
-        ends_only: of a slice that is read only the least and the greatest value matter.
-        enough: stops at this number of rows; None counts all.
+        min_max_only: of a slice that is read only the least and the greatest value matter.
+        stop_at: stops at this number of rows; None counts all.
         index_only: nothing is read but indexes.
         gated: False reads bitmaps whatever that costs.
         skipping: False reads all slices.
         threads: slices read at once.
-        asked: the question as text.
+        description: the query as text.
     """
 
     snapshot: Snapshot
     predicate: BoundPredicate | None
     reader: SliceReader | None = None
     columns: tuple[Column, ...] = ()
-    ends_only: bool = False
-    enough: int | None = None
+    min_max_only: bool = False
+    stop_at: int | None = None
     index_only: bool = False
     gated: bool = True
     skipping: bool = True
     threads: int = 4
-    asked: str = "count(*)"
+    description: str = "count(*)"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AggregateResult:
     """Groups, as :class:`~lakedex.scan.aggregation.GroupTally` gives them, and where they came from.
 
-    Not whole is an answer for which data files would have to be read, where they are not to be.
+    ``is_complete`` is False if an index-only query would have had to read data files.
     """
 
     groups: pa.Table
     plan: AggregatePlan
-    is_whole: bool = True
+    is_complete: bool = True
 
     @property
     def rows(self) -> int:
@@ -166,25 +166,25 @@ class Answer:
         return sum(self.groups.column(COUNT).to_pylist()) if self.groups.num_rows else 0
 
 
-def answer(question: AggregateQuery, plan: ScanPlan | None = None) -> Answer:
-    """Answer a question.
+def answer(query: AggregateQuery, plan: ScanPlan | None = None) -> AggregateResult:
+    """Run an aggregate query.
 
     Args:
-        question: what is asked.
-        plan: of :func:`plan_question` for a question about the same rows, if there is one.
+        query: the aggregate.
+        plan: of :func:`plan_aggregate` for a query of the same rows, if there is one.
 
     Raises:
         UnsupportedFeatureError: slices have to be read, and only Spark can evaluate the condition.
     """
-    return _Work(question).answer(plan or plan_aggregate(question))
+    return _QueryRun(query).answer(plan or plan_aggregate(query))
 
 
-def plan_aggregate(question: AggregateQuery) -> ScanPlan:
-    """The slices that a question is about. Bitmaps do not prune first: what they say is the answer.
+def plan_aggregate(query: AggregateQuery) -> ScanPlan:
+    """Plan the slices of an aggregate query. Bitmaps do not prune here: their counts are the result.
 
-    A question that comes again while the table stays as it is has its plan already.
+    A query that is repeated while the table stays the same finds its plan in the view's cache.
     """
-    q, started = question, time.perf_counter()
+    q, started = query, time.perf_counter()
     view = q.snapshot.view()
     key = (q.predicate, q.skipping)
     with view.lock:
@@ -228,29 +228,29 @@ class _Bounds:
             columns = {column.name: column.type for column in predicate.columns}
             found = (slice_bounds(self.snapshot, columns, self.rows) or {}) if columns else {}
             found |= partition_bounds(self.snapshot, columns, self.rows)
-            said = (
+            truth = (
                 evaluate_bounds(predicate.predicate, lambda column: found.get(column.name), len(self.rows))
                 if found
                 else None
             )
-            self._found[predicate] = said
+            self._found[predicate] = truth
         return self._found[predicate]
 
 
 @dataclass(slots=True)
-class _Work:
-    """One question under way."""
+class _QueryRun:
+    """One running query."""
 
-    question: AggregateQuery
+    query: AggregateQuery
     tally: GroupTally = field(init=False)
     done: dict[str, int] = field(default_factory=dict)
     read: ReadCount = field(default_factory=ReadCount)
 
     def __post_init__(self) -> None:
-        self.tally = GroupTally([column.type for column in self.question.columns])
+        self.tally = GroupTally([column.type for column in self.query.columns])
 
-    def answer(self, plan: ScanPlan) -> Answer:
-        q, started = self.question, time.perf_counter() - plan.seconds
+    def answer(self, plan: ScanPlan) -> AggregateResult:
+        q, started = self.query, time.perf_counter() - plan.seconds
         counted = q.snapshot.storage.counted
         before = counted.copy()
         rows = np.flatnonzero(plan.dropped_by < 0) if plan.dropped_by is not None else np.empty(0, np.int64)
@@ -260,14 +260,14 @@ class _Work:
         if loaded is not None:
             left = self._ask_index(loaded, rows, bounds)
         index = counted - before
-        is_whole = not q.index_only or not left.any()
-        if is_whole and not self.has_enough():
+        is_complete = not q.index_only or not left.any()
+        if is_complete and not self.is_answered():
             left &= ~self._ask_footers(rows, left, bounds)
-        if is_whole and not self.has_enough():
+        if is_complete and not self.is_answered():
             self._scan(rows[left], loaded)
             left[:] = False
         answered = AggregatePlan(
-            asked=q.asked,
+            description=q.description,
             plan=plan,
             not_asked=int(left.sum()),
             requests=index.requests,
@@ -277,45 +277,45 @@ class _Work:
             seconds=time.perf_counter() - started,
             **self.done,
         )
-        return Answer(self.tally.table(), answered, is_whole)
+        return AggregateResult(self.tally.table(), answered, is_complete)
 
-    def has_enough(self) -> bool:
+    def is_answered(self) -> bool:
         """Whether more rows would not change the answer."""
-        return self.question.enough is not None and self.tally.rows >= self.question.enough
+        return self.query.stop_at is not None and self.tally.rows >= self.query.stop_at
 
     # ------------------------------------------------------------------------------------------------------- indexes
 
     def _ask_index(self, loaded: LoadedBitmapIndex, rows: IntArray, bounds: _Bounds) -> BoolArray:
         """Answer slices by the bitmap index; gives those that are left."""
-        q, coverage = self.question, loaded.coverage
+        q, coverage = self.query, loaded.coverage
         with coverage.lock:
             files = loaded.files(q.snapshot, rows)
-            said = BitmapAggregates(coverage, files, q.predicate, q.columns, loaded.columns, bounds)
-            self.done |= {"ruled_out": int(said.none.sum()), "by_counts": int(said.by_counts.sum())}
-            self.tally.add(said.from_counts())
-            if q.enough is not None and int(said.least.sum()) >= q.enough:
+            found = BitmapAggregates(coverage, files, q.predicate, q.columns, loaded.columns, bounds)
+            self.done |= {"ruled_out": int(found.none.sum()), "by_counts": int(found.by_counts.sum())}
+            self.tally.add(found.from_counts())
+            if q.stop_at is not None and int(found.least.sum()) >= q.stop_at:
                 # Enough rows surely match, whichever they are.
-                self.tally.rows = max(self.tally.rows, q.enough)
-            if self.has_enough():
-                return said.unanswered
-            cost = np.where(said.by_bitmaps, said.cost(), 0.0)
-            if q.index_only and (said.open.any() or cost.sum() > MAX_FETCH):
-                return said.unanswered
+                self.tally.rows = max(self.tally.rows, q.stop_at)
+            if self.is_answered():
+                return found.unanswered
+            cost = np.where(found.by_bitmaps, found.cost(), 0.0)
+            if q.index_only and (found.open.any() or cost.sum() > MAX_FETCH):
+                return found.unanswered
             if q.gated and not q.index_only:
-                dear = said.by_bitmaps & (cost > self._data_cost(rows, said.rows))
-                said.leave(dear)
+                dear = found.by_bitmaps & (cost > self._data_cost(rows, found.rows))
+                found.leave(dear)
                 self.done["not_worth"] = int(dear.sum())
             self.done["by_bitmaps"] = 0
-            for count, groups in said.from_bitmaps():
+            for count, groups in found.from_bitmaps():
                 self.done["by_bitmaps"] += count
                 self.tally.add(groups)
-                if self.has_enough():
+                if self.is_answered():
                     break
-            return said.open
+            return found.open
 
     def _data_cost(self, rows: IntArray, counts: IntArray) -> npt.NDArray[np.float64]:
         """About the bytes that reading each slice takes, all columns taken for equally large, and judging its rows."""
-        q = self.question
+        q = self.query
         names = {column.path[0] for column in q.columns}
         names |= q.predicate.column_names if q.predicate is not None else set()
         share = len(names) / max(len(read_columns(q.snapshot.schema)), 1)
@@ -324,14 +324,14 @@ class _Work:
 
     def _ask_footers(self, rows: IntArray, left: BoolArray, bounds: _Bounds) -> BoolArray:
         """Slices that were answered by the number of their rows: each row matches, and nothing else is asked."""
-        q = self.question
+        q = self.query
         table = q.snapshot.view().table
         if q.columns or (q.predicate is not None and not q.skipping) or not left.any():
             return np.zeros(len(left), np.bool_)
         certain = left & ~table.has_logs[rows]
         if q.predicate is not None:
-            said = bounds(q.predicate)
-            certain &= False if said is None else said[0] & ~said[1] & ~said[2]
+            found = bounds(q.predicate)
+            certain &= False if found is None else found[0] & ~found[1] & ~found[2]
         # A slice without a base file has log files, so it is not among these.
         slices = table.take(rows[certain])
         task = _FooterRows(q.snapshot)
@@ -342,7 +342,7 @@ class _Work:
     # ---------------------------------------------------------------------------------------------------------- rows
 
     def _scan(self, rows: IntArray, loaded: LoadedBitmapIndex | None) -> None:
-        q = self.question
+        q = self.query
         table = q.snapshot.view().table
         selections = {}
         if q.predicate is not None and loaded is not None and len(rows):
@@ -358,13 +358,13 @@ class _Work:
         reader = replace(q.reader, selections=selections)
         parts = max(1, -(-q.threads // len(slices))) if q.threads > 1 else 1
         work = [(item, Part(number, parts)) for item in slices for number in range(parts)]
-        task = _ReadGroups(reader, q.columns, q.ends_only)
+        task = _ReadGroups(reader, q.columns, q.min_max_only)
         with closing(stream_ordered(task, work, q.threads)) as found:
             for groups, read in found:
                 self.tally.add(groups)
                 self.read.rows += read.rows
                 self.read.bytes_read += read.bytes_read
-                if self.has_enough():
+                if self.is_answered():
                     return
 
 
@@ -394,7 +394,7 @@ class _ReadGroups:
 
     reader: SliceReader
     columns: tuple[Column, ...]
-    ends_only: bool
+    min_max_only: bool
 
     def __call__(self, work: tuple[FileSlice, Part]) -> Iterator[tuple[pa.Table, ReadCount]]:
         item, part = work
@@ -402,7 +402,7 @@ class _ReadGroups:
         for batch in iter_slice_rows(self.reader, item, part, seen):
             values = [column_values(column, batch) for column in self.columns]
             groups = groups_of(values, batch.num_rows)
-            yield only_ends(groups) if self.ends_only else groups, _since(seen, reported)
+            yield only_ends(groups) if self.min_max_only else groups, _since(seen, reported)
         yield groups_of([pa.nulls(0, column.type) for column in self.columns], 0), _since(seen, reported)
 
 
@@ -453,16 +453,16 @@ def answer_aggregates(
     # Each aggregated column with the groups, not all of them together: that would be far more groups.
     for column in dict.fromkeys([None, *(column for _, column in aggregates)]):
         columns = [*keys, *([] if column is None else [column])]
-        question = AggregateQuery(
+        query = AggregateQuery(
             snapshot=snapshot,
             predicate=predicate,
             columns=tuple(columns),
             reader=reader_for(snapshot, predicate, list(dict.fromkeys(own.path[0] for own in columns))),
             index_only=index_only,
         )
-        plan = plan or plan_aggregate(question)
-        answered = answer(question, plan)
-        if not answered.is_whole:
+        plan = plan or plan_aggregate(query)
+        answered = answer(query, plan)
+        if not answered.is_complete:
             return None
         found[column] = answered.groups
     names = [*(column.name for column in keys), *(_name(kind, column) for kind, column in aggregates)]

@@ -17,8 +17,8 @@ from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate, to_spark_sql
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import stream_ordered
-from lakedex.scan.aggregate_pushdown import AggregatePlan, AggregateQuery, Answer
-from lakedex.scan.aggregate_pushdown import answer as answer_question
+from lakedex.scan.aggregate_pushdown import AggregatePlan, AggregateQuery, AggregateResult
+from lakedex.scan.aggregate_pushdown import answer as answer_query
 from lakedex.scan.aggregation import find_column
 from lakedex.scan.analyze import AnalyzedPlan, PlanAnalyzer
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
@@ -41,7 +41,7 @@ PART_BYTES = 8 << 20
 
 
 FEW_KEYS = 1_000
-"""Up to so many keys a join that has another judge prunes by them."""
+"""Up to this number of keys a join that is evaluated elsewhere again prunes by them."""
 
 
 AnswerKind = Literal["count", "count_by", "count_distinct", "min", "max", "exists"]
@@ -130,7 +130,7 @@ class Scan:
         return replace(self, columns=columns)
 
     def limit(self, rows: int) -> Scan:
-        """The scan with at most so many rows."""
+        """The scan with at most this number of rows."""
         return replace(self, max_rows=rows if self.max_rows is None else min(self.max_rows, rows))
 
     @property
@@ -332,8 +332,8 @@ class Scan:
         )
         return frame if self.max_rows is None else frame.limit(self.max_rows)
 
-    def _ask(self, kind: AnswerKind, names: Sequence[str] = ()) -> Answer:
-        enough = 1 if kind == "exists" else self.max_rows if kind == "count" else None
+    def _ask(self, kind: AnswerKind, names: Sequence[str] = ()) -> AggregateResult:
+        stop_at = 1 if kind == "exists" else self.max_rows if kind == "count" else None
         if kind not in get_args(AnswerKind) or (len(names) == 0) != (kind in ("count", "exists")):
             raise InvalidInputError(
                 f"answers are {', '.join(get_args(AnswerKind))}, the first and last without columns"
@@ -343,19 +343,19 @@ class Scan:
         predicate, columns = self._predicate(), tuple(self._column(name) for name in names)
         if self.verify is not None:
             self._verified(predicate)
-        question = AggregateQuery(
+        query = AggregateQuery(
             snapshot=self.snapshot,
             predicate=predicate,
             reader=self._reader(predicate, list(dict.fromkeys(column.path[0] for column in columns))),
             columns=columns,
-            ends_only=kind in ("min", "max"),
-            enough=enough,
+            min_max_only=kind in ("min", "max"),
+            stop_at=stop_at,
             gated=self.cost_gate,
             skipping=self.skipping,
             threads=self.threads,
-            asked=f"{kind}({', '.join(names)})",
+            description=f"{kind}({', '.join(names)})",
         )
-        return answer_question(question)
+        return answer_query(query)
 
     def count(self) -> int:
         """Number of rows, from indexes and footers as far as they tell it; only the rest is read.
@@ -426,7 +426,7 @@ class _ReadPart:
 def semi_joined(scan: Scan, keys: pa.Table, on: Mapping[str, str]) -> Scan:
     """A scan that leaves out rows without a match among keys, as far as the keys are few and of a type that can prune.
 
-    For joins that are judged again afterwards.
+    For joins that are evaluated again afterwards.
     """
     if keys.num_rows > FEW_KEYS:
         return scan
