@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
+
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import FileSlice, SliceTable
 from lakedex.layout.keys import KeyGenerator
@@ -24,7 +26,16 @@ from lakedex.timeline.active import Timeline
 from lakedex.timeline.instant import Instant
 from lakedex.timeline.table_config import TableConfig
 
-__all__ = ["CACHED_VIEWS", "FileSystemView", "TableCache", "TypedCache", "ViewCache", "ViewKey", "group_slices"]
+__all__ = [
+    "CACHED_VIEWS",
+    "FileSystemView",
+    "TableCache",
+    "TableSchema",
+    "TypedCache",
+    "ViewCache",
+    "ViewKey",
+    "group_slices",
+]
 
 
 _T = TypeVar("_T")
@@ -137,10 +148,28 @@ Moment = tuple[str | None, bool]
 NOW: Moment = (None, False)
 
 
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table's own columns, without meta columns.
+
+    Attributes:
+        columns: names and types.
+        hudi_types: columns with a type of Hudi's own (VECTOR, BLOB, VARIANT), and its name.
+        comments: of columns and of the fields inside of them, by path.
+        evolves_on_read: the schema was changed under Hudi's schema-on-read.
+    """
+
+    columns: pa.Schema
+    hudi_types: Mapping[str, str] = field(default_factory=dict)
+    comments: Mapping[str, str] = field(default_factory=dict)
+    evolves_on_read: bool = False
+
+
 class TableCache(MetadataFileCache):
     """All that a process caches of a table: opened files, timelines, views of the newest state and of a few others.
 
     Attributes:
+        schema: of the newest state, with the settings and the timeline that it was found by.
         footers: of base files.
         whole_row_logs: path and size of log files that hold whole rows only.
         stored_keys: key generator, and whether its keys too, that was found to build the stored key text.
@@ -152,6 +181,7 @@ class TableCache(MetadataFileCache):
         super().__init__(limit)
         self._views: dict[Moment, FileSystemView] = {}
         self._timelines: dict[str, Timeline] = {}
+        self.schema: tuple[TableConfig, Timeline, TableSchema] | None = None
         self.footers = FooterCache()
         self.whole_row_logs: set[tuple[str, int]] = set()
         self.stored_keys: tuple[KeyGenerator, bool] | None = None

@@ -25,7 +25,7 @@ from lakedex.metadata.files import key_text
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.parquet.base_file_reader import read_schema
-from lakedex.snapshot.file_system_view import FileSystemView, TableCache, ViewKey, group_slices
+from lakedex.snapshot.file_system_view import FileSystemView, TableCache, TableSchema, ViewKey, group_slices
 from lakedex.snapshot.schema import LATEST_SCHEMA, moved_names
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.archived import archived_completion_times
@@ -42,7 +42,6 @@ class Snapshot:
 
     Attributes:
         as_of: instant that files are read at; None for the newest.
-        evolves_on_read: the schema was changed under Hudi's schema-on-read. Known once :attr:`schema` was asked for.
         read_optimized: leave out log files: a merge-on-read table as of its last compactions.
     """
 
@@ -52,13 +51,10 @@ class Snapshot:
     timeline: Timeline
     metadata: MetadataStore
     as_of: str | None = None
-    evolves_on_read: bool = False
     read_optimized: bool = False
     _view: FileSystemView | None = field(default=None, repr=False)
     _chosen: bool = field(default=False, repr=False)
-    _schema: pa.Schema | None = field(default=None, repr=False)
-    _hudi_types: Mapping[str, str] = field(default_factory=dict, repr=False)
-    _comments: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _schema: TableSchema | None = field(default=None, repr=False)
     _archived: dict[str, str] | None = field(default=None, repr=False)
 
     @classmethod
@@ -290,7 +286,7 @@ class Snapshot:
 
     def at(self, as_of: str) -> Snapshot:
         """The same table, its files and schema as of an instant."""
-        return replace(self, as_of=as_of, _view=None, _schema=None, _comments={})
+        return replace(self, as_of=as_of, _view=None, _schema=None)
 
     @property
     def goes_by_completion(self) -> bool:
@@ -312,7 +308,7 @@ class Snapshot:
     def with_slices(self, slices: Iterable[FileSlice]) -> Snapshot:
         """The same table and schema with other slices than the newest: those of a range of commits, say."""
         view = FileSystemView.of(self._token(), list(slices), None, {})
-        return replace(self, _view=view, _chosen=True, _schema=self.schema)
+        return replace(self, _view=view, _chosen=True, _schema=self._table_schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -320,40 +316,54 @@ class Snapshot:
 
         Taken from the newest commit that carries one, then from the table's settings, then from a base file.
         """
-        if self._schema is None:
-            self._schema = self._find_schema()
-        return self._schema
+        return self._table_schema.columns
 
     @property
     def hudi_types(self) -> Mapping[str, str]:
         """Columns with a type of Hudi's own (VECTOR, BLOB, VARIANT), and its name; :attr:`schema` has Arrow's."""
-        return self._hudi_types if self.schema is not None else {}
+        return self._table_schema.hudi_types
 
     @property
     def comments(self) -> Mapping[str, str]:
         """Comments of columns and of the fields inside of them, by path; :attr:`schema` is free of them."""
-        return self._comments if self.schema is not None else {}
+        return self._table_schema.comments
 
-    def _find_schema(self) -> pa.Schema:
+    @property
+    def evolves_on_read(self) -> bool:
+        """Whether the schema was changed under Hudi's schema-on-read."""
+        return self._table_schema.evolves_on_read
+
+    @property
+    def _table_schema(self) -> TableSchema:
+        if self._schema is None:
+            cached = self.cache.schema if self.as_of is None else None
+            if cached is None or cached[:2] != (self.config, self.timeline):
+                cached = self.config, self.timeline, self._find_schema()
+                # Renamed columns are looked for each time: their history is not on the timeline.
+                if self.as_of is None and not cached[2].evolves_on_read:
+                    self.cache.schema = cached
+            self._schema = cached[2]
+        return self._schema
+
+    def _find_schema(self) -> TableSchema:
         for instant in reversed(self.timeline.completed({"commit", "deltacommit", "replacecommit"})):
             if self.as_of is not None and instant.requested > self.as_of:
                 continue
             commit = self.timeline.commit_notes(instant)
             if commit.schema is not None and commit.operation not in ("COMPACT", "CLUSTER", "LOG_COMPACT"):
-                self.evolves_on_read = bool(commit.extra.get(LATEST_SCHEMA))
-                if self.evolves_on_read:
-                    self._require_unmoved(commit.extra[LATEST_SCHEMA])
-                return self._parsed(commit.schema, instant.file_name)
+                latest = commit.extra.get(LATEST_SCHEMA)
+                if latest:
+                    self._require_unmoved(latest)
+                return replace(self._parsed(commit.schema, instant.file_name), evolves_on_read=bool(latest))
         if self.config.create_schema:
             return self._parsed(self.config.create_schema, "hoodie.table.create.schema")
         for base in self.base_files():
             stored = read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
-            return pa.schema([column for column in stored if column.name not in META_COLUMNS])
-        return pa.schema([])
+            return TableSchema(pa.schema([column for column in stored if column.name not in META_COLUMNS]))
+        return TableSchema(pa.schema([]))
 
-    def _parsed(self, text: str, source: str) -> pa.Schema:
-        schema, self._hudi_types, self._comments = _own_columns(text, f"{self.base_path}/.hoodie/{source}")
-        return schema
+    def _parsed(self, text: str, source: str) -> TableSchema:
+        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")
 
     def _require_unmoved(self, latest: str) -> None:
         """Refuse a table whose files must not be matched by name (Hudi's schema-on-read).
@@ -389,15 +399,15 @@ class Snapshot:
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
-        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")[0]
+        return self._parsed(text, source).columns
 
 
 @lru_cache(maxsize=64)
-def _own_columns(text: str, path: str) -> tuple[pa.Schema, Mapping[str, str], Mapping[str, str]]:
+def _own_columns(text: str, path: str) -> TableSchema:
     avro = decode_json_object(text, "an Avro schema", path)
     stored = avro_to_arrow(avro, path)
     own = pa.schema([column for column in stored if column.name not in META_COLUMNS])
-    return own, hudi_types(avro), avro_comments(avro)
+    return TableSchema(own, hudi_types(avro), avro_comments(avro))
 
 
 def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: TableCache) -> tuple[Timeline, Timeline]:
