@@ -36,20 +36,22 @@ def evaluate_mask(predicate: BoundPredicate, batch: pa.RecordBatch) -> BoolArray
     Raises:
         UnsupportedFeatureError: it has a part that only Spark can evaluate.
     """
-    coded = {name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _is_coded(column)}
-    if not coded or predicate.unevaluable:
-        return _plain_truth(predicate.predicate, batch)
+    encoded = {
+        name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _is_dictionary_encoded(column)
+    }
+    if not encoded or predicate.unevaluable:
+        return _evaluate(predicate.predicate, batch)
     passed: BoolArray | None = None
     rest: list[BoundPredicate] = []
     for part in predicate.operands if isinstance(predicate.predicate, And) else (predicate,):
         name = _only_column(part)
-        found = _by_values(part.predicate, name, batch) if name in coded else None
+        found = _evaluate_dictionary(part.predicate, name, batch) if name in encoded else None
         if found is None:
             rest.append(part)
         else:
             passed = found if passed is None else passed & found
     if passed is None:
-        return _plain_truth(predicate.predicate, batch)
+        return _evaluate(predicate.predicate, batch)
     return _narrowed(passed, rest, batch)
 
 
@@ -62,12 +64,12 @@ def _narrowed(passed: BoolArray, rest: Sequence[BoundPredicate], batch: pa.Recor
     own = frozenset().union(*(part.column_names for part in rest))
     names = [name for name in batch.schema.names if name in own]
     if not names:
-        return passed & _plain_truth(left, batch)
-    passed[passed] = _plain_truth(left, batch.select(names).filter(pa.array(passed)))
+        return passed & _evaluate(left, batch)
+    passed[passed] = _evaluate(left, batch.select(names).filter(pa.array(passed)))
     return passed
 
 
-def _is_coded(column: pa.Array) -> bool:
+def _is_dictionary_encoded(column: pa.Array) -> bool:
     return bool(pa.types.is_dictionary(column.type))
 
 
@@ -77,12 +79,12 @@ def _only_column(predicate: BoundPredicate) -> str | None:
     return columns[0].path[0] if len(columns) == 1 and len(columns[0].path) == 1 else None
 
 
-def _by_values(predicate: Predicate, name: str | None, batch: pa.RecordBatch) -> BoolArray | None:
+def _evaluate_dictionary(predicate: Predicate, name: str | None, batch: pa.RecordBatch) -> BoolArray | None:
     """The truth of a condition on one column; None if it fails for a value, which may be one that no row has."""
     column = batch.column(batch.schema.get_field_index(name))
     values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
     try:
-        truths = _plain_truth(predicate, pa.RecordBatch.from_arrays([values], names=[name]))
+        truths = _evaluate(predicate, pa.RecordBatch.from_arrays([values], names=[name]))
     except (LakedexError, pa.ArrowException):
         return None
     codes = column.indices.fill_null(len(values) - 1) if column.null_count else column.indices
@@ -90,24 +92,24 @@ def _by_values(predicate: Predicate, name: str | None, batch: pa.RecordBatch) ->
     return found
 
 
-def _plain_truth(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
+def _evaluate(predicate: Predicate, batch: pa.RecordBatch) -> BoolArray:
     return np.array(filter_rows(predicate, batch).to_numpy(zero_copy_only=False), np.bool_)
 
 
 BATCH_ROWS = 65_536
-"""Rows that are judged at once."""
+"""Rows that are evaluated at once."""
 
 
 SPARED_SHARE = 0.05
-"""A second pass over a file takes about so much of the time in which its rows are decoded."""
+"""Share of the time of decoding a file's rows that a second pass over it takes."""
 
 
 @dataclass(slots=True)
 class SelectivityTracker:
-    """What windows of a scan were like so far. Mutable, and shared by threads: a count that gets lost does no harm.
+    """Selectivity of the windows of a scan so far. Mutable, and shared by threads: a lost count does no harm.
 
     Attributes:
-        rows: of the windows that were judged.
+        rows: of the windows that were evaluated.
         spared: those of them for which other columns were not decoded.
     """
 
@@ -120,8 +122,8 @@ class SelectivityTracker:
         self.spared += len(mask) - (_end_of(mask) if mask.any() else 0)
 
     @property
-    def pays(self) -> bool:
-        """Whether reading the condition's columns first spares enough of the others."""
+    def is_worthwhile(self) -> bool:
+        """Whether reading the condition's columns first saves enough of the others."""
         return self.spared >= SPARED_SHARE * self.rows
 
 
@@ -131,24 +133,24 @@ class LateMaterializer:
 
     Attributes:
         source: the file.
-        predicate: what is left to judge; None where ``wanted`` says all.
-        judged: columns that the predicate speaks of, and the leaves of them that are read.
-        judged_leaves: these, as the file names them.
+        predicate: the condition that is left to evaluate; None where ``wanted`` has the matching rows.
+        predicate_columns: columns of the predicate, with the leaves that are read.
+        predicate_leaves: these, as the file names them.
         others: columns of the result besides.
         schema: of the result.
-        tied: columns of the result that have one value in all matching rows.
-        sparseness: is told of each window.
+        pinned: columns of the result that have one value in all matching rows.
+        selectivity: counts each window.
         bytes_read: stored size of what was read.
     """
 
     source: BaseFileReader
     predicate: BoundPredicate | None
-    judged: pa.Schema
-    judged_leaves: Sequence[str]
+    predicate_columns: pa.Schema
+    predicate_leaves: Sequence[str]
     others: pa.Schema
     schema: pa.Schema
-    tied: Mapping[str, pa.Scalar] = field(default_factory=dict)
-    sparseness: SelectivityTracker = field(default_factory=SelectivityTracker)
+    pinned: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    selectivity: SelectivityTracker = field(default_factory=SelectivityTracker)
     bytes_read: int = 0
 
     def rows(self, group: int, wanted: BoolArray | None) -> Iterator[pa.RecordBatch]:
@@ -158,59 +160,61 @@ class LateMaterializer:
             group: its number.
             wanted: which of its rows may match; None for all.
         """
-        told = self.source.constant_columns(self.others.names, group)
-        same = self.source.twins(_texts(self.judged), _texts(self.others), group)
-        left = [column for column in self.others if column.name not in told and column.name not in same]
+        constants = self.source.constant_columns(self.others.names, group)
+        duplicates = self.source.twins(_texts(self.predicate_columns), _texts(self.others), group)
+        left = [column for column in self.others if column.name not in constants and column.name not in duplicates]
         others = _Others(self.source, group, pa.schema(left))
         try:
-            for start, mask, found in self._windows(group, wanted, {*self.schema.names, *same.values()}):
+            for start, mask, found in self._windows(group, wanted, {*self.schema.names, *duplicates.values()}):
                 if mask.any():
                     columns = _columns(found)
-                    columns |= {name: columns[twin] for name, twin in same.items()}
+                    columns |= {name: columns[other] for name, other in duplicates.items()}
                     rows = int(np.count_nonzero(mask))
-                    columns |= self._told(told, rows)
-                    columns |= {name: pa.repeat(value, rows) for name, value in self.tied.items()}
+                    columns |= self._constants(constants, rows)
+                    columns |= {name: pa.repeat(value, rows) for name, value in self.pinned.items()}
                     if left:
                         columns |= _columns(others.rows(start, mask))
                     yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         finally:
             self.bytes_read += others.bytes_read
 
-    def _told(self, told: Mapping[str, pa.Scalar], rows: int) -> dict[str, pa.Array]:
-        """Columns that the footer tells, of so many rows."""
-        if not told:
+    def _constants(self, constants: Mapping[str, pa.Scalar], rows: int) -> dict[str, pa.Array]:
+        """Columns of one value each, which the footer has, for a number of rows."""
+        if not constants:
             return {}
-        stored = pa.RecordBatch.from_arrays([pa.repeat(value, rows) for value in told.values()], names=list(told))
-        return _columns(conform_stored(stored, pa.schema([self.others.field(name) for name in told])))
+        stored = pa.RecordBatch.from_arrays(
+            [pa.repeat(value, rows) for value in constants.values()], names=list(constants)
+        )
+        return _columns(conform_stored(stored, pa.schema([self.others.field(name) for name in constants])))
 
     def _windows(
         self, group: int, wanted: BoolArray | None, names: Collection[str]
     ) -> Iterator[tuple[int, BoolArray, pa.RecordBatch | None]]:
-        """First row of a window, which of its rows match, and of these the judged columns among ``names``."""
-        if self.predicate is None or not len(self.judged):
+        """First row of a window, which of its rows match, and of these the predicate's columns among ``names``."""
+        if self.predicate is None or not len(self.predicate_columns):
             rows = self.source.rows_per_group[group]
             mask = np.ones(rows, np.bool_) if wanted is None else wanted
             if self.predicate is not None:  # A condition without columns.
                 mask = mask & evaluate_mask(self.predicate, pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""]))
             yield from ((start, mask[start : start + BATCH_ROWS], None) for start in range(0, rows, BATCH_ROWS))
             return
-        self.bytes_read += self.source.bytes_of(self.judged_leaves, [group])
+        self.bytes_read += self.source.bytes_of(self.predicate_leaves, [group])
         start = 0
-        for stored in self.source.batches(self.judged_leaves, [group], BATCH_ROWS, coded=True):
-            batch = _with_codes(stored, self.judged)
+        for stored in self.source.batches(self.predicate_leaves, [group], BATCH_ROWS, coded=True):
+            batch = _with_dictionaries(stored, self.predicate_columns)
             mask = evaluate_mask(self.predicate, batch)
             if wanted is not None:
                 mask &= wanted[start : start + len(mask)]
-            self.sparseness.add(mask)
+            self.selectivity.add(mask)
             yield start, mask, self._matching(batch, mask, names)
             start += batch.num_rows
 
     def _matching(self, batch: pa.RecordBatch, mask: BoolArray, wanted: Collection[str]) -> pa.RecordBatch | None:
-        """Matching rows of some judged columns."""
+        """Matching rows of some of the predicate's columns."""
         names = [name for name in batch.schema.names if name in wanted]
         if not names or not mask.any():
             return None
-        own = pa.schema([self.judged.field(name) for name in names])
+        own = pa.schema([self.predicate_columns.field(name) for name in names])
         return conform_stored(_plain_rows(_filtered(batch.select(names), mask)), own)
 
 
@@ -218,14 +222,14 @@ def _filtered(batch: pa.RecordBatch, mask: BoolArray) -> pa.RecordBatch:
     return batch if mask.all() else batch.filter(pa.array(mask))
 
 
-def _with_codes(stored: pa.RecordBatch, judged: pa.Schema) -> pa.RecordBatch:
+def _with_dictionaries(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Stored rows in their columns of the table, text in dictionaries where it was stored so."""
-    kinds = {column.name: column.type for column in judged}
+    kinds = {column.name: column.type for column in schema}
     for place, (name, column) in enumerate(zip(stored.schema.names, stored.columns, strict=True)):
         if pa.types.is_dictionary(column.type) and column.type != pa.dictionary(pa.int32(), kinds[name]):
             stored = stored.set_column(place, name, plain(column))
-    coded = {column.name for column in stored.schema if pa.types.is_dictionary(column.type)}
-    return conform_stored(stored, with_dictionaries(judged, coded) if coded else judged)
+    encoded = {column.name for column in stored.schema if pa.types.is_dictionary(column.type)}
+    return conform_stored(stored, with_dictionaries(schema, encoded) if encoded else schema)
 
 
 def _texts(schema: pa.Schema) -> list[str]:

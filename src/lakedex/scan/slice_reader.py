@@ -49,7 +49,7 @@ WHOLE = Part()
 
 @dataclass(slots=True)
 class ReadCount:
-    """What reading took. Mutable: the reader adds to it.
+    """Cost of reading. Mutable: the reader adds to it.
 
     Attributes:
         rows: rows of the row groups that were read.
@@ -67,7 +67,7 @@ class ReadCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceReader:
-    """What is read of each slice.
+    """The columns and rows that are read of each slice.
 
     Attributes:
         storage, base_path: the table.
@@ -78,7 +78,7 @@ class SliceReader:
         merge: how log files are merged; None for a table without any.
         selections: rows of some base files, by name, that may match.
         footers: those of base files that were read before; tasks begin with none.
-        sparseness: whether reading the columns of the condition first has paid so far.
+        selectivity: whether reading the columns of the condition first has saved anything so far.
     """
 
     storage: Storage
@@ -90,7 +90,7 @@ class SliceReader:
     merge: MergeSettings | None = None
     selections: Mapping[str, RowSelection] = field(default_factory=dict)
     footers: FooterCache | None = field(default=None, compare=False)
-    sparseness: SelectivityTracker = field(default_factory=SelectivityTracker, compare=False)
+    selectivity: SelectivityTracker = field(default_factory=SelectivityTracker, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -118,7 +118,7 @@ class SliceReader:
     def for_file(
         self, base_file: str, rows_per_group: Sequence[int]
     ) -> tuple[BoundPredicate | None, pa.Schema, RowSelection | None]:
-        """What is left to judge in a file, the columns that are read for it, and its rows where they are known.
+        """The predicate that is left for a file, the columns that are read for it, and its rows where they are known.
 
         Positions in a file of other row groups than the index knows mean nothing.
         """
@@ -184,7 +184,7 @@ def iter_slice_rows(
         predicate, needed, selection = reader.for_file(item.base_file.name, source.rows_per_group)
         groups = _kept_groups(reader, predicate, selection, source, part, seen)
         if reader.names and (predicate is not None or selection is not None):
-            yield from _sifted(reader, predicate, needed, selection, source, groups, seen)
+            yield from _read_late(reader, predicate, needed, selection, source, groups, seen)
             return
         leaves = _leaf_names(needed, whole=reader.names)
         seen.bytes_read += source.bytes_of(leaves, groups)
@@ -195,7 +195,7 @@ def iter_slice_rows(
                 yield batch.select(list(reader.names))
 
 
-def _sifted(
+def _read_late(
     reader: SliceReader,
     predicate: BoundPredicate | None,
     needed: pa.Schema,
@@ -206,20 +206,20 @@ def _sifted(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the result that match, the columns of the condition read first."""
     asked = frozenset() if predicate is None else predicate.column_names
-    if asked and not reader.sparseness.pays:
+    if asked and not reader.selectivity.is_worthwhile:
         asked = frozenset(needed.names)
     # All rows of an exact selection match: what the condition demands of a column is what they have there.
-    tied = _tied(reader.predicate, needed) if predicate is None and reader.predicate is not None else {}
-    judged = pa.schema([column for column in needed if column.name in asked])
-    sifter = LateMaterializer(
+    pinned = _pinned(reader.predicate, needed) if predicate is None and reader.predicate is not None else {}
+    own = pa.schema([column for column in needed if column.name in asked])
+    materializer = LateMaterializer(
         source=source,
         predicate=predicate,
-        judged=judged,
-        judged_leaves=_leaf_names(judged, whole=reader.names),
-        others=pa.schema([column for column in needed if column.name not in asked and column.name not in tied]),
-        tied=tied,
+        predicate_columns=own,
+        predicate_leaves=_leaf_names(own, whole=reader.names),
+        others=pa.schema([column for column in needed if column.name not in asked and column.name not in pinned]),
+        pinned=pinned,
         schema=reader.schema,
-        sparseness=reader.sparseness,
+        selectivity=reader.selectivity,
     )
     rows = source.rows_per_group
     starts = np.cumsum([0, *rows])
@@ -228,14 +228,14 @@ def _sifted(
         for group in groups:
             seen.rows += rows[group]
             wanted = None if mask is None else mask[starts[group] : starts[group + 1]]
-            for batch in sifter.rows(group, wanted):
+            for batch in materializer.rows(group, wanted):
                 seen.matched += batch.num_rows
                 yield batch
     finally:
-        seen.bytes_read += sifter.bytes_read
+        seen.bytes_read += materializer.bytes_read
 
 
-def _tied(predicate: BoundPredicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
+def _pinned(predicate: BoundPredicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
     """Columns of text for which a condition leaves one value. Equal text is the same text, unlike equal numbers."""
     found = {}
     for column in columns:
