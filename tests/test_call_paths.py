@@ -71,3 +71,18 @@ def test_a_scan(path: Path) -> None:
             assert table.scan(WHERE).to_arrow().num_rows == 14
         assert len(seen.modules) <= modules, "\n".join(sorted(seen.modules))
         assert seen.calls("columns_of") <= columns_of
+
+
+def test_an_upsert(tmp_path: Path) -> None:
+    """Of two rows: one load of the table, a look under each lock, and no service that is not due."""
+    table = make(tmp_path / "t", partition_by="city", ordering_by="ts")
+    for ids in (range(1000), range(2), range(2)):
+        table.upsert(rows(*((f"{i:04}", "ab"[i % 2], i, i % 7) for i in ids)))
+    with CallCounter() as seen:
+        assert table.upsert(rows(("0005", "b", 9, 1), ("0006", "a", 9, 1))).updated == 2
+    assert seen.calls("Snapshot.load") == 1
+    assert seen.calls("Snapshot.refreshed") == 2
+    assert seen.calls("Timeline._load") == 6, "both timelines, three times"
+    assert seen.calls("LocalStorage.list") <= 26
+    assert sum(seen.calls(f"LocalStorage.{name}") for name in ("read", "read_ranges", "open_input")) <= 34
+    assert len(seen.modules) <= 77, "\n".join(sorted(seen.modules))

@@ -65,9 +65,9 @@ def run_with_retries(
             transaction.abort(error)
             raise
         ctx.notes += result.notes
-        if result.instant is not None:
+        if transaction.committed is not None:
             transaction.upkeep()
-            ctx.notes += run_services(handle, replace(options, txn=None))
+            ctx.notes += run_services(handle, replace(options, txn=None), transaction.committed)
         bitmap_bytes, bitmap_seconds = transaction.index_costs.get("bitmap", (0, 0.0))
         return replace(
             result,

@@ -34,7 +34,7 @@ from lakedex.layout.names import join_path
 from lakedex.layout.table_files import delete_files, delete_temp
 from lakedex.maintenance.failed_writes import marked_files, roll_back
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
-from lakedex.maintenance.recovery import tidy
+from lakedex.maintenance.recovery import recover
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     FILES,
@@ -111,6 +111,7 @@ class Transaction:
         ctx: the write's context; notes for the user are added to it.
         base: the table as the write has seen it before.
         snapshot: the table as this attempt reads it.
+        committed: the table as this write leaves it; None until it is complete.
         instant: the write's instant.
         index_costs: index → bytes that it wrote beside the metadata table, and the seconds that it took.
     """
@@ -121,6 +122,7 @@ class Transaction:
     ctx: WriteContext
     base: Snapshot
     snapshot: Snapshot = field(init=False)
+    committed: Snapshot | None = field(init=False, default=None)
     instant: str = field(init=False)
     index_costs: dict[str, tuple[int, float]] = field(init=False, default_factory=dict)
     _pending: Instant | None = field(init=False, default=None)
@@ -128,35 +130,33 @@ class Transaction:
     _heartbeat: Heartbeat | None = field(init=False, default=None)
     _indexing: bool = field(init=False, default=False)
     _metadata_started: bool = field(init=False, default=False)
-    _completed: bool = field(init=False, default=False)
 
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
         require_exclusive_create(self.handle.storage, self.handle.base_path)
         try:
             with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
-                self.snapshot = self._tidied(lock)
-                mend = needs_repair(self.snapshot, self.options)
-                if not mend:
+                self.snapshot = self._recovered(lock, self.base)
+                needs = needs_repair(self.snapshot, self.options)
+                if not needs:
                     requested = self._announce(lock)
-            if mend:
+            if needs:
                 self.ctx.notes += repair_metadata(self.handle, self.options)
                 with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
-                    self.snapshot = self._tidied(lock)
+                    self.snapshot = self._recovered(lock, self.snapshot)
                     requested = self._announce(lock)
             self._pending = create_inflight(self.snapshot.timeline, requested)
         except BaseException:
             self._withdraw()
             raise
 
-    def _tidied(self, lock: Lock) -> Snapshot:
-        """The table without what dead writers left."""
-        # Somebody may have deleted files that were seen earlier.
-        self.handle.cache.completeness.clear()
-        tidied = tidy(self.handle, self.options, lock)
-        snapshot, self._clock = tidied.snapshot, tidied.clock
-        if tidied.undone:
-            self.ctx.notes.append(f"rolled back the failed write {', '.join(tidied.undone)}")
+    def _recovered(self, lock: Lock, base: Snapshot) -> Snapshot:
+        """The table as it is now, without leftovers of dead writers."""
+        base.metadata.recheck()
+        recovered = recover(self.handle, self.options, lock, base)
+        snapshot, self._clock = recovered.snapshot, recovered.clock
+        if recovered.undone:
+            self.ctx.notes.append(f"rolled back the failed write {', '.join(recovered.undone)}")
         require_settings(snapshot.config, self.options)
         require_plain_types(snapshot)
         if snapshot.schema is not None and snapshot.evolves_on_read:
@@ -215,7 +215,7 @@ class Transaction:
             self._remove_unaccepted(change.results)  # A late attempt may have found the write still in flight.
             self._finish()
         except Exception as error:
-            if not self._completed:
+            if self.committed is None:
                 raise
             self._stop_heartbeat()
             self.ctx.notes.append(f"committed, but not all temporary files could be removed ({error})")
@@ -223,8 +223,8 @@ class Transaction:
 
     def _commit_locked(self, lock: Lock, change: PendingCommit) -> list[LogWritten]:
         handle = self.handle
-        handle.cache.completeness.clear()
-        now = handle.snapshot()
+        self.snapshot.metadata.recheck()
+        now = self.snapshot.refreshed()
         require_writable(now.config)
         # First: a batch that another writer has done is no conflict with it.
         batches = next_batches(now, self.options.txn, self.instant)
@@ -234,7 +234,7 @@ class Transaction:
         lock.check()
         for update in updates:
             replace_definitions(handle.storage, update.definitions)
-        logs = self._write_metadata(now, merge_records(_files(change.results), updates))
+        delta, logs = self._write_metadata(now, merge_records(_files(change.results), updates))
         lock.check()
         comments = now.comments if change.comments is None else change.comments
         body = encode_commit_metadata(
@@ -252,8 +252,9 @@ class Transaction:
             now.timeline.layout,
         )
         inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
-        complete(now.timeline, inflight, self._next_time(handle.snapshot()), body)
-        self._completed = True
+        # The lock keeps other instants away, and the clock goes on from the delta commit's time.
+        done = complete(now.timeline, inflight, self._next_time(now), body)
+        self.committed = now.with_commit(done, delta)
         for update in updates:
             replace_definitions(handle.storage, update.definitions_after)
         return logs
@@ -303,9 +304,9 @@ class Transaction:
         self.ctx.notes += [f"{name} was taken out of the table: {wrong}" for name, wrong in lost.items()]
         return self.handle.snapshot()
 
-    def _write_metadata(self, now: Snapshot, updates: Updates) -> list[LogWritten]:
+    def _write_metadata(self, now: Snapshot, updates: Updates) -> tuple[Instant | None, list[LogWritten]]:
         if not now.metadata.has(FILES.name):
-            return []
+            return None, []
         self._metadata_started = True
         floor = now.metadata.timeline.last_time
         return write_delta_commit(
@@ -430,7 +431,7 @@ class Transaction:
 
     def _undo(self) -> bool:
         """Remove what this write made; whether another writer did so already."""
-        now = self.handle.snapshot()
+        now = self.snapshot.refreshed()
         mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
         if mine and self._metadata_started:
             roll_back(now, mine[0], self._clock)

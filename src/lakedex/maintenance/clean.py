@@ -32,7 +32,7 @@ from lakedex.layout.names import PARTITION_METAFILE
 from lakedex.layout.table_files import delete_files, delete_partition, list_folder
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
 from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
-from lakedex.maintenance.recovery import tidy
+from lakedex.maintenance.recovery import recover
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -404,13 +404,13 @@ def _clean(
     beat: Heartbeat | None = None
     try:
         with table_lock(handle.storage, handle.base_path, options) as lock:
-            tidied = tidy(handle, options, lock)
-            require_no_clean(tidied.snapshot)
-            planned = plan_clean(tidied.snapshot, rule, _now(), only_changed=only_changed)
+            recovered = recover(handle, options, lock)
+            require_no_clean(recovered.snapshot)
+            planned = plan_clean(recovered.snapshot, rule, _now(), only_changed=only_changed)
             if planned is None:
                 return _result(rule, None, None, None, started, notes=notes)
-            timeline = tidied.snapshot.timeline
-            when = tidied.clock.next(tidied.snapshot.last_time)
+            timeline = recovered.snapshot.timeline
+            when = recovered.clock.next(recovered.snapshot.last_time)
             # It tells others that this clean is being done; when it stops they finish it.
             beat = Heartbeat(handle.storage, handle.base_path, when, int(options.heartbeat_interval * 1000))
             beat.start()

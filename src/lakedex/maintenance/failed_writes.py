@@ -16,7 +16,7 @@ from lakedex.codec.table_paths import file_path, is_instant, last_part
 from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import delete_heartbeat, is_expired
-from lakedex.io.storage import Storage
+from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
 from lakedex.layout.table_files import delete_files, delete_temp, inner_folders, list_folder, require_folders, temp_path
 from lakedex.maintenance.metadata_undo import record_undo, snapshot_without, written_since
@@ -324,8 +324,7 @@ def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, s
     found: set[tuple[str, str]] = set()
     if storage.exists(root):
         require_folders(storage, snapshot.base_path, [f".hoodie/.temp/{instant}"])
-        _direct_markers(storage, root, "", found)
-        for entry in storage.list(root):
+        for entry in _direct_markers(storage, root, "", found):
             # Java's timeline server keeps the markers of all tasks as lines of a few files.
             if entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
                 for line in storage.read(f"{root}/{entry.name}").decode("utf-8", "replace").splitlines():
@@ -340,7 +339,8 @@ def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, s
     return sorted(found)
 
 
-def _direct_markers(storage: Storage, root: str, partition: str, found: set[tuple[str, str]]) -> None:
+def _direct_markers(storage: Storage, root: str, partition: str, found: set[tuple[str, str]]) -> list[FileInfo]:
+    """Add the files that markers of tasks announce; the entries of the marker folder of ``partition``."""
     folder = join_path(root, partition)
     entries = storage.list(folder)
     for name in inner_folders(folder, entries):
@@ -348,6 +348,7 @@ def _direct_markers(storage: Storage, root: str, partition: str, found: set[tupl
     for entry in entries:
         if not entry.is_dir:
             _add_marked(join_path(partition, entry.name), folder, found)
+    return entries
 
 
 def _add_marked(marker: str, source: str, found: set[tuple[str, str]]) -> None:

@@ -69,7 +69,7 @@ from lakedex.maintenance.bitmap_lifecycle import (
     refresh_bitmap_index,
 )
 from lakedex.maintenance.metadata_init import make_metadata_table, require_no_pending_writes
-from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, tidied
+from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.metadata.records import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -239,7 +239,7 @@ def build_index(
         make_metadata_table(handle, options, only_if_lost=True)
     with ExitStack() as beating:
         with table_lock(handle.storage, handle.base_path, options) as lock:
-            now, clock = tidied(handle, options, lock)
+            now, clock = recovered(handle, options, lock)
             build = _Build(handle, options, kind, columns, clock, progress, clock.next(now.last_time))
             # Its name is on no timeline: the heartbeat keeps the next writer from taking the same.
             beating.enter_context(build.alive(build.name))
@@ -274,7 +274,7 @@ def renew_entries(handle: TableContext, options: WriteOptions, kind: str, files:
     """
     require_exclusive_create(handle.storage, handle.base_path)
     with table_lock(handle.storage, handle.base_path, options) as lock:
-        now, clock = tidied(handle, options, lock)
+        now, clock = recovered(handle, options, lock)
         build = _Build(handle, options, kind, None, clock, None, clock.next(now.last_time), anew=True)
         build.renew(lock, now, [base for base in now.base_files() if (base.partition, base.name) in files])
     return len(build.stats) + len(build.blooms)
@@ -440,7 +440,7 @@ class _Build:
 
     def publish(self, lock: Lock, started: float) -> IndexResult:
         """Catch up, write the records and list the index. Call under the table lock."""
-        now, _ = tidied(self.handle, self.options, lock)
+        now, _ = recovered(self.handle, self.options, lock)
         require_no_pending_writes(now, f"the index {self.kind} was not published")
         schema, indexed = self.schema, dict(self.indexed)
         if not self.plan(now) or self.schema != schema or self.indexed != indexed:
@@ -559,7 +559,7 @@ class _Build:
                         # What a build that died or a writer that dropped the index may have left.
                         delete_partition(storage, metadata_path(base), name)
                         create_file_groups(storage, metadata_path(base), name, count, instant)
-                logs = write_delta_commit(
+                _, logs = write_delta_commit(
                     store,
                     instant,
                     records,

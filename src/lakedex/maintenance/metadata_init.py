@@ -22,7 +22,7 @@ from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.io.storage import Storage
 from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
 from lakedex.layout.table_files import delete_entries, inner_folders, list_folder
-from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, tidied
+from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.metadata.records import FILES, metadata_partitions_property
 from lakedex.metadata.writer import FIRST_BUILD_SUFFIX, create_metadata_table
 from lakedex.options import WriteOptions
@@ -83,7 +83,7 @@ def make_metadata_table(
     seen = handle.snapshot().timeline
     found = list_storage(handle)
     with table_lock(handle.storage, handle.base_path, options) as lock:
-        now, clock = tidied(handle, options, lock)
+        now, clock = recovered(handle, options, lock)
         if only_if_lost and now.uses_metadata:
             return {path: dict(files) for path, files in now.metadata.file_listing().items()}
         require_no_pending_writes(now, "the metadata table was not made")

@@ -1,15 +1,10 @@
 """Recovery before a write: finish interrupted restores, roll back expired writes, delete their temporary files.
 
-Restoring a table to a savepoint (``BaseRestoreActionExecutor``, ``RestorePlanActionExecutor``).
-
-All commits that completed after the savepoint's are undone, the last one first. They count as pending for every reader
-of lakedex from the moment that the restore is inflight (:mod:`lakedex.timeline.active`), since files of the states in
-between may have been cleaned; readers of Hudi see these states while it runs, as they do when Hudi restores. A restore
-that died is finished by the next one who is going to change the table, Hudi's too.
-
-What comes before every change of a table: what died half-way is finished, what dead writers left is removed.
-
-Where changes of a table's indexes begin: a table without leftovers.
+A restore takes a table back to a savepoint (``BaseRestoreActionExecutor``, ``RestorePlanActionExecutor``). All commits
+that completed after the savepoint's are undone, the last one first. They count as pending for every reader of lakedex
+from the moment that the restore is inflight (:mod:`lakedex.timeline.active`), since files of the states in between may
+have been cleaned; readers of Hudi see these states while it runs, as they do when Hudi restores. A restore whose
+process died is finished by the next writer, Hudi's too.
 """
 
 from __future__ import annotations
@@ -66,9 +61,9 @@ __all__ = [
     "RecoveredTable",
     "RestoreResult",
     "finish_restores",
+    "recover",
+    "recovered",
     "restore_to",
-    "tidied",
-    "tidy",
     "undone_partitions",
 ]
 
@@ -262,7 +257,7 @@ def finish_restores(snapshot: Snapshot, clock: InstantClock, patience: Heartbeat
                 )
             _run(snapshot, restore, snapshot.timeline.restore_plan(restore.requested), clock)
         delete_heartbeat(snapshot.storage, snapshot.base_path, restore.requested)
-    return _remove_traces(snapshot.timeline.reload()) or changed
+    return _remove_traces(snapshot.timeline.reload() if changed else snapshot.timeline) or changed
 
 
 def _remove_traces(timeline: Timeline) -> bool:
@@ -286,7 +281,7 @@ def _remove_traces(timeline: Timeline) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredTable:
-    """A table on which nothing is left of dead writers.
+    """A table after recovery.
 
     Attributes:
         snapshot: the table now.
@@ -299,24 +294,30 @@ class RecoveredTable:
     undone: tuple[str, ...] = ()
 
 
-def tidy(handle: TableContext, options: WriteOptions, lock: Lock) -> RecoveredTable:
+def recover(handle: TableContext, options: WriteOptions, lock: Lock, base: Snapshot | None = None) -> RecoveredTable:
     """Finish restores and undo writes that died. Call under the table lock.
+
+    Args:
+        handle: the table.
+        options: say when a writer counts as dead.
+        lock: the table lock.
+        base: the table as the caller has seen it before; None for a caller that has not.
 
     Raises:
         UnsupportedFeatureError: lakedex does not write this table, or cannot undo what is pending.
         CommitConflictError: a restore of another process is under way.
     """
     recover_table_config(handle.storage, handle.base_path)
-    snapshot = handle.snapshot()
+    snapshot = handle.snapshot() if base is None else base.refreshed()
     require_writable(snapshot.config)
     clock = InstantClock(snapshot.config.timezone)
-    patience = HeartbeatPolicy.of(options)
-    if finish_restores(snapshot, clock, patience):
-        snapshot = handle.snapshot()
-    undone = rollback_failed_writes(snapshot, clock, patience)
+    policy = HeartbeatPolicy.of(options)
+    if finish_restores(snapshot, clock, policy):
+        snapshot = snapshot.refreshed()
+    undone = rollback_failed_writes(snapshot, clock, policy)
     if undone:
-        snapshot = handle.snapshot()
-    clock.leave_out(remove_orphans(snapshot, patience))
+        snapshot = snapshot.refreshed()
+    clock.leave_out(remove_orphans(snapshot, policy))
     lock.check()
     return RecoveredTable(snapshot, clock, tuple(undone))
 
@@ -324,11 +325,11 @@ def tidy(handle: TableContext, options: WriteOptions, lock: Lock) -> RecoveredTa
 INFLIGHT_PARTITIONS = "hoodie.table.metadata.partitions.inflight"
 
 
-def tidied(handle: TableContext, options: WriteOptions, lock: Lock) -> tuple[Snapshot, InstantClock]:
-    """The table as it is once what dead writers left is gone. Call under the table lock.
+def recovered(handle: TableContext, options: WriteOptions, lock: Lock) -> tuple[Snapshot, InstantClock]:
+    """The table without leftovers of dead writers and index builds. Call under the table lock.
 
     Raises:
         UnsupportedFeatureError: lakedex does not write this table.
     """
-    done = tidy(handle, options, lock)
-    return handle.snapshot(), done.clock
+    done = recover(handle, options, lock)
+    return done.snapshot.refreshed(), done.clock

@@ -21,7 +21,7 @@ from lakedex.layout.table_files import list_folder
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, replace_metadata_timeline, roll_back
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
-from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, restore_to, tidy, undone_partitions
+from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, recover, restore_to, undone_partitions
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -67,16 +67,16 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
     with table_lock(handle.storage, handle.base_path, options) as lock:
-        tidied = tidy(handle, options, lock)
-        require_no_clean(tidied.snapshot)
-        if instant in tidied.undone:
-            return _result(tidied.snapshot, instant, None, 0, started)
-        found = _to_undo(tidied.snapshot, instant, options)
-        _require_versions(tidied.snapshot, found)
-        _require_beginning(tidied.snapshot, found)
-        now = _prepared(tidied, found, options)
+        recovered = recover(handle, options, lock)
+        require_no_clean(recovered.snapshot)
+        if instant in recovered.undone:
+            return _result(recovered.snapshot, instant, None, 0, started)
+        found = _to_undo(recovered.snapshot, instant, options)
+        _require_versions(recovered.snapshot, found)
+        _require_beginning(recovered.snapshot, found)
+        now = _prepared(recovered, found, options)
         with Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000)):
-            done = roll_back(now, found, tidied.clock)
+            done = roll_back(now, found, recovered.clock)
         deleted = sum(map(len, done.deleted.values()))
         return _result(handle.snapshot(), instant, done.started, deleted, started)
 
@@ -189,12 +189,12 @@ def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:
     return snapshot.storage.exists(f"{snapshot.base_path}/{relative_path}")
 
 
-def _prepared(tidied: RecoveredTable, undone: Instant, options: WriteOptions) -> Snapshot:
+def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions) -> Snapshot:
     """The table, whose metadata can lose the commit."""
-    snapshot, names = tidied.snapshot, {undone.requested}
+    snapshot, names = recovered.snapshot, {undone.requested}
     target = snapshot_without(snapshot, names)
     touched = undone_partitions(snapshot.timeline, [undone])
-    prepare_undo(snapshot, target, names, touched, tidied.clock, options)
+    prepare_undo(snapshot, target, names, touched, recovered.clock, options)
     return replace_metadata_timeline(snapshot)
 
 
@@ -204,15 +204,15 @@ def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> Rest
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
     with table_lock(handle.storage, handle.base_path, options) as lock:
-        tidied = tidy(handle, options, lock)
-        snapshot = tidied.snapshot
+        recovered = recover(handle, options, lock)
+        snapshot = recovered.snapshot
         require_no_clean(snapshot)
         require_no_writes(snapshot)
         found = next((i for i in snapshot.timeline.completed({"savepoint"}) if i.requested == savepoint), None)
         if found is None:
             known = ", ".join(sorted(savepoint_times(snapshot.timeline))) or "none"
             raise InvalidInputError(f"{handle.base_path} has no savepoint {savepoint}; it has {known}")
-        return restore_to(snapshot, found, tidied.clock, options, started)
+        return restore_to(snapshot, found, recovered.clock, options, started)
 
 
 _SAVEPOINTS = pa.schema(
@@ -232,8 +232,8 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
     with table_lock(handle.storage, handle.base_path, options) as lock:
-        tidied = tidy(handle, options, lock)
-        snapshot, timeline = tidied.snapshot, tidied.snapshot.timeline
+        recovered = recover(handle, options, lock)
+        snapshot, timeline = recovered.snapshot, recovered.snapshot.timeline
         require_no_clean(snapshot)
         commit = _commit(snapshot, instant)
         if commit in savepoint_times(timeline):
@@ -244,7 +244,7 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
         # One may be left of a savepoint whose process died.
         if timeline.state_of(commit, "savepoint") is None:
             create_inflight(timeline, pending)
-        when = tidied.clock.next(snapshot.last_time)
+        when = recovered.clock.next(snapshot.last_time)
         complete(timeline, pending, when, encode_savepoint_metadata(body))
     return commit
 
@@ -323,7 +323,7 @@ def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) 
     """Let cleaners take the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
     with table_lock(handle.storage, handle.base_path, options) as lock:
-        timeline = tidy(handle, options, lock).snapshot.timeline
+        timeline = recover(handle, options, lock).snapshot.timeline
         found = next((i for i in timeline.completed({"savepoint"}) if i.requested == instant), None)
         if found is None:
             known = ", ".join(sorted(savepoint_times(timeline))) or "none"

@@ -1,13 +1,7 @@
 """Table services that are due after a write: cleaning, metadata compaction and cleaning, archival.
 
-Compaction and cleaning of the metadata table, and archival: when they are due, and on request.
-
-What is due shows on the timelines, which a look without the lock tells. Only if something is due the lock is taken and
-the table looked at again.
-
-What runs by itself after a write that succeeded: cleaning, upkeep of the metadata table, archival.
-
-As in Hudi (``BaseHoodieWriteClient.postCommit``). A service that fails is a note of the write: its rows are committed,
+As in Hudi (``BaseHoodieWriteClient.postCommit``). The timelines tell what is due, without the lock; only a service that
+is due takes the lock and looks at the table again. A service that fails is a note of the write: its rows are committed,
 and the next write tries again.
 """
 
@@ -235,22 +229,35 @@ table is compacted.
 """
 
 
-def run_services(handle: TableContext, options: WriteOptions) -> list[str]:
-    """Run all services after a write. One look at the table tells all of them whether they are due.
+def run_services(
+    handle: TableContext,
+    options: WriteOptions,
+    seen: Snapshot,
+    services: Sequence[tuple[str, Service]] = SERVICES,
+) -> list[str]:
+    """Run the services that are due after a write.
+
+    Args:
+        handle: the table.
+        options: of the write.
+        seen: the table as the write left it. It decides what is due; after a service did something the table is looked
+            at again.
+        services: names and services, in the order in which they run.
 
     Returns:
         Notes for the write's result.
     """
     notes: list[str] = []
-    now: Snapshot | None = None
-    for name, service in SERVICES:
+    is_current = True
+    for name, service in services:
         try:
-            now = now or handle.snapshot()
-            done = service(handle, options, now)
+            if not is_current:
+                seen, is_current = seen.refreshed(), True
+            done = service(handle, options, seen)
             if done is not None:
                 notes += done
-                now = None
+                is_current = False
         except (LakedexError, OSError) as error:
-            now = None
+            is_current = False
             notes.append(f"{name} after the write failed, the next write tries again ({error})")
     return notes

@@ -40,6 +40,7 @@ from lakedex.metadata.records import ALL_PARTITIONS, BLOOM_FILTERS, FILES, MERGE
 from lakedex.parallel import run_threads
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import decode_body
+from lakedex.timeline.instant import Instant
 
 __all__ = ["LatestValues", "MetadataStore", "metadata_path"]
 
@@ -170,10 +171,23 @@ class MetadataStore:
         return missing_file(partition, present, self.timeline, partial(self._begun, partition), self._threads)
 
     def recheck(self) -> None:
-        """List folders again when they are next needed: files that were there may have been deleted."""
+        """List folders again when they are next needed: files may have been deleted from them."""
         self._entries.clear()
         self._groups.clear()
         self.cache.completeness.clear()
+
+    def with_completed(self, data_timeline: Timeline, delta: Instant | None) -> MetadataStore:
+        """The store once a commit with its delta commit is complete: partitions that were complete still are.
+
+        Args:
+            data_timeline: the table's, with the commit.
+            delta: the delta commit, written by this process; None if there was none.
+        """
+        timeline = self.timeline if delta is None else self.timeline.with_completed(delta)
+        for partition, (instants, damage) in tuple(self.cache.completeness.items()):
+            if instants == self.timeline.instants and not damage:
+                self.cache.completeness[partition] = (timeline.instants, "")
+        return MetadataStore(self.storage, self.base_path, data_timeline, timeline, self.partitions, self.cache)
 
     def give_up(self, partition: str, reason: str) -> None:
         """Use the partition no more in this state: reading it failed."""

@@ -46,7 +46,7 @@ from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.parallel import run_threads
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.instant import Instant, InstantClock
 from lakedex.timeline.table_config import TableConfig, metadata_table_properties
 from lakedex.types import META_COLUMNS
 
@@ -128,8 +128,8 @@ def write_delta_commit(
     *,
     first_version: int = 1,
     operation: str = "UPSERT_PREPPED",
-) -> list[LogWritten]:
-    """Write and complete the delta commit of ``instant``. Call under the table lock.
+) -> tuple[Instant, list[LogWritten]]:
+    """Write and complete the delta commit of ``instant``; its completed instant and log files. Call under the lock.
 
     Args:
         store: the metadata table; its file groups say where a key goes.
@@ -150,8 +150,7 @@ def write_delta_commit(
     for log in written:
         stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log))
     body = encode_commit_metadata(metadata_commit(stats, operation, store.table_version), store.timeline.layout)
-    complete(store.timeline, inflight, next_time(), body)
-    return written
+    return complete(store.timeline, inflight, next_time(), body), written
 
 
 def metadata_commit(

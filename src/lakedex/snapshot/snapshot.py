@@ -91,18 +91,18 @@ class Snapshot:
     def refreshed(self) -> Snapshot:
         """Read settings and both timelines again: the same object if nothing moved, else the table as it is now.
 
-        Folders of the metadata table are listed again in either case, once they are needed: files may have been
-        deleted from them.
-
         Raises:
             TableNotFoundError: the table is gone.
             CorruptFileError: a folder of the table's own is a link.
         """
         now = Snapshot._now(self.storage, self.base_path, self.cache, self.as_of, self.read_optimized)
-        if now._token() == self._token():
-            now = self
-        now.metadata.recheck()
-        return now
+        return self if now._token() == self._token() else now
+
+    def with_commit(self, done: Instant, delta: Instant | None) -> Snapshot:
+        """The table once a commit of this process and its delta commit are complete, without another listing."""
+        timeline = self.timeline.with_completed(done)
+        metadata = self.metadata.with_completed(timeline, delta)
+        return replace(self, timeline=timeline, metadata=metadata, _view=None, _schema=None, _comments={})
 
     @property
     def cache(self) -> TableCache:

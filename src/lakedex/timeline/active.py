@@ -224,6 +224,15 @@ class Timeline:
             else instant
             for instant in self.instants
         )
+        return self._with_instants(instants)
+
+    def with_completed(self, done: Instant) -> Timeline:
+        """The timeline once an instant is completed, without another listing."""
+        key = (done.requested, done.action)
+        others = (i for i in self.instants if (i.requested, comparable_action(i.action)) != key)
+        return self._with_instants(tuple(sorted((*others, done), key=Instant.order)))
+
+    def _with_instants(self, instants: tuple[Instant, ...]) -> Timeline:
         found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
         found._metadata.update(self._metadata)
         found._notes.update(self._notes)

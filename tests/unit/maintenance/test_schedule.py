@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from lakedex import Table
-from lakedex.maintenance import schedule as after_write
-from lakedex.options import parse_options
-from lakedex.snapshot.snapshot import TableContext
+from lakedex.maintenance.schedule import run_services
+from lakedex.options import WriteOptions, parse_options
+from lakedex.snapshot.snapshot import Snapshot, TableContext
 
 
-def test_one_look_tells_all_services_what_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small write does not pay for four snapshots; after a service that did something the next one looks again."""
+def test_services_share_a_snapshot_until_one_does_something(tmp_path: Path) -> None:
+    """The write's own snapshot tells all services what is due; after one that did something they see the table anew."""
     table = Table.create(tmp_path / "t", record_key="key")
     table.upsert(pa.table({"key": ["a"]}))
-    looks: list[str] = []
-    snapshot = TableContext.snapshot
+    seen: list[Snapshot] = []
 
-    def seen(self: TableContext, *args: object, **names: object) -> object:
-        looks.append("look")
-        return snapshot(self, *args, **names)  # type: ignore[arg-type]
+    def service(does: Callable[[], list[str] | None]) -> Callable[..., list[str] | None]:
+        def run(context: TableContext, options: WriteOptions, now: Snapshot) -> list[str] | None:
+            seen.append(now)
+            return does()
 
-    monkeypatch.setattr(TableContext, "snapshot", seen)
-    assert after_write.run_services(table.context, parse_options({})) == []
-    assert looks == ["look"]
-    looks.clear()
-    services = list(after_write.SERVICES)
-    services.insert(1, ("a service", lambda handle, options, now: ["did it"]))
-    monkeypatch.setattr(after_write, "SERVICES", tuple(services))
-    assert after_write.run_services(table.context, parse_options({})) == ["did it"]
-    assert looks == ["look", "look"]
+        return run
+
+    def write() -> list[str]:
+        table.upsert(pa.table({"key": ["b"]}))
+        return ["did it"]
+
+    def fail() -> None:
+        raise OSError("no disk")
+
+    before = table.context.snapshot()
+    steps: list[Callable[[], list[str] | None]] = [lambda: None, write, lambda: None, fail, lambda: None]
+    services = [(f"service {number}", service(step)) for number, step in enumerate(steps)]
+    notes = run_services(table.context, parse_options({}), before, services)
+    assert notes == ["did it", "service 3 after the write failed, the next write tries again (no disk)"]
+    assert seen[0] is seen[1] is before
+    assert len(seen[2].timeline.completed()) == len(before.timeline.completed()) + 1
+    assert seen[2] is seen[3] is seen[4], "nothing moved"
+
+
+def test_nothing_is_due_after_a_small_write(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "t", record_key="key")
+    table.upsert(pa.table({"key": ["a"]}))
+    assert run_services(table.context, parse_options({}), table.context.snapshot()) == []

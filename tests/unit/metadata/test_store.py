@@ -63,9 +63,10 @@ def load(path: Path) -> MetadataStore:
 
 def commit(path: Path, instant: str, updates: dict[str, list[tuple[str, Any]]]) -> list[Any]:
     times = iter(f"{instant[:-2]}{n:02d}" for n in range(50, 99))
-    return write_delta_commit(
+    _, logs = write_delta_commit(
         load(path), instant, updates, lambda: next(times), lambda fn, items: [fn(item) for item in items]
     )
+    return logs
 
 
 @pytest.fixture
