@@ -38,7 +38,7 @@ from lakedex.timeline.table_config import COMMENT, recover_table_config, update_
 from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_tasks import RewriteGroup, WriteFileGroups
-from lakedex.write.file_group_writer import file_schema, file_settings
+from lakedex.write.file_group_writer import file_group_writer
 from lakedex.write.schema_evolution import added_paths, files_holding, require_unheld, stored_schema, type_at, wider
 
 __all__ = [
@@ -257,22 +257,21 @@ def _attempt(
             renames=change.renames,
         )
     )
-    stage = WriteFileGroups(
+    policy = MergePolicy(effects=Effects.NONE, duplicates=Duplicates.ALLOW)
+    instant = transaction.instant
+    task = WriteFileGroups(
         storage=handle.storage,
         base_path=handle.base_path,
         timeline_path=snapshot.timeline.path,
-        instant=transaction.instant,
-        file_schema=file_schema(change.schema),
+        instant=instant,
         targets=(),
-        policy=MergePolicy(effects=Effects.NONE, duplicates=Duplicates.ALLOW),
-        settings=file_settings(snapshot, change.schema, options),
+        writer=file_group_writer(snapshot, change.schema, policy, options, instant, change.renames),
         collectors=collecting,
-        renames=change.renames,
     )
     rows = _row_counts(snapshot, change.rewritten)
     targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
     label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
-    results = handle.engine.run(RewriteGroup(stage), targets, label)
+    results = handle.engine.run(RewriteGroup(task, change.schema), targets, label)
     # A commit that came in between may have brought files that the check of held names did not see.
     logs = transaction.commit(
         PendingCommit(

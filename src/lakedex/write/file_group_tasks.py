@@ -1,18 +1,13 @@
-"""The tasks that executors run: one rewrites or creates a file group at a time and returns its commit data.
-
-Hashes of incoming keys, made for several small file groups at once: hashing few keys is nearly all calls.
-
-Memory: the rows of groups that are hashed together, and some hundred bytes for each.
-
-The write stage: one task rewrites or creates one file group at a time, and returns what the commit needs.
+"""The tasks that executors run: each writes the file groups of its rows, and returns what the commit needs.
 
 Tasks may be retried, speculated or run twice. So a file's name carries the task's attempt, a marker precedes each file,
 and the driver accepts one result per group; the files of all others are deleted before the commit.
 
-Small files are made durable in bunches, since each sync waits for the disk. The results of a bunch come after that, and
-after a last look whether the write is still under way.
+Small files are made durable in batches, since each sync waits for the disk. The results of a batch come after that, and
+after a last look whether the write is still under way. The keys of several small groups are hashed together.
 
-Memory: the incoming rows of one group, what :mod:`lakedex.write.file_group_writer` needs, and a bunch's results.
+Memory: the rows of groups that are hashed together and some hundred bytes for each, what
+:mod:`lakedex.write.file_group_writer` needs, and a batch's results.
 """
 
 from __future__ import annotations
@@ -25,23 +20,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom, filter_size, hash_keys
-from lakedex.engine import current_task
-from lakedex.errors import CommitError, CorruptFileError, InvalidInputError, LakedexError
-from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
+from lakedex.codec.bloom import BloomSizing, HashedKeys, filter_size, hash_keys
+from lakedex.errors import CommitError, InvalidInputError, LakedexError
+from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.storage import Storage
 from lakedex.layout.keys import partition_depth
-from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, join_path, marker_name
+from lakedex.layout.names import PARTITION_METAFILE, join_path, marker_name
 from lakedex.parallel import run_threads
-from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge
-from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
-from lakedex.parquet.conform import with_dictionaries
-from lakedex.tagging.keyed_rows import KEY, PARTITION, POSITION, Effects, MergePolicy
+from lakedex.tagging.keyed_rows import KEY, KEY_COLUMNS
 from lakedex.timeline.active import is_under_way
-from lakedex.types import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakedex.write.file_assignment import FileGroupTarget
-from lakedex.write.file_group_writer import BaseFileGroupWriter
-from lakedex.write.record_merge import IncomingRows, by_group, require_unique_keys
+from lakedex.write.file_group_writer import FileGroupWriter, IncomingRecords
+from lakedex.write.record_merge import by_group
 
 __all__ = ["RESULT_SCHEMA", "RewriteGroup", "WriteFileGroups", "decode_results", "with_hashes"]
 
@@ -103,14 +93,10 @@ def _hash(batches: list[pa.RecordBatch], sizing: BloomSizing) -> HashedKeys | No
 RESULT_SCHEMA = pa.schema([("group", pa.int32()), ("result", pa.binary())])
 
 
-_CONSTANT = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
-"""Meta columns of few values, whatever the table holds."""
+BATCH_BYTES = 64 * 1024 * 1024
 
 
-BUNCH_BYTES = 64 * 1024 * 1024
-
-
-BUNCH_SECONDS = 1.0
+BATCH_SECONDS = 1.0
 """Files are made durable together up to this size, and of this time: so long a late attempt may go on unnoticed."""
 
 
@@ -118,18 +104,22 @@ METAFILE_THREADS = 8
 
 
 @dataclass(slots=True)
-class _Bunch:
-    """Files that are made durable together, and what else was made for them.
+class _SyncBatch:
+    """Files that a task makes durable together.
 
     Attributes:
-        storage: where; it gathers.
-        results: by group number.
+        base_path: the table.
+        temp: the write's temp folder.
+        storage: makes its files durable at its end.
+        results: what was written, by group number.
         made: files, their markers included.
         metafiles: partition path → metafile that is missing there.
         size: bytes of the files.
         started: when the first was begun.
     """
 
+    base_path: str
+    temp: str
     storage: Storage
     results: list[tuple[int, WrittenFile]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
@@ -139,285 +129,141 @@ class _Bunch:
 
     @property
     def is_full(self) -> bool:
-        return self.size >= BUNCH_BYTES or time.monotonic() - self.started >= BUNCH_SECONDS
+        return self.size >= BATCH_BYTES or time.monotonic() - self.started >= BATCH_SECONDS
+
+    def announce(self, target: FileGroupTarget, name: str) -> str:
+        """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
+        path = f"{self.base_path}/{join_path(target.partition, name)}"
+        kind = "MERGE" if target.base is not None else "CREATE"
+        marker = f"{self.temp}/{join_path(target.partition, marker_name(name, kind))}"
+        self.storage.write(marker, b"")
+        self.made += [marker, path]
+        metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
+        if target.base is None and target.partition not in self.metafiles and not self.storage.exists(metafile):
+            self.metafiles[target.partition] = metafile
+        return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFileGroups:
-    """Batch map of the write stage: rows sorted by group number in, one result a group out."""
+    """Batch map over rows sorted by group number: writes each group, and gives one result for it.
+
+    Attributes:
+        storage, base_path: the table.
+        timeline_path: the folder of its instants.
+        instant: the write's instant.
+        targets: the groups, by number.
+        writer: writes one group.
+        collectors: what is collected of each file, by index.
+    """
 
     storage: Storage
     base_path: str
     timeline_path: str
-    """Where the table has its instants."""
     instant: str
-    file_schema: pa.Schema
     targets: Sequence[FileGroupTarget]
-    policy: MergePolicy
-    settings: BaseFileSettings
+    writer: FileGroupWriter
     collectors: Mapping[str, Collector]
-    """What is collected of each file, by index."""
-    renames: Mapping[str, str] = field(default_factory=dict)
-    """Columns of stored files → what they are called from now on."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Group number and pickled :class:`GroupResult`."""
+        """Group number and pickled :class:`~lakedex.index.written_file.WrittenFile`."""
         return RESULT_SCHEMA
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the groups of one task."""
-        bunch: _Bunch | None = None
+        batch: _SyncBatch | None = None
+        sizing = self.writer.hashes_keys
         groups = by_group(batches)
-        # Only of new rows the keys are looked up in the old filter or added to the new one.
-        hashing = self.policy.effects in (Effects.UPSERT, Effects.INSERT)
-        hashed_groups = with_hashes(groups, self.settings.bloom) if hashing else ((*group, None) for group in groups)
+        hashed_groups = with_hashes(groups, sizing) if sizing is not None else ((*group, None) for group in groups)
         for number, rows, hashed in hashed_groups:
-            bunch = bunch or self._new_bunch()
-            with self._not_left_behind(bunch):
-                result = self._write_group(bunch, self.targets[number], rows, hashed)
-            if result is not None:
-                bunch.results.append((number, result))
-            if bunch.is_full:
-                yield from self._finished(bunch)
-                bunch = None
-        if bunch is not None:
-            yield from self._finished(bunch)
+            batch = batch or self._new_batch()
+            self._write(batch, number, self.targets[number], IncomingRecords(rows, hashed))
+            if batch.is_full:
+                yield from self._finished(batch)
+                batch = None
+        if batch is not None:
+            yield from self._finished(batch)
 
-    def _new_bunch(self) -> _Bunch:
-        return _Bunch(self.storage.gather(self.base_path))
+    def rewrite(self, target: FileGroupTarget, none: pa.RecordBatch) -> WrittenFile:
+        """Write a group's file again, its rows as they are; ``none`` has the columns of incoming rows."""
+        batch = self._new_batch()
+        self._write(batch, 0, target, IncomingRecords(none))
+        if not batch.results:
+            raise CommitError(f"{self.base_path}: file group {target.file_id} has no base file", instant=self.instant)
+        self._sync(batch)
+        return batch.results[0][1]
 
-    def _finished(self, bunch: _Bunch) -> Iterator[pa.RecordBatch]:
-        """Make a bunch durable and hand its results out."""
-        self._settle(bunch)
-        numbers = pa.array([number for number, _ in bunch.results], pa.int32())
-        results = pa.array([pickle.dumps(result) for _, result in bunch.results], pa.binary())
+    def _new_batch(self) -> _SyncBatch:
+        temp = f"{self.base_path}/.hoodie/.temp/{self.instant}"
+        return _SyncBatch(self.base_path, temp, self.storage.gather(self.base_path))
+
+    def _write(self, batch: _SyncBatch, number: int, target: FileGroupTarget, records: IncomingRecords) -> None:
+        with self._not_left_behind(batch):
+            written = self.writer.write(target, records, self.collectors, batch)
+        if written is not None:
+            batch.results.append((number, written))
+            batch.size += written.size
+
+    def _finished(self, batch: _SyncBatch) -> Iterator[pa.RecordBatch]:
+        """Make a batch durable and hand its results out."""
+        self._sync(batch)
+        numbers = pa.array([number for number, _ in batch.results], pa.int32())
+        results = pa.array([pickle.dumps(result) for _, result in batch.results], pa.binary())
         if len(numbers):
             yield pa.RecordBatch.from_arrays([numbers, results], schema=RESULT_SCHEMA)
 
-    def _settle(self, bunch: _Bunch) -> None:
-        with self._not_left_behind(bunch):
-            run_threads(self._add_metafile, list(bunch.metafiles.items()), METAFILE_THREADS)
-            bunch.storage.settle()
-        self._still_wanted(bunch)
-
-    def rewrite(self, target: FileGroupTarget) -> WrittenFile:
-        """Write a group's file again in the stage's schema, its rows as they are."""
-        columns = [(KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()), *list(self.file_schema)[5:]]
-        none = pa.RecordBatch.from_arrays(
-            [pa.nulls(0, field.type) for field in pa.schema(columns)], schema=pa.schema(columns)
-        )
-        bunch = self._new_bunch()
-        with self._not_left_behind(bunch):
-            result = self._write_group(bunch, target, none, unchanged_too=True)
-        if result is None:
-            raise CommitError(f"{self.base_path}: file group {target.file_id} has no base file", instant=self.instant)
-        self._settle(bunch)
-        return result
-
-    def _write_group(
-        self,
-        bunch: _Bunch,
-        target: FileGroupTarget,
-        rows: pa.RecordBatch,
-        hashed: HashedKeys | None = None,
-        *,
-        unchanged_too: bool = False,
-    ) -> WrittenFile | None:
-        started = time.perf_counter()
-        name = BaseFileName(target.file_id, str(current_task()), self.instant)
-        if self.policy.effects is Effects.BY_ACTION:
-            rows = require_unique_keys(rows, self.policy.duplicates, self.base_path)
-        path = f"{self.base_path}/{join_path(target.partition, str(name))}"
-        with self._stored(target) as stored:
-            incoming = self._incoming(rows, hashed, None if stored is None else stored.footer, name)
-            if target.base is None and incoming.inserts().num_rows == 0:
-                return None
-            self._announce(bunch, target, str(name), path)
-            writer, growth = self._writer(bunch.storage, path, stored, incoming)
-            collecting = {name: collector.begin(self.file_schema) for name, collector in self.collectors.items()}
-            built = BaseFileGroupWriter(writer, tuple(collecting.values()), self.settings.row_group_bytes)
-            try:
-                if stored is not None:
-                    built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
-                inserted = self._insert(built, target, incoming)
-                changed = inserted or incoming.updated or incoming.deleted or unchanged_too
-                if target.base is not None and not changed:
-                    # Every incoming row was older than the stored one: the file stays as it is.
-                    writer.abort()
-                    return None
-                summary = writer.close()
-            except BaseException:
-                writer.abort()
-                raise
-        file = FinishedFile(
-            storage=bunch.storage,
-            temp=self._temp,
-            partition=target.partition,
-            file_id=target.file_id,
-            name=str(name),
-            summary=summary,
-            made=bunch.made,
-        )
-        parts = {index: collector.finish(file) for index, collector in collecting.items()}
-        bunch.size += summary.size
-        return WrittenFile(
-            partition=target.partition,
-            file_id=target.file_id,
-            file_name=str(name),
-            size=summary.size,
-            rows=summary.rows,
-            inserted=inserted,
-            updated=incoming.updated,
-            deleted=incoming.deleted,
-            previous=target.base.name if target.base else None,
-            previous_instant=target.base.instant if target.base else None,
-            seconds=time.perf_counter() - started,
-            moved=incoming.moved,
-            parts=parts,
-        )
-
-    def _incoming(
-        self, rows: pa.RecordBatch, hashed: HashedKeys | None, footer: Footer | None, name: BaseFileName
-    ) -> IncomingRows:
-        sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
-        schema = self._schema_of(footer, rows)
-        return IncomingRows(rows, self.policy, schema, self.instant, str(name), sequence, hashed)
-
-    @property
-    def _repeating(self) -> set[str]:
-        return {name for collector in self.collectors.values() for name in collector.repeating}
-
-    @property
-    def _temp(self) -> str:
-        return f"{self.base_path}/.hoodie/.temp/{self.instant}"
-
-    @contextmanager
-    def _stored(self, target: FileGroupTarget) -> Iterator[ExistingBaseFile | None]:
-        """The group's file; None for a new group."""
-        if target.base is None:
-            yield None
-        else:
-            path = f"{self.base_path}/{target.base.relative_path}"
-            wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
-            size = target.base.size
-            with open_for_merge(self.storage, path, without=(FILE_NAME,), dictionaries=wanted, size=size) as opened:
-                yield opened
-
-    def _old_names(self, name: str) -> list[str]:
-        return [old for old, new in self.renames.items() if new == name]
-
-    @property
-    def texts(self) -> set[str]:
-        """Text columns that may be dictionaries: not those whose values are compared, nor those that hardly repeat."""
-        texts = {column.name for column in self.file_schema if pa.types.is_string(column.type)}
-        return texts - {RECORD_KEY, *self.settings.unique, *self.policy.ordering}
-
-    def _schema_of(self, footer: Footer | None, rows: pa.RecordBatch) -> pa.Schema:
-        """The new file's columns: dictionaries where the old file has them, or rows come so, or bitmaps want them."""
-        if footer is None:
-            found = [*self._repeating, *(column.name for column in rows.schema if pa.types.is_dictionary(column.type))]
-        else:
-            found = [self.renames.get(name, name) for name in footer.dictionaries]
-        return with_dictionaries(self.file_schema, {*found, *_CONSTANT} & self.texts)
-
-    def _writer(
-        self, storage: Storage, path: str, stored: ExistingBaseFile | None, incoming: IncomingRows
-    ) -> tuple[BaseFileWriter, int]:
-        """A writer of the group's new file, and how many rows at most come to those of the old one.
-
-        Its filter is sized for all of them, or the old one if that will do.
-        """
-        footer = None if stored is None else stored.footer
-        old = _decoded(footer)
-        before, growth, kept = 0 if footer is None else footer.rows, incoming.growth(old), None
-        # Only where no row comes or goes are the keys what they were.
-        if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
-            kept = footer.bloom if self.settings.bloom.fits(old, before) else None
-        writer = BaseFileWriter(
-            storage,
-            path,
-            incoming.schema,
-            self.settings,
-            expected_rows=before + growth,
-            kept_bloom=kept,
-            # Where a column was renamed, its name may mean another one in the old file.
-            stored=None if stored is None or self.renames else stored.chunks,
-        )
-        return writer, growth
-
-    def _insert(self, built: BaseFileGroupWriter, target: FileGroupTarget, incoming: IncomingRows) -> int:
-        """Write the rows that met no stored one."""
-        fresh = incoming.inserts()
-        if fresh.num_rows and built.writer.keeps_bloom and target.base is not None:
-            # The old filter took a new key for one that it has.
-            path = f"{self.base_path}/{target.base.relative_path}"
-            built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
-        same = fresh.num_rows == incoming.rows.num_rows
-        built.add(fresh, incoming.hashed if same else None)
-        return int(fresh.num_rows)
-
-    def _announce(self, bunch: _Bunch, target: FileGroupTarget, name: str, path: str) -> None:
-        """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
-        kind = "MERGE" if target.base is not None else "CREATE"
-        marker = f"{self._temp}/{join_path(target.partition, marker_name(name, kind))}"
-        bunch.storage.write(marker, b"")
-        bunch.made += [marker, path]
-        metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
-        if target.base is None and target.partition not in bunch.metafiles and not self.storage.exists(metafile):
-            bunch.metafiles[target.partition] = metafile
+    def _sync(self, batch: _SyncBatch) -> None:
+        with self._not_left_behind(batch):
+            run_threads(self._add_metafile, list(batch.metafiles.items()), METAFILE_THREADS)
+            batch.storage.settle()
+        self._require_under_way(batch)
 
     def _add_metafile(self, missing: tuple[str, str]) -> None:
-        """What makes a folder a partition to readers that list; whole from the first moment, or Java fails on it."""
+        """Make a folder a partition to readers that list; the file is complete from the first moment, for Java."""
         partition, path = missing
         content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(partition)}\n"
         with suppress(FileExistsError):  # Another task of this or another writer was first.
             self.storage.create(path, content.encode("ascii"))
 
-    def _still_wanted(self, bunch: _Bunch) -> None:
+    def _require_under_way(self, batch: _SyncBatch) -> None:
         """A late attempt must not leave files behind once its commit is decided.
 
         The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
         """
         if is_under_way(self.storage, self.timeline_path, self.instant):
             return
-        for late in reversed(bunch.made):  # A marker after its file.
+        for late in reversed(batch.made):  # A marker after its file.
             self.storage.delete(late)
         what = f"{self.base_path}: the write {self.instant} is no longer in flight; the task's files were removed"
         raise CommitError(what, instant=self.instant)
 
     @contextmanager
-    def _not_left_behind(self, bunch: _Bunch) -> Iterator[None]:
+    def _not_left_behind(self, batch: _SyncBatch) -> Iterator[None]:
         """An attempt that fails late does not leave the files either that it had finished."""
         try:
             yield
         except BaseException:
             with suppress(LakedexError, OSError):
-                self._still_wanted(bunch)
+                self._require_under_way(batch)
             with suppress(OSError):
-                bunch.storage.settle()
+                batch.storage.settle()
             raise
-
-
-def _decoded(footer: Footer | None) -> BloomFilter | None:
-    """The filter of a footer that has a sound one."""
-    if footer is None or footer.bloom is None:
-        return None
-    try:
-        return decode_bloom(footer.bloom, footer.bloom_type)
-    except CorruptFileError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Task: write one group's file again in the schema of a stage."""
+    """Task: write one group's file again in a table's columns, its rows as they are."""
 
-    stage: WriteFileGroups
+    task: WriteFileGroups
+    columns: pa.Schema
 
     def __call__(self, target: FileGroupTarget) -> WrittenFile:
-        """See :meth:`WriteGroups.rewrite`."""
-        return self.stage.rewrite(target)
+        """See :meth:`WriteFileGroups.rewrite`."""
+        schema = pa.schema([*KEY_COLUMNS, *self.columns])
+        return self.task.rewrite(
+            target, pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in schema], schema=schema)
+        )
 
 
 def decode_results(table: pa.Table) -> list[WrittenFile]:

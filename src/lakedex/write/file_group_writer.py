@@ -1,48 +1,326 @@
-"""The rows of one file group from its old base file to its new one, with the settings of that file.
+"""The seam where one file group is written: the protocol of its writers, and the writer of base files.
 
-The rows of one file group on their way from its old file to its new one, and to what is indexed of them.
-
-Row groups come one by one. One that loses no row keeps its columns in which nothing changed: their chunks are taken
-over. New rows join the last row group unless it is large
+Row groups of the old file come one by one. One that loses no row reuses the chunks of the columns in which nothing
+changed. New rows join the last row group unless it is large
 (:attr:`lakedex.parquet.base_file_reader.ExistingBaseFile.end`).
 
-Memory: one batch of the old file, one row group of the new one; where chunks may be taken over, also the old row group
-as it is stored.
-
-How a write's base files look: columns, footer, compression, and which columns get statistics.
+Memory: the incoming rows of one group, one batch of the old file, one row group of the new one; where chunks may be
+reused, also the old row group as it is stored.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
-from lakedex.codec.bloom import HashedKeys
+from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom
+from lakedex.engine import current_task
+from lakedex.errors import CorruptFileError
 from lakedex.index.bloom_filters import bloom_sizing
-from lakedex.index.written_file import FileCollector
+from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile
+from lakedex.io.storage import Storage
+from lakedex.layout.names import BaseFileName
 from lakedex.options import WriteOptions
-from lakedex.parquet.base_file_reader import ExistingBaseFile
+from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
+from lakedex.parquet.conform import with_dictionaries
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
-from lakedex.write.record_merge import IncomingRows, Merged
+from lakedex.tagging.keyed_rows import Effects, MergePolicy
+from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakedex.write.file_assignment import FileGroupTarget
+from lakedex.write.record_merge import IncomingRows, Merged, require_unique_keys
 
-__all__ = ["BaseFileGroupWriter", "file_schema", "file_settings"]
+__all__ = [
+    "BaseFileGroupWriter",
+    "FileGroupWriter",
+    "FileOutput",
+    "IncomingRecords",
+    "file_group_writer",
+    "file_schema",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingRecords:
+    """The incoming rows of one file group; ``hashed`` are their keys, where several groups were hashed at once."""
+
+    rows: pa.RecordBatch
+    hashed: HashedKeys | None = None
+
+
+class FileOutput(Protocol):
+    """Where a task writes its files.
+
+    Attributes:
+        storage: the task's view of the storage, which makes files durable together.
+        temp: the write's temp folder.
+        made: files that the task made: a late attempt removes them.
+    """
+
+    storage: Storage
+    temp: str
+    made: list[str]
+
+    def announce(self, target: FileGroupTarget, name: str) -> str:
+        """Write the marker of a new file; the file's path."""
+
+
+class FileGroupWriter(Protocol):
+    """Writes file groups, one at a time, in the tasks of a write. Made on the driver; pickles."""
+
+    @property
+    def texts(self) -> set[str]:
+        """Text columns that incoming rows may have dictionary-encoded."""
+
+    @property
+    def hashes_keys(self) -> BloomSizing | None:
+        """The filters that the writer hashes incoming keys for; None if it hashes none."""
+
+    def write(
+        self,
+        target: FileGroupTarget,
+        records: IncomingRecords,
+        collectors: Mapping[str, Collector],
+        output: FileOutput,
+    ) -> WrittenFile | None:
+        """Write one file of a group.
+
+        Args:
+            target: the group, with its current base file.
+            records: its incoming rows.
+            collectors: what indexes collect of the file, by index.
+            output: where the file goes.
+
+        Returns:
+            What was written; None if nothing had to be.
+        """
+
+
+def file_group_writer(
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    policy: MergePolicy,
+    options: WriteOptions,
+    instant: str,
+    renames: Mapping[str, str] | None = None,
+) -> FileGroupWriter:
+    """The writer for a table and an operation: base files, since only copy-on-write tables are written.
+
+    Args:
+        snapshot: the table.
+        schema: its columns after the write.
+        policy: how incoming rows meet stored rows; ``Effects.NONE`` writes files again with their rows as they are.
+        options: file sizes, compression, filters.
+        instant: the write's instant.
+        renames: columns of stored files → their names from now on.
+    """
+    keys = snapshot.config.record_key_fields
+    settings = BaseFileSettings(
+        avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
+        compression=options.compression,
+        bloom=bloom_sizing(options),
+        unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
+        row_group_bytes=options.row_group_bytes,
+    )
+    return BaseFileGroupWriter(
+        storage=snapshot.storage,
+        base_path=snapshot.base_path,
+        instant=instant,
+        schema=file_schema(schema),
+        policy=policy,
+        settings=settings,
+        renames=renames or {},
+    )
+
+
+def file_schema(schema: pa.Schema) -> pa.Schema:
+    """Columns of a base file: Hudi's meta columns, then the table's."""
+    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+
+
+_CONSTANT = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+"""Meta columns of few values, whatever the table holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseFileGroupWriter:
+    """Writes a new base file of a group: the rows of the old one with the incoming ones.
+
+    Attributes:
+        storage, base_path: the table.
+        instant: the write's instant.
+        schema: columns of the new files, meta columns included.
+        policy: how incoming rows meet stored rows.
+        settings: how files are written.
+        renames: columns of stored files → their names from now on.
+    """
+
+    storage: Storage
+    base_path: str
+    instant: str
+    schema: pa.Schema
+    policy: MergePolicy
+    settings: BaseFileSettings
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> set[str]:
+        """Text columns that may be dictionaries: not those whose values are compared, nor those that hardly repeat."""
+        texts = {column.name for column in self.schema if pa.types.is_string(column.type)}
+        return texts - {RECORD_KEY, *self.settings.unique, *self.policy.ordering}
+
+    @property
+    def hashes_keys(self) -> BloomSizing | None:
+        """The sizing of the new files' filters; only keys of new rows are hashed."""
+        return self.settings.bloom if self.policy.effects in (Effects.UPSERT, Effects.INSERT) else None
+
+    def write(
+        self,
+        target: FileGroupTarget,
+        records: IncomingRecords,
+        collectors: Mapping[str, Collector],
+        output: FileOutput,
+    ) -> WrittenFile | None:
+        """Write the group's new base file; None if no row of the old one changes and none is new."""
+        started = time.perf_counter()
+        name = BaseFileName(target.file_id, str(current_task()), self.instant)
+        with self._stored(target) as stored:
+            incoming = self._incoming(records, collectors, None if stored is None else stored.footer, name)
+            if target.base is None and incoming.inserts().num_rows == 0:
+                return None
+            path = output.announce(target, str(name))
+            writer, growth = self._writer(output.storage, path, stored, incoming)
+            collecting = {index: collector.begin(self.schema) for index, collector in collectors.items()}
+            built = _NewFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
+            try:
+                if stored is not None:
+                    built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
+                inserted = self._insert(built, target, incoming)
+                changed = inserted or incoming.updated or incoming.deleted or self.policy.effects is Effects.NONE
+                if target.base is not None and not changed:
+                    # Every incoming row was older than the stored one: the file stays as it is.
+                    writer.abort()
+                    return None
+                summary = writer.close()
+            except BaseException:
+                writer.abort()
+                raise
+        file = FinishedFile(
+            storage=output.storage,
+            temp=output.temp,
+            partition=target.partition,
+            file_id=target.file_id,
+            name=str(name),
+            summary=summary,
+            made=output.made,
+        )
+        return WrittenFile(
+            partition=target.partition,
+            file_id=target.file_id,
+            file_name=str(name),
+            size=summary.size,
+            rows=summary.rows,
+            inserted=inserted,
+            updated=incoming.updated,
+            deleted=incoming.deleted,
+            previous=target.base.name if target.base else None,
+            previous_instant=target.base.instant if target.base else None,
+            moved=incoming.moved,
+            parts={index: collector.finish(file) for index, collector in collecting.items()},
+            seconds=time.perf_counter() - started,
+        )
+
+    def _incoming(
+        self,
+        records: IncomingRecords,
+        collectors: Mapping[str, Collector],
+        footer: Footer | None,
+        name: BaseFileName,
+    ) -> IncomingRows:
+        rows = records.rows
+        if self.policy.effects is Effects.BY_ACTION:
+            rows = require_unique_keys(rows, self.policy.duplicates, self.base_path)
+        sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
+        schema = self._schema_of(footer, rows, collectors)
+        return IncomingRows(rows, self.policy, schema, self.instant, str(name), sequence, records.hashed)
+
+    @contextmanager
+    def _stored(self, target: FileGroupTarget) -> Iterator[ExistingBaseFile | None]:
+        """The group's file; None for a new group."""
+        if target.base is None:
+            yield None
+        else:
+            path = f"{self.base_path}/{target.base.relative_path}"
+            wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
+            size = target.base.size
+            with open_for_merge(self.storage, path, without=(FILE_NAME,), dictionaries=wanted, size=size) as opened:
+                yield opened
+
+    def _old_names(self, name: str) -> list[str]:
+        return [old for old, new in self.renames.items() if new == name]
+
+    def _schema_of(self, footer: Footer | None, rows: pa.RecordBatch, collectors: Mapping[str, Collector]) -> pa.Schema:
+        """The new file's columns: dictionaries where the old file has them, rows come so, or an index wants them."""
+        if footer is None:
+            repeating = {name for collector in collectors.values() for name in collector.repeating}
+            found = [*repeating, *(column.name for column in rows.schema if pa.types.is_dictionary(column.type))]
+        else:
+            found = [self.renames.get(name, name) for name in footer.dictionaries]
+        return with_dictionaries(self.schema, {*found, *_CONSTANT} & self.texts)
+
+    def _writer(
+        self, storage: Storage, path: str, stored: ExistingBaseFile | None, incoming: IncomingRows
+    ) -> tuple[BaseFileWriter, int]:
+        """A writer of the group's new file, and how many rows at most come to those of the old one.
+
+        Its filter is sized for all of them, or the old one if that will do.
+        """
+        footer = None if stored is None else stored.footer
+        old = _decoded(footer)
+        before, growth, kept = 0 if footer is None else footer.rows, incoming.growth(old), None
+        # Only where no row comes or goes are the keys what they were.
+        if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
+            kept = footer.bloom if self.settings.bloom.fits(old, before) else None
+        writer = BaseFileWriter(
+            storage,
+            path,
+            incoming.schema,
+            self.settings,
+            expected_rows=before + growth,
+            kept_bloom=kept,
+            # Where a column was renamed, its name may mean another one in the old file.
+            stored=None if stored is None or self.renames else stored.chunks,
+        )
+        return writer, growth
+
+    def _insert(self, built: _NewFile, target: FileGroupTarget, incoming: IncomingRows) -> int:
+        """Write the rows that met no stored one."""
+        fresh = incoming.inserts()
+        if fresh.num_rows and built.writer.keeps_bloom and target.base is not None:
+            # The old filter took a new key for one that it has.
+            path = f"{self.base_path}/{target.base.relative_path}"
+            built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
+        same = fresh.num_rows == incoming.rows.num_rows
+        built.add(fresh, incoming.hashed if same else None)
+        return int(fresh.num_rows)
 
 
 @dataclass(slots=True)
-class BaseFileGroupWriter:
-    """Where the rows go.
+class _NewFile:
+    """A base file that is being written.
 
     Attributes:
-        writer: of the new file.
+        writer: of the file.
         collectors: what indexes collect of its rows.
-        row_group_bytes: size of a row group in memory; a larger one is not taken over but split.
+        row_group_bytes: size of a row group in memory; a larger one is not reused but split.
     """
 
     writer: BaseFileWriter
@@ -72,17 +350,17 @@ class BaseFileGroupWriter:
 
     def _take_over(self, group: int, merged: Iterator[Merged]) -> Iterator[Merged]:
         """Write a row group with chunks of the old one. Gives back the rows if that cannot be."""
-        held: list[Merged] = []
+        waiting: list[Merged] = []
         size = 0
         for part in merged:
-            held.append(part)
+            waiting.append(part)
             size += part.rows.nbytes
             if not part.is_whole or size > 2 * self.row_group_bytes:
-                return chain(held, merged)
-        rows = [part.rows for part in held if part.rows.num_rows]
+                return chain(waiting, merged)
+        rows = [part.rows for part in waiting if part.rows.num_rows]
         if not rows:
             return iter(())
-        unchanged = frozenset.intersection(*(part.unchanged for part in held))
+        unchanged = frozenset.intersection(*(part.unchanged for part in waiting))
         for batch, keys in zip(rows, self.writer.write_group(rows, group, unchanged), strict=True):
             self._index(batch, keys)
         return iter(())
@@ -101,18 +379,11 @@ def _renamed(batch: pa.RecordBatch, renames: Mapping[str, str]) -> pa.RecordBatc
     return batch.rename_columns([renames.get(name, name) for name in batch.schema.names])
 
 
-def file_schema(schema: pa.Schema) -> pa.Schema:
-    """Columns of a base file: Hudi's meta columns, then the table's."""
-    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
-
-
-def file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> BaseFileSettings:
-    """How base files of this schema are written."""
-    keys = snapshot.config.record_key_fields
-    return BaseFileSettings(
-        avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
-        compression=options.compression,
-        bloom=bloom_sizing(options),
-        unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
-        row_group_bytes=options.row_group_bytes,
-    )
+def _decoded(footer: Footer | None) -> BloomFilter | None:
+    """The filter of a footer that has a sound one."""
+    if footer is None or footer.bloom is None:
+        return None
+    try:
+        return decode_bloom(footer.bloom, footer.bloom_type)
+    except CorruptFileError:
+        return None

@@ -51,7 +51,7 @@ from lakedex.write.file_assignment import (
     assign_inserts,
 )
 from lakedex.write.file_group_tasks import WriteFileGroups, decode_results
-from lakedex.write.file_group_writer import file_schema, file_settings
+from lakedex.write.file_group_writer import file_group_writer
 from lakedex.write.schema_evolution import require_unheld
 from lakedex.write.spec import Lookup, Placement, WriteSpec
 
@@ -194,24 +194,22 @@ class _Attempt:
     ) -> list[WrittenFile]:
         """Bring the rows of each file group together and write it."""
         engine, spec = self.handle.engine, self.spec
-        schema = spec.rows.schema
         routed = engine.map(frame, AssignFileGroups(self._routed_schema(), by_file, targets.inserts))
         busy = self.report.files_opened + sum(len(bins.groups) for bins in targets.inserts.values())
         tasks = max(1, min(busy, self._asked_tasks() or 4 * engine.parallelism))
-        stage = WriteFileGroups(
+        instant = self.transaction.instant
+        task = WriteFileGroups(
             storage=self.handle.storage,
             base_path=self.handle.base_path,
             timeline_path=self._snapshot.timeline.path,
-            instant=self.transaction.instant,
-            file_schema=file_schema(schema),
+            instant=instant,
             targets=tuple(targets.groups),
-            policy=spec.policy,
-            settings=file_settings(self._snapshot, schema, self.options),
+            writer=file_group_writer(self._snapshot, spec.rows.schema, spec.policy, self.options, instant),
             collectors=collecting,
         )
         order = (KEY,) if spec.placement is Placement.SORTED_FILES else (POSITION,)
-        grouped = engine.exchange(routed, GROUP, tasks, order, {*stage.texts, PARTITION})
-        return decode_results(engine.collect(engine.map(grouped, stage)))
+        grouped = engine.exchange(routed, GROUP, tasks, order, {*task.writer.texts, PARTITION})
+        return decode_results(engine.collect(engine.map(grouped, task)))
 
     def _collectors(self, files: int = 0) -> dict[str, Collector]:
         return collectors(
