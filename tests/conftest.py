@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
 
 from core_tests import is_core
+from limits import Limits
 
 TESTS = Path(__file__).parent
 JVM_FOLDERS = {"spark": pytest.mark.spark, "connect": pytest.mark.spark, "oracle": pytest.mark.judge}
@@ -45,6 +46,12 @@ def _no_fsync() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
+    """Limits of the library for one test."""
+    return Limits(monkeypatch)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ tier         tests
 ``first``    marked ``core``: all that need no JVM and are not ``heavy``, and few of those that do
 ``rest``     not marked ``core``; and those marked ``seeded``, now with all their cases
 ``all``      all, with all their cases
-``quick``    marked ``core``, of the folders that need no JVM and are done soon
+``quick``    marked ``core``, of the rooms that need no JVM and are done soon
 ===========  =====================================================================================
 
 ``tests/conftest.py`` sets the marks that follow from the folder of a test.
@@ -93,11 +93,22 @@ JUDGED = {"LAKEDEX_JUDGES_REQUIRED": "1"}
 FEW_SEEDS = {"LAKEDEX_HYPOTHESIS_PROFILE": "small"}
 # A file's tests share what they set up.
 TWO_JVMS = ("-n", "2", "--dist", "loadfile")
-SOON = (*sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")), "tests/unit")
+TOP = tuple(sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")))
+LONG = ("maintenance", "write")
+"""Rooms of tests/unit that take longer than all others together."""
+ROOMS = sorted(
+    path for path in (ROOT / "tests" / "unit").glob("[a-z]*") if path.is_dir() or path.name.startswith("test_")
+)
+SOON = (
+    *TOP,
+    *(f"tests/unit/{path.name}" for path in ROOMS if path.name not in LONG),
+    "tests/unit/write/test_operations.py",
+    "tests/golden",
+)
 PLAIN = Leg(
     "without a JVM",
     SPARK43,
-    (*SOON, *(f"tests/{name}" for name in ("golden", "fuzz", "properties", "pruning", "crash"))),
+    (*TOP, *(f"tests/{name}" for name in ("unit", "golden", "fuzz", "properties", "pruning", "crash"))),
     500,
     options=("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"),
     variables=JUDGED,

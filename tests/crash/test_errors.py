@@ -31,6 +31,8 @@ from table_checks import (
     read,
 )
 
+pytestmark = pytest.mark.heavy
+
 CHANGE: Rows = {"k1": ("b", 5, 100), "n0": ("a", 5, 101), "n9": ("c", 5, 102)}
 NEXT: Rows = {"k0": ("a", 9, 900), "n1": ("b", 9, 901)}
 IMPATIENT = {"hoodie.client.heartbeat.interval_in_ms": "1", "hoodie.client.heartbeat.tolerable.misses": "1"}

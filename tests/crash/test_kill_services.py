@@ -32,6 +32,8 @@ from table_checks import (
     writes,
 )
 
+pytestmark = pytest.mark.heavy
+
 ONE: Rows = {"k0": ("a", 2, 50), "z": ("c", 2, 51)}
 TWO: Rows = {"k0": ("a", 3, 70), "k1": ("b", 3, 71), "y": ("d", 3, 72)}
 NO_CLEAN = {"hoodie.clean.automatic": "false"}

@@ -18,7 +18,10 @@ from lakedex.maintenance import metadata_cleaning
 from lakedex.maintenance.schedule import clean_metadata_if_due
 from lakedex.options import parse_options
 from lakedex.timeline.archived import read_history
+from limits import Limits
 from table_checks import NEXT, START, Rows, check_table, deaths, frame, fresh_copy, new_table, read, writes
+
+pytestmark = pytest.mark.heavy
 
 OFF = {
     "hoodie.metadata.compact.max.delta.commits": "99",
@@ -37,8 +40,8 @@ STILL = {**TIGHT, "hoodie.archive.automatic": "false"}
 
 
 @pytest.fixture(autouse=True)
-def _few_commits_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cleaning, "LEAST_COMMITS", 2)
+def _few_commits_are_many(limits: Limits) -> None:
+    limits(metadata_cleaning, LEAST_COMMITS=2)
 
 
 def commits(path: Path, count: int, options: dict[str, str]) -> None:

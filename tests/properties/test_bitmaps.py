@@ -31,9 +31,10 @@ from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan
 from lakedex.types import SessionRules
 from skipping_kit import KEYS, POOLS, Asker, Judged, Maker, keys_of, made_of, smallest
+from table_checks import BRIEF
 
 DEEP = settings.default.max_examples >= 5000
-TABLES, CONDITIONS = (settings.default.max_examples // 10, 200) if DEEP else (2, 90)
+TABLES, CONDITIONS = (settings.default.max_examples // 10, 200) if DEEP else (1, 30) if BRIEF else (2, 90)
 SEEN: Counter[str] = Counter()
 """What the cases came to: a test of dropping in which nothing is dropped tests nothing."""
 

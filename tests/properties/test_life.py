@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap import compaction as folding
 from life_kit import FoldingLife, Life, MovingLife
+from limits import Limits
 
 DEEP = settings.default.max_examples >= 5000
 LIVES, FEW, STEPS = (200, 50, 60) if DEEP else (8, 4, 25)
@@ -51,7 +52,7 @@ def live(name: str, kind: type[Life], version: int, lives: int) -> Counter[str]:
 
 
 @pytest.mark.timeout(TIMEOUT)
-@pytest.mark.parametrize("version", [8, 9, 6])
+@pytest.mark.parametrize("version", [8, *(pytest.param(other, marks=pytest.mark.heavy) for other in (9, 6))])
 def test_a_life(version: int) -> None:
     """R31-R33, R49: whatever happens to a table, its rows are right and its metadata is clean."""
     done = live(f"LifeOfVersion{version}", Life, version, LIVES if version == 8 else FEW)
@@ -61,14 +62,16 @@ def test_a_life(version: int) -> None:
         assert len(ALWAYS - done.keys()) <= (0 if DEEP else 2)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(TIMEOUT)
-def test_a_life_whose_bitmaps_are_folded_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_life_whose_bitmaps_are_folded_at_every_step(limits: Limits) -> None:
     """Whatever is undone, restored or cut short: the manifest lists the runs that are there."""
     for module in (bitmap_folds, folding):
-        monkeypatch.setattr(module, "COMPACT_AT", 2)
+        limits(module, COMPACT_AT=2)
     assert live("LifeOfFoldedBitmaps", FoldingLife, 8, FEW).keys() & UNDOING
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(TIMEOUT)
 def test_a_life_with_a_global_index() -> None:
     """R4: a key is one row in the whole table, whatever happens."""

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from skipping_kit import Asker, Judged, Maker, made_of, smallest
+from table_checks import BRIEF
 
 DEEP = settings.default.max_examples >= 5000
-TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (1, 90)
+TABLES, PREDICATES = (settings.default.max_examples // 10, 200) if DEEP else (1, 30 if BRIEF else 90)
 
 
 DROPPED: Counter[str] = Counter()

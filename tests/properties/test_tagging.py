@@ -22,6 +22,7 @@ from lakedex.parquet.base_file_writer import BaseFileWriter
 from lakedex.tagging import tagging
 from lakedex.tagging.candidates import KeyRanges, SortedKeys
 from lakedex.types import RECORD_KEY
+from limits import Limits
 from table_checks import fresh_copy
 from table_kit import OWN_FILE, make, own, rows
 
@@ -91,13 +92,13 @@ def spread(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("many", [False, True], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("options", [{}, NO_RANGES, NO_METADATA, {**NO_METADATA, **NO_RANGES}])
 def test_the_same_files_whatever_the_cap(
-    spread: Path, monkeypatch: pytest.MonkeyPatch, cap: int, many: bool, options: dict[str, str]
+    spread: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, cap: int, many: bool, options: dict[str, str]
 ) -> None:
     """R37.g: past the cap keys go to buckets of files; what is found is the same, and each filter is read once."""
     table = Table.open(spread, options=options)
-    monkeypatch.setattr(tagging, "DRIVER_FILTER_BYTES", cap)
-    monkeypatch.setattr(tagging, "GATHER_ROWS", 0 if many else 200_000)
-    monkeypatch.setattr(bloom_filters, "BATCH_BYTES", min(cap, 1000))
+    limits(tagging, DRIVER_FILTER_BYTES=cap)
+    limits(tagging, GATHER_ROWS=0 if many else 200_000)
+    limits(bloom_filters, BATCH_BYTES=min(cap, 1000))
     decoded: list[Any] = []
     whole = bloom_filters.decode_bloom
     monkeypatch.setattr(bloom_filters, "decode_bloom", lambda *args: decoded.append(args[2]) or whole(*args))
@@ -126,7 +127,7 @@ def _stop(attempt: Any, files: Any, tagged: Any) -> None:
     raise _Stopped(attempt.report, list(pairs))
 
 
-def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """R63: keys are asked for in the order in which they lie, so many at a time as the bound allows."""
     store = Table.open(spread).snapshot().metadata
     bases = Table.open(spread).snapshot().base_files()
@@ -141,12 +142,12 @@ def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(asked) == 1
     ordered = store.in_read_order(BLOOM_FILTERS.name, [key for keys in asked for key in keys])
     costs = store.read_costs(BLOOM_FILTERS.name, ordered)
-    monkeypatch.setattr(bloom_filters, "BATCH_BYTES", sum(costs) // 5)
+    limits(bloom_filters, BATCH_BYTES=sum(costs) // 5)
     asked.clear()
     assert dict(bloom_filters.iter_filters(store, files)).keys() == everything.keys()
     assert [key for keys in asked for key in keys] == ordered
     assert 5 <= len(asked) <= 10
-    monkeypatch.setattr(bloom_filters, "BATCH_BYTES", 1)
+    limits(bloom_filters, BATCH_BYTES=1)
     assert len(dict(bloom_filters.iter_filters(store, files))) == 24
     assert bloom_filters.BATCH_BYTES == 1
 

@@ -13,6 +13,7 @@ from lakedex import Table
 from lakedex.spark.engine import SparkEngine
 from lakedex.tagging import tagging
 from lakedex.tagging import tasks as probe
+from limits import Limits
 from table_kit import OWN_FILE
 
 SCHEMA = "id string, city string, ts decimal(12,2), n int, _hoodie_is_deleted boolean"
@@ -32,7 +33,7 @@ def found(table: Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*(read.column(name).to_pylist() for name in ("id", "city", "n")), strict=True))
 
 
-def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """R4, R37.g: moves, late rows, repeats and deletes, with nothing on the driver and a cap of nothing."""
     options = {**OWN_FILE, "hoodie.index.type": "GLOBAL_BLOOM"}
     first = frame(spark, [(f"k{n}", "abc"[n % 3], "5.00", n, False) for n in range(9)])
@@ -47,8 +48,8 @@ def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     )
     table.upsert(first)
     table.context.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
-    monkeypatch.setattr(tagging, "DRIVER_FILTER_BYTES", 1)
-    monkeypatch.setattr(tagging, "GATHER_ROWS", 0)
+    limits(tagging, DRIVER_FILTER_BYTES=1)
+    limits(tagging, GATHER_ROWS=0)
 
     def on_driver(*_: Any) -> Any:
         raise AssertionError("a filter was read on the driver")

@@ -13,6 +13,7 @@ from lakedex import Table
 from lakedex.errors import IndexInconsistentError
 from lakedex.scan import analyze as analysis
 from lakedex.scan.analyze import AnalyzedPlan
+from limits import Limits
 from table_kit import OWN_FILE, rows
 
 
@@ -28,9 +29,9 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def tasks(limits: Limits) -> None:
     """Every analysis is large enough for Spark tasks."""
-    monkeypatch.setattr(analysis, "TASK_BYTES", 0)
+    limits(analysis, TASK_BYTES=0)
 
 
 def keys(frame: DataFrame) -> list[tuple[str, int]]:

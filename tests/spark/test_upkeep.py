@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from lakedex import Table
 from lakedex.maintenance import metadata_compaction
+from limits import Limits
 
 OPTIONS = {
     "hoodie.metadata.compact.max.delta.commits": "4",
@@ -18,9 +18,9 @@ OPTIONS = {
 }
 
 
-def test_compaction_in_tasks_and_archival(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_in_tasks_and_archival(spark: SparkSession, tmp_path: Path, limits: Limits) -> None:
     """R37: what runs after a write on the local engine runs on Spark too."""
-    monkeypatch.setattr(metadata_compaction, "ENGINE_BYTES", 0)
+    limits(metadata_compaction, ENGINE_BYTES=0)
     table = Table.create(tmp_path / "t", record_key="id", options=OPTIONS, spark=spark)
     for number in range(5):
         frame = spark.sql(f"select cast(id as string) id, id * {number} v from range({number}, {number + 3})")

@@ -8,6 +8,7 @@ import pytest
 from lakedex.codec.arrow_stream import unpacked_size
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.runs import COLUMN_SCHEMA, decode_block
+from limits import Limits
 
 TABLE = pa.table(
     {
@@ -45,8 +46,8 @@ def test_damage_is_told(cut: int) -> None:
             decode_block(damaged, COLUMN_SCHEMA, "t/run")
 
 
-def test_a_block_unpacks_to_what_a_real_one_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakedex.codec.hfile.blocks.SMALL_BYTES", 1 << 20)
+def test_a_block_unpacks_to_what_a_real_one_holds(limits: Limits) -> None:
+    limits("lakedex.codec.hfile.blocks", SMALL_BYTES=1 << 20)
     data = stream(pa.table({"n": pa.nulls(3000, pa.binary(1000)).fill_null(bytes(1000))}), "zstd")
     assert len(data) < 5_000
     with pytest.raises(CorruptFileError, match="t/run: .*unpack to at most"):

@@ -24,6 +24,7 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.hfile.trailer import TRAILER_SIZE, Trailer, decode_trailer, encode_trailer
 from lakedex.codec.hfile.writer import MAX_BLOCK_SIZE, write_hfile
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from limits import Limits
 
 
 class Fetches:
@@ -228,8 +229,8 @@ def test_scan_of_prefixes_in_any_order_gives_each_cell_once() -> None:
     assert list(reader.scan_prefixes([b"", b"key"])) == items
 
 
-def test_scan_is_fetched_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakedex.codec.hfile.reader.SCAN_BATCH_SIZE", 200_000)
+def test_scan_is_fetched_in_batches(limits: Limits) -> None:
+    limits("lakedex.codec.hfile.reader", SCAN_BATCH_SIZE=200_000)
     fetches, reader, items = big_file()
     assert list(reader.scan()) == items
     assert len(fetches.calls) > 5
@@ -355,9 +356,9 @@ def test_a_block_unpacks_to_what_a_real_one_holds() -> None:
         decode_block(head + bomb, DATA, CODEC_GZIP, offset=0, path="t/x.hfile")
 
 
-def test_a_call_unpacks_no_more_than_real_files_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_unpacks_no_more_than_real_files_hold(limits: Limits) -> None:
     """What is held of all blocks together, of one file or of several, and whatever asks for it."""
-    monkeypatch.setattr("lakedex.codec.hfile.blocks.SMALL_BYTES", 3 << 20)
+    limits("lakedex.codec.hfile.blocks", SMALL_BYTES=3 << 20)
     zeros = [(b"%04d" % number, bytes(100_000)) for number in range(40)]
     reader = HFileReader.from_bytes(write_hfile(zeros, compression="gz", info={}), "t/x.hfile")
     calls: list[Callable[[], object]] = [

@@ -11,15 +11,16 @@ from samples import all_types
 from lakedex.codec import avro_vectorized as avro_columns
 from lakedex.codec.avro_vectorized import Datums, decimals, decode_datums, split_avro_block
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from limits import Limits
 from mor_kit import OWN, avro_content, avro_schema, datums, rows, with_meta
 
 
-def test_all_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_types(limits: Limits) -> None:
     own = all_types(local_timestamp=True)
     text = avro_schema(own.schema)
     found = datums(with_meta(own, "001"), text)
     for at_once in (3, 100):
-        monkeypatch.setattr(avro_columns, "ROWS_AT_ONCE", at_once)
+        limits(avro_columns, ROWS_AT_ONCE=at_once)
         table = decode_datums(Datums.of(found), text, own.schema.names)
         assert_same_rows(table, own, "key")
         assert table.schema.names == own.schema.names

@@ -32,6 +32,7 @@ from lakedex.index.bitmap.runs import (
 )
 from lakedex.io.local import LocalStorage
 from lakedex.snapshot.file_system_view import TableCache
+from limits import Limits
 
 STORAGE = LocalStorage()
 
@@ -317,9 +318,9 @@ def test_timestamps_of_any_unit_have_values(folder: Folder, kind: pa.DataType) -
     assert good.all() and values.cast(pa.int64()).to_pylist() == [micros, None]
 
 
-def test_blocks_of_many_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakedex.index.bitmap.runs.FILES_PER_BLOCK", 3)
-    monkeypatch.setattr("lakedex.index.bitmap.compaction.FILES_PER_BLOCK", 2)
+def test_blocks_of_many_files(folder: Folder, limits: Limits) -> None:
+    limits("lakedex.index.bitmap.runs", FILES_PER_BLOCK=3)
+    limits("lakedex.index.bitmap.compaction", FILES_PER_BLOCK=2)
     files = [made(f"f{n:02d}_1", *("ab"[: n % 3]), "c") for n in range(10)]
     wanted = {f"f{n:02d}_1": {**dict.fromkeys("ab"[: n % 3], 1), "c": 1} for n in range(10)}
     runs = [folder.put(run(1), *files[:7]), folder.put(run(2), *files[7:])]
@@ -338,8 +339,8 @@ def test_values_without_rows_of_their_own_are_damage(folder: Folder) -> None:
     assert said(folder.refresh()) == {} and run(1).name in folder.held.unread
 
 
-def test_coverage_of_runs_that_are_gone_does_not_pile_up(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMPACT_THRESHOLD", 3)
+def test_coverage_of_runs_that_are_gone_does_not_pile_up(folder: Folder, limits: Limits) -> None:
+    limits(module, COMPACT_THRESHOLD=3)
     for number in range(1, 8):
         one = folder.put(run(number), made(f"f1_{number}", "a"))
         folder.refresh()

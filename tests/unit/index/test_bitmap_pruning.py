@@ -27,6 +27,7 @@ from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.io.local import LocalStorage
 from lakedex.scan.plan import ScanPlan, plan_scan
+from limits import Limits
 
 ROWS = 4000
 
@@ -108,23 +109,23 @@ def test_two_conditions_that_never_meet_drop_the_file(table: Table, tmp_path: Pa
     assert "g = 'a'" in stage.terms[0] and len(stage.terms) == 2
 
 
-def test_max_fetch_bounds_what_a_plan_reads(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_fetch_bounds_what_a_plan_reads(table: Table, limits: Limits) -> None:
     where = "g = 'a' AND h = 'y'"
     right = table.scan(where, skipping=False).count()
     whole = alone(table, where, select=True, gated=False)
     assert len(whole.selections) >= 2
-    monkeypatch.setattr(pruning, "MAX_FETCH", 7_500)
+    limits(pruning, MAX_FETCH=7_500)
     some = alone(table, where, select=True, gated=False)
     assert len(some.selections) < len(whole.selections) and "not worth reading" in some.stage("bitmap").note
-    monkeypatch.setattr(pruning, "MAX_FETCH", 0)
+    limits(pruning, MAX_FETCH=0)
     assert alone(table, where, select=True, gated=False).selections == {}
     assert ungated(table.scan(where)).count() == right
 
 
-def test_few_files_at_a_time(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_files_at_a_time(table: Table, limits: Limits) -> None:
     where = "g = 'a' AND h = 'y'"
     whole = alone(table, where, select=True, gated=False)
-    monkeypatch.setattr(pruning, "BATCH_FILES", 1)
+    limits(pruning, BATCH_FILES=1)
     assert alone(table, where, select=True, gated=False).selections == whole.selections
 
 

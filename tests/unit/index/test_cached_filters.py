@@ -16,6 +16,7 @@ from lakedex.index.bitmap import coverage as bitmap_cache
 from lakedex.index.bitmap.coverage import BitmapCache
 from lakedex.metadata.records import bloom_key
 from lakedex.metadata.store import MetadataStore
+from limits import Limits
 from table_kit import make
 
 
@@ -76,12 +77,12 @@ def test_a_filter_that_is_written_again_is_read_again(table: Table, read: list[s
 
 
 def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(
-    table: Table, read: list[str], monkeypatch: pytest.MonkeyPatch
+    table: Table, read: list[str], limits: Limits
 ) -> None:
     assert kept(table, "a5") == 1
     snapshot = table.snapshot()
     held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
-    monkeypatch.setattr(bloom_filters, "HELD_BYTES", 2 * held._size)
+    limits(bloom_filters, HELD_BYTES=2 * held._size)
     assert kept(table, "a5", "b9", "c9") == 3
     read.clear()
     for _ in range(2):
@@ -93,14 +94,14 @@ def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(
     assert kept(table, left_out) == 1 and first not in {file[0] for file in held._filters}
 
 
-def test_bitmaps_are_of_one_base_file_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bitmaps_are_of_one_base_file_and_bounded(limits: Limits) -> None:
     held = BitmapCache()
     bits = BitMap([1, 2, 3])
     held.put("run", b"key", "base", bits)
     assert held.get("run", b"key", "base", 3) is bits
     assert held.get("run", b"key", "other", 3) is None and held.get("run", b"key", "base", 2) is None
     assert held.get("later run", b"key", "base", 3) is None
-    monkeypatch.setattr(bitmap_cache, "CACHED_BYTES", 2 * held._size)
+    limits(bitmap_cache, CACHED_BYTES=2 * held._size)
     held.put("run", b"kez", "base", bits)
     assert held.get("run", b"key", "base", 3) is bits
     held.put("run", b"kex", "base", bits)

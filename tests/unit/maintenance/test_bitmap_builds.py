@@ -44,6 +44,7 @@ from lakedex.local.session import LocalSession
 from lakedex.maintenance import bitmap_lifecycle as bitmap_builds
 from lakedex.metadata.files import open_hfile
 from lakedex.snapshot.snapshot import TableContext
+from limits import Limits
 from table_kit import OWN_FILE, set_properties
 
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2")
@@ -99,9 +100,9 @@ def test_same_input_same_bytes(table: Table) -> None:
     assert {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()} == first
 
 
-def test_chunks_are_runs(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_runs(table: Table, limits: Limits) -> None:
     """A build that dies keeps the chunks that it wrote, and the next one goes on there."""
-    monkeypatch.setattr(bitmap_builds, "FILES_PER_CHUNK", 2)
+    limits(bitmap_builds, FILES_PER_CHUNK=2)
 
     def stop(done: int, total: int) -> None:
         if done == 4:
@@ -120,8 +121,10 @@ def test_chunks_are_runs(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list((Path(table.path) / ".hoodie/.temp").iterdir()) == []
 
 
-def test_large_bitmaps_of_a_build_go_through_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bitmap_builds, "INLINE_BYTES", 1)
+def test_large_bitmaps_of_a_build_go_through_files(
+    table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    limits(bitmap_builds, INLINE_BYTES=1)
     wanted, spilled = bitmap_builds.write_runs, []
     monkeypatch.setattr(
         bitmap_builds,
@@ -135,9 +138,11 @@ def test_large_bitmaps_of_a_build_go_through_files(table: Table, monkeypatch: py
 
 
 @pytest.mark.parametrize("kind", ["another file's", "cut short", "pickle", "no longer there"])
-def test_bitmaps_that_somebody_replaced_are_refused(table: Table, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_bitmaps_that_somebody_replaced_are_refused(
+    table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits, kind: str
+) -> None:
     """What lies in the table's folder until a run holds it is what the task wrote, or nothing comes of it."""
-    monkeypatch.setattr(bitmap_builds, "INLINE_BYTES", 1)
+    limits(bitmap_builds, INLINE_BYTES=1)
     wanted = bitmap_builds.write_runs
     made = Path(table.path, "made")
 
@@ -384,8 +389,8 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
     assert uncovered(table, "g") == []
 
 
-def test_a_build_folds(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bitmap_builds, "FILES_PER_CHUNK", 1)
+def test_a_build_folds(table: Table, limits: Limits) -> None:
+    limits(bitmap_builds, FILES_PER_CHUNK=1)
     bitmaps(table, "g")
     assert len(list_runs(table.context.storage, table.path).runs) == 1
     assert uncovered(table, "g") == []
@@ -436,7 +441,7 @@ def test_tables_of_other_makers(name: str, tmp_path: Path) -> None:
     assert not folder_of(table).exists()
 
 
-def test_tasks_pickle(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_pickle(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """What goes to executors and comes back."""
 
     def run(self: LocalEngine, fn: Any, items: Any, label: str = "") -> list[Any]:
@@ -444,9 +449,9 @@ def test_tasks_pickle(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         return [pickle.loads(pickle.dumps(pickle.loads(pickle.dumps((fn, item)))[0](item))) for item in items]
 
     monkeypatch.setattr(LocalEngine, "run", run)
-    monkeypatch.setattr(bitmap_builds, "FILES_PER_CHUNK", 1)
-    monkeypatch.setattr(bitmap_builds, "INLINE_BYTES", 1)
-    monkeypatch.setattr(bitmap_folds, "DRIVER_BYTES", 0)
+    limits(bitmap_builds, FILES_PER_CHUNK=1)
+    limits(bitmap_builds, INLINE_BYTES=1)
+    limits(bitmap_folds, DRIVER_BYTES=0)
     assert bitmaps(table, "g", "n").files == 6
     assert [name.split("_")[2] for name in run_names(table)] == ["fold"]
     assert uncovered(table, "g", "n") == []

@@ -34,6 +34,7 @@ from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
 from lakedex.snapshot.snapshot import TableContext
+from limits import Limits
 from table_checks import THOROUGH
 from table_kit import OWN_FILE
 
@@ -128,12 +129,12 @@ def test_row_groups_come_from_the_writer(tmp_path: Path) -> None:
         assert size == sum(c.total_compressed_size for c in chunks)
 
 
-def test_large_bitmaps_go_through_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_bitmaps_go_through_files(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """What passes the limit is written to the temp folder, and from there into runs of bounded size, by tasks."""
     labels: list[str] = []
     monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
     monkeypatch.setattr("lakedex.index.bitmap.index.inline_limit", lambda files: 100)
-    monkeypatch.setattr(bitmap_runs, "RUN_BYTES", 1)
+    limits(bitmap_runs, RUN_BYTES=1)
     monkeypatch.setattr(
         LocalEngine, "run", lambda self, fn, items, label="": labels.append(label) or [fn(item) for item in items]
     )

@@ -44,6 +44,7 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import Timeline, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.service_metadata import decode_compaction_plan, encode_compaction_plan
+from limits import Limits
 from table_kit import make, own, rows
 
 STORE = LocalStorage()
@@ -246,8 +247,8 @@ def test_what_a_compaction_holds_is_not_pending_to_anybody(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------------ cleaning
 
 
-def test_old_slices_go_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cleaning, "LEAST_COMMITS", 4)
+def test_old_slices_go_and_the_rest_stays(tmp_path: Path, limits: Limits) -> None:
+    limits(metadata_cleaning, LEAST_COMMITS=4)
     table = filled(
         tmp_path, 16, {"hoodie.metadata.compact.max.delta.commits": "4", "hoodie.clean.commits.retained": "1"}
     )
@@ -270,15 +271,15 @@ def test_old_slices_go_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.Mo
     assert table.indexes.validate("column_stats").ok
 
 
-def test_nothing_goes_right_after_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cleaning, "LEAST_COMMITS", 2)
+def test_nothing_goes_right_after_a_compaction(tmp_path: Path, limits: Limits) -> None:
+    limits(metadata_cleaning, LEAST_COMMITS=2)
     filled(tmp_path, 12).maintenance.compact_metadata()
     options = parse_options({"hoodie.clean.commits.retained": "1"})
     assert not metadata_cleaning.cleaning_due(state(tmp_path), options)
 
 
-def test_what_a_pending_compaction_reads_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cleaning, "LEAST_COMMITS", 2)
+def test_what_a_pending_compaction_reads_stays(tmp_path: Path, limits: Limits) -> None:
+    limits(metadata_cleaning, LEAST_COMMITS=2)
     table = filled(tmp_path, 3)
     table.maintenance.compact_metadata()
     table.upsert(some(3))

@@ -48,6 +48,7 @@ from lakedex.metadata.writer import MAX_BLOCK_BYTES, SpilledBloom, write_delta_c
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import Timeline, create_inflight, create_requested, remove_pending
+from limits import Limits
 from table_kit import ROWS, base_files, make, own, rows
 
 STORE = LocalStorage()
@@ -410,9 +411,9 @@ def test_partitions_of_the_metadata_are_those_that_are_complete(written: Path) -
 
 
 # ------------------------------------------------------------------------------------------------------- writing
-def test_large_updates_are_cut_into_log_versions(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_updates_are_cut_into_log_versions(empty: Path, limits: Limits) -> None:
     assert MAX_BLOCK_BYTES == 128 * 1024 * 1024
-    monkeypatch.setattr("lakedex.metadata.writer.MAX_BLOCK_BYTES", 300)
+    limits("lakedex.metadata.writer", MAX_BLOCK_BYTES=300)
     names = [f"p{n}" for n in range(20)]
     logs = commit(empty, t(1), {"files": [(name, files_record({f"{name}-file-name": 1})) for name in names]})
     assert [log.version for log in logs] == list(range(1, len(logs) + 1))
@@ -513,10 +514,10 @@ def test_the_cache_opens_a_file_once_and_is_bounded(written: Path) -> None:
     assert storage.counted.bytes_read - before == opened
 
 
-def test_large_logs_are_read_in_ranges(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_logs_are_read_in_ranges(written: Path, limits: Limits) -> None:
     whole = load(written).scan("column_stats")
     files = load(written).file_listing()
-    monkeypatch.setattr("lakedex.metadata.files.WHOLE_FILE_BYTES", 10)
+    limits("lakedex.metadata.files", WHOLE_FILE_BYTES=10)
     store = load(written)
     assert store.scan("column_stats") == whole
     assert store.file_listing() == files

@@ -21,6 +21,7 @@ from lakedex.parquet.base_file_reader import iter_base_file, open_for_merge, rea
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
 from lakedex.parquet.chunk_reuse import TeeSource
 from lakedex.types import FILE_NAME, META_COLUMNS, IoCount
+from limits import Limits
 
 STORE = LocalStorage()
 ROWS = 40
@@ -312,9 +313,9 @@ def test_renamed_columns_are_not_confused(tmp_path: Path, keyed: pa.Table) -> No
     assert found.column("tint").to_pylist() == rows.column("color").to_pylist()
 
 
-def test_a_growing_file_gets_few_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_growing_file_gets_few_row_groups(tmp_path: Path, limits: Limits) -> None:
     """New rows join the last row group unless it has half of the rows: no more groups than the logarithm of the rows."""
-    monkeypatch.setattr("lakedex.parquet.base_file_reader.LARGE_GROUP_BYTES", 1)
+    limits("lakedex.parquet.base_file_reader", LARGE_GROUP_BYTES=1)
     first = pa.table({"key": [f"a{number:03d}" for number in range(64)], "ts": pa.array(np.ones(64, np.int64))})
     table = Table.create(tmp_path / "t", schema=first.schema, record_key="key", ordering_by="ts")
     table.upsert(first)

@@ -19,6 +19,7 @@ from lakedex.local.engine import LocalEngine
 from lakedex.scan import analyze as analysis
 from lakedex.scan.analyze import AnalyzedPlan
 from lakedex.scan.plan import ScanPlan
+from limits import Limits
 from table_kit import OWN_FILE, make, rows
 
 
@@ -140,7 +141,7 @@ def test_verifying_what_is_right_changes_nothing(table: Table) -> None:
     assert found.verified is not None
 
 
-def test_large_plans_are_read_by_tasks_of_the_engine(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_plans_are_read_by_tasks_of_the_engine(table: Table, limits: Limits) -> None:
     runs: list[int] = []
 
     class Tasks(LocalEngine):
@@ -156,7 +157,7 @@ def test_large_plans_are_read_by_tasks_of_the_engine(table: Table, monkeypatch: 
     object.__setattr__(scan, "engine", engine)
     small = scan.explain(analyze=True, verify="full")
     assert runs == []
-    monkeypatch.setattr(analysis, "TASK_BYTES", 0)
+    limits(analysis, TASK_BYTES=0)
     found = scan.explain(analyze=True, verify="full")
     assert runs == [2, 2]
     assert isinstance(found, AnalyzedPlan)

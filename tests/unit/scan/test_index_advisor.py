@@ -12,6 +12,7 @@ from lakedex import Table
 from lakedex.errors import InvalidInputError
 from lakedex.scan import index_advisor as advising
 from lakedex.scan import index_advisor as sample
+from limits import Limits
 from table_kit import OWN_FILE, make
 
 SCHEMA = pa.schema(
@@ -52,8 +53,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return made
 
 
-def test_columns_are_judged_by_their_values(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advising, "DEFAULT_MAX_DISTINCT", 100)
+def test_columns_are_judged_by_their_values(table: Table, limits: Limits) -> None:
+    limits(advising, DEFAULT_MAX_DISTINCT=100)
     advice = table.indexes.advise()
     by_name = {one.column: one for one in advice.columns}
     assert set(by_name) == {"id", "p", "shop", "sorted", "coin", "unique", "same"}, "lists have no bitmaps"
@@ -92,11 +93,11 @@ def test_columns_are_judged_by_queries(table: Table) -> None:
         table.indexes.advise("shop")
 
 
-def test_the_sample_is_bounded(table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(advising, "MAX_FILES", 3)
+def test_the_sample_is_bounded(table: Table, limits: Limits, tmp_path: Path) -> None:
+    limits(advising, MAX_FILES=3)
     advice = table.indexes.advise(["shop"])
     assert (advice.files_sampled, advice.rows_sampled) == (3, 900)
-    monkeypatch.setattr(advising, "MAX_ROWS", 500)
+    limits(advising, MAX_ROWS=500)
     assert table.indexes.advise(["shop"]).files_sampled == 1
     empty = make(tmp_path / "empty", schema=SCHEMA, record_key="id")
     assert [one.reason for one in empty.indexes.advise(["shop"]).columns] == ["no: the table has no files"]

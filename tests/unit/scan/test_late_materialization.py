@@ -22,6 +22,7 @@ from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.parquet.base_file_reader import FooterCache
 from lakedex.scan import late_materialization as sifting
 from lakedex.scan.slice_reader import ReadCount, SliceReader, iter_slice_rows
+from limits import Limits
 
 STORED = pa.schema(
     [
@@ -132,9 +133,9 @@ def test_footers_are_of_one_file_and_stay_at_home(folder: Path) -> None:
     assert make(*arguments).get("a", 7) is None
 
 
-def test_footers_that_were_opened_last_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footers_that_were_opened_last_stay(folder: Path, limits: Limits) -> None:
     footer = pq.read_metadata(folder / "f.parquet")
-    monkeypatch.setattr("lakedex.parquet.base_file_reader.FOOTERS_BYTES", 2 * footer.serialized_size)
+    limits("lakedex.parquet.base_file_reader", FOOTERS_BYTES=2 * footer.serialized_size)
     footers = FooterCache()
     footers.keep("a", 1, footer)
     footers.keep("b", 1, footer)

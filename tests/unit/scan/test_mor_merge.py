@@ -17,6 +17,7 @@ from lakedex.errors import CorruptFileError, SchemaMismatchError, UnsupportedFea
 from lakedex.scan import merge_on_read as merge_read
 from lakedex.scan.merge_on_read import MergeSettings, require_mergeable
 from lakedex.spark.data_source import LakedexDataSource
+from limits import Limits
 from mor_kit import (
     COMMIT_TIME,
     EVENT_TIME,
@@ -116,9 +117,9 @@ def test_rolled_back_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 65_536])
 def test_of_several_base_rows_of_a_key_one_is_merged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, batch_rows: int
 ) -> None:
-    monkeypatch.setattr(merge_read, "BATCH_ROWS", batch_rows)
+    limits(merge_read, BATCH_ROWS=batch_rows)
     monkeypatch.setattr(merge_read, "_MAX_BATCH_ROWS", batch_rows)
     base = rows(("a", 1, 1), ("a", 2, 2), ("b", 1, 3))
     item = slice_of(tmp_path, base, [data_block(rows(("a", 5, 9)), "002"), delete_block([("b", NO_VALUE)], "002")])

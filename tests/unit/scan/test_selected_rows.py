@@ -23,6 +23,7 @@ from lakedex.io.local import LocalStorage
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.scan import late_materialization as sifting
 from lakedex.scan.slice_reader import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
+from limits import Limits
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string())])
 BASE = BaseFile("part", "f.parquet", 1, "f", "1")
@@ -94,8 +95,8 @@ def test_rows_that_may_match_are_judged(folder: Path) -> None:
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("batch", [1, 7, 16, 65_536])
-def test_batches_across_row_groups(folder: Path, exact: bool, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sifting, "BATCH_ROWS", batch)
+def test_batches_across_row_groups(folder: Path, exact: bool, batch: int, limits: Limits) -> None:
+    limits(sifting, BATCH_ROWS=batch)
     rows = [9, 10, 11, 36, 37, 49]
     found, _ = read(folder, rows, "n", exact=exact)
     assert found.column("n").to_pylist() == [row for row in rows if exact or row % 3 == 1]

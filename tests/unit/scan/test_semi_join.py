@@ -20,6 +20,7 @@ from lakedex.errors import InvalidInputError, MissingEngineError
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import to_sql
 from lakedex.scan import semi_join as joins
+from limits import Limits
 from table_kit import OWN_FILE, base_files, make
 
 SCHEMA = pa.schema(
@@ -171,16 +172,16 @@ def test_keys_that_do_not_fit_are_refused(fact: Table, column: Any, keys: Any, s
         fact.scan().semi_join(keys, column)
 
 
-def test_what_else_is_refused(fact: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_else_is_refused(fact: Table, limits: Limits) -> None:
     with pytest.raises(InvalidInputError, match="limit after the join"):
         fact.scan(limit=3).semi_join(["AA"], "carrier")
     with pytest.raises(MissingEngineError, match="without Spark"):
         fact.scan().semi_join(["AA"], "carrier").to_spark()
-    monkeypatch.setattr(joins, "MAX_TERMS", 3)
+    limits(joins, MAX_TERMS=3)
     odd = pa.table({"carrier": list("abcdef"), "plane": [1, 2, 3, 4, 5, 6]})
     with pytest.raises(InvalidInputError, match="most selective column"):
         fact.scan().semi_join(odd, ["carrier", "plane"])
-    monkeypatch.setattr(joins, "MAX_KEYS", 3)
+    limits(joins, MAX_KEYS=3)
     with pytest.raises(InvalidInputError, match="4 different keys"):
         fact.scan().semi_join([1, 2, 3, 4, 4], "plane")
 
