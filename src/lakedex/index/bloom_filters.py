@@ -140,12 +140,17 @@ class BloomFilterCache(ViewCache):
 
     Attributes:
         files: the metadata files that they come from.
+        filters: by file, the oldest first.
+        unseen: later layers, of which nobody knows yet which filters they write again.
+        size: bytes of all filters.
+        limit: of ``size``.
     """
 
     files: MetadataFiles
-    _filters: dict[File, BloomFilter | None] = field(default_factory=dict)
-    _unseen: tuple[HFileReader, ...] = ()
-    _size: int = 0
+    filters: dict[File, BloomFilter | None] = field(default_factory=dict)
+    unseen: tuple[HFileReader, ...] = ()
+    size: int = 0
+    limit: int = HELD_BYTES
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
@@ -161,10 +166,10 @@ class BloomFilterCache(ViewCache):
             self._see()
             found = []
             for place, file in enumerate(files):
-                if file not in self._filters:
+                if file not in self.filters:
                     missing.append(place)
                     continue
-                bloom = self._filters[file] = self._filters.pop(file)
+                bloom = self.filters[file] = self.filters.pop(file)
                 if bloom is not None:
                     found.append((place, bloom))
         yield from found
@@ -181,37 +186,37 @@ class BloomFilterCache(ViewCache):
 
     def _see(self) -> None:
         """Forget what later layers speak of. Blocks of them are read only where one of the held keys may lie."""
-        if self._unseen:
-            keys = {bloom_key(*file).encode(): file for file in self._filters}
-            for layer in self._unseen:
+        if self.unseen:
+            keys = {bloom_key(*file).encode(): file for file in self.filters}
+            for layer in self.unseen:
                 for key in layer.get_many(keys):
-                    self._size -= _cost(self._filters.pop(keys.pop(key)))
-            self._unseen = ()
+                    self.size -= _cost(self.filters.pop(keys.pop(key)))
+            self.unseen = ()
 
     def _keep(self, file: File, bloom: BloomFilter | None, own: frozenset[File]) -> None:
         size = _cost(bloom)
         with self._lock:
-            if file in self._filters:
+            if file in self.filters:
                 return
-            while self._filters and self._size + size > HELD_BYTES:
-                oldest = next(iter(self._filters))
+            while self.filters and self.size + size > self.limit:
+                oldest = next(iter(self.filters))
                 if oldest in own:
                     return
-                self._size -= _cost(self._filters.pop(oldest))
-            self._size += size
-            self._filters[file] = bloom
+                self.size -= _cost(self.filters.pop(oldest))
+            self.size += size
+            self.filters[file] = bloom
 
     def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> BloomFilterCache | None:
         """What still holds in a newer state: filters of files that it has too, if they were not written again."""
         added = store.added_since(BLOOM_FILTERS.name, self.files) if store.has(BLOOM_FILTERS.name) else None
-        if added is None or len(self._unseen) + len(added) > MOST_UNSEEN:
+        if added is None or len(self.unseen) + len(added) > MOST_UNSEEN:
             return None
         present = {(item.partition, item.base_file.name) for item in newer.table.slices if item.base_file is not None}
         with self._lock:
-            filters = {file: bloom for file, bloom in self._filters.items() if file in present}
-            unseen = (*self._unseen, *added)
+            filters = {file: bloom for file, bloom in self.filters.items() if file in present}
+            unseen = (*self.unseen, *added)
         files = store.files_of(BLOOM_FILTERS.name)
-        return BloomFilterCache(files, filters, unseen, sum(map(_cost, filters.values())))
+        return BloomFilterCache(files, filters, unseen, sum(map(_cost, filters.values())), self.limit)
 
 
 def _cost(bloom: BloomFilter | None) -> int:

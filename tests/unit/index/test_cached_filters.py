@@ -12,11 +12,9 @@ from pyroaring import BitMap
 from lakedex import Table
 from lakedex.codec.bloom import BloomFilter
 from lakedex.index import bloom_filters
-from lakedex.index.bitmap import coverage as bitmap_cache
 from lakedex.index.bitmap.coverage import BitmapCache
 from lakedex.metadata.records import bloom_key
 from lakedex.metadata.store import MetadataStore
-from limits import Limits
 from table_kit import make
 
 
@@ -76,32 +74,30 @@ def test_a_filter_that_is_written_again_is_read_again(table: Table, read: list[s
     assert kept(table, "a5") == 1 and read == ["a", "a"]
 
 
-def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(
-    table: Table, read: list[str], limits: Limits
-) -> None:
+def test_what_is_held_is_bounded_and_a_query_does_not_drive_out_its_own(table: Table, read: list[str]) -> None:
     assert kept(table, "a5") == 1
     snapshot = table.snapshot()
     held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
-    limits(bloom_filters, HELD_BYTES=2 * held._size)
+    held.limit = 2 * held.size
     assert kept(table, "a5", "b9", "c9") == 3
     read.clear()
     for _ in range(2):
         assert kept(table, "a5", "b9", "c9") == 3
-        assert len(held._filters) == 2 and held._size <= bloom_filters.HELD_BYTES
+        assert len(held.filters) == 2 and held.size <= held.limit
     assert len(read) == 2 and len(set(read)) == 1, "the third alone, each time"
-    first = next(iter(held._filters))[0]
+    first = next(iter(held.filters))[0]
     left_out = {"a": "a5", "b": "b9", "c": "c9"}[read[0]]
-    assert kept(table, left_out) == 1 and first not in {file[0] for file in held._filters}
+    assert kept(table, left_out) == 1 and first not in {file[0] for file in held.filters}
 
 
-def test_bitmaps_are_of_one_base_file_and_bounded(limits: Limits) -> None:
+def test_bitmaps_are_of_one_base_file_and_bounded() -> None:
     held = BitmapCache()
     bits = BitMap([1, 2, 3])
     held.put("run", b"key", "base", bits)
     assert held.get("run", b"key", "base", 3) is bits
     assert held.get("run", b"key", "other", 3) is None and held.get("run", b"key", "base", 2) is None
     assert held.get("later run", b"key", "base", 3) is None
-    limits(bitmap_cache, CACHED_BYTES=2 * held._size)
+    held.limit = 2 * held.size
     held.put("run", b"kez", "base", bits)
     assert held.get("run", b"key", "base", 3) is bits
     held.put("run", b"kex", "base", bits)
@@ -118,9 +114,9 @@ def test_a_later_layer_that_speaks_of_a_file_takes_its_filter_away(table: Table,
     assert kept(table, "a5", "b9") == 2
     snapshot = table.snapshot()
     held = bloom_filters.BloomFilterCache.of(snapshot.view(), snapshot.metadata)
-    files = list(held._filters)
-    before = held._size
-    held._unseen = (Layer(),)  # type: ignore[assignment]
+    files = list(held.filters)
+    before = held.size
+    held.unseen = (Layer(),)  # type: ignore[assignment]
     read.clear()
     assert kept(table, "a5", "b9") == 2
-    assert read == [files[0][0].removeprefix("p=")] and held._size == before and not held._unseen
+    assert read == [files[0][0].removeprefix("p=")] and held.size == before and not held.unseen

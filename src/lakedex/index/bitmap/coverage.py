@@ -76,10 +76,16 @@ class _CachedBitmap(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class BitmapCache:
-    """By run and key, each with the base file whose rows it tells. Not for several threads at once."""
+    """By run and key, each with the base file whose rows it tells. Not for several threads at once.
 
+    Attributes:
+        limit: of ``size``.
+        size: bytes of all bitmaps.
+    """
+
+    limit: int = CACHED_BYTES
+    size: int = 0
     _bitmaps: dict[tuple[str, bytes], _CachedBitmap] = field(default_factory=dict)
-    _size: int = 0
 
     def get(self, run: str, key: bytes, base_file: str, rows: int) -> BitMap | None:
         """A bitmap of a base file of this number of rows, if it is cached."""
@@ -95,9 +101,9 @@ class BitmapCache:
             return
         cached = _CachedBitmap(base_file, bitmap, _ENTRY_BYTES + len(key) + _bytes_of(bitmap))
         self._bitmaps[run, key] = cached
-        self._size += cached.size
-        while self._size > CACHED_BYTES:
-            self._size -= self._bitmaps.pop(next(iter(self._bitmaps))).size
+        self.size += cached.size
+        while self.size > self.limit:
+            self.size -= self._bitmaps.pop(next(iter(self._bitmaps))).size
 
 
 def _bytes_of(bitmap: BitMap) -> int:
