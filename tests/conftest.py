@@ -78,9 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if kind := JVM_FOLDERS.get(folder):
             item.add_marker(kind)
-            core = item.get_closest_marker("smoke") or is_core(
-                folder, item.path.name, item.name.partition("[")[0], item.name
-            )
+            core = is_core(folder, item.path.name, item.name.partition("[")[0], item.name)
         else:
             core = item.get_closest_marker("heavy") is None
         if core:

@@ -148,8 +148,8 @@ def _rest(leg: Leg, seconds: int) -> Leg:
 # Legs of a round run side by side. Those of one JVM are so short that a second one each would mostly start.
 _ELSEWHERE = ((ON_SPARK35,), (*SMOKE, CONNECT))
 TIERS: Mapping[str, Sequence[Sequence[Leg]]] = {
-    "first": ((_core(PLAIN, 200),), (_core(ON_SPARK43, 130),), (_core(JUDGES, 180),)),
-    "rest": ((_rest(PLAIN, 400),), (_rest(ON_SPARK43, 200),), *_ELSEWHERE, (_rest(JUDGES, 500),)),
+    "first": ((_core(PLAIN, 250),), (_core(ON_SPARK43, 110),), (_core(JUDGES, 130),)),
+    "rest": ((_rest(PLAIN, 320),), (_rest(ON_SPARK43, 190),), *_ELSEWHERE, (_rest(JUDGES, 540),)),
     "all": ((PLAIN,), (ON_SPARK43,), *_ELSEWHERE, (JUDGES,)),
     "quick": ((replace(_core(PLAIN, 100), title="quick, without a JVM", folders=SOON),),),
 }
