@@ -26,8 +26,17 @@ PAPERS = {
     },
 }
 """File in the root → its page."""
+REACHED = {
+    "Indexes": "lakedex.table.indexes.Indexes",
+    "Inspect": "lakedex.table.inspect.Inspect",
+    "Maintenance": "lakedex.table.maintenance.Maintenance",
+    "MergeBuilder": "lakedex.table.merge_builder.MergeBuilder",
+    "Scan": "lakedex.scan.scan.Scan",
+    "ScanPlan": "lakedex.scan.plan.ScanPlan",
+    "reports": "lakedex.reports",
+}
+"""What methods of ``Table`` return, and results of calls."""
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
-_ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?(?:lakedex\.)?")
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -58,18 +67,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return _LINK.sub(led, markdown)
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Take the roles of Sphinx, which docstrings use for other names of the code, out of the reference."""
-    return _ROLE.sub("<code>", html)
-
-
-def _names() -> list[str]:
-    """The names that ``from lakedex import …`` gives, errors apart."""
-    return [
-        name
-        for name in sorted(lakedex.__all__, key=str.lower)
-        if not name.startswith("_") and not name.endswith("Error")
-    ]
+def _names() -> dict[str, str]:
+    """Names of the reference and where they are: what ``from lakedex import …`` gives, and what ``Table`` leads to."""
+    exported = {name: f"lakedex.{name}" for name in lakedex.__all__ if not name.startswith("_")}
+    named = {**REACHED, **exported}
+    return {name: named[name] for name in sorted(named, key=str.lower) if not name.endswith("Error")}
 
 
 def _pages() -> Iterator[tuple[str, str]]:
@@ -79,12 +81,13 @@ def _pages() -> Iterator[tuple[str, str]]:
     yield (
         "reference/index.md",
         (
-            "# Reference\n\nEverything that `from lakedex import …` gives, made from the docstrings.\n\n"
+            "# Reference\n\nEverything that `from lakedex import …` gives and what its methods return,"
+            " made from the docstrings.\n\n"
             f"{listed}\n* [Errors](errors.md)\n* [Options](options.md): every `hoodie.*` option\n"
         ),
     )
-    for name in _names():
-        yield f"reference/{name}.md", f"::: lakedex.{name}\n"
+    for name, where in _names().items():
+        yield f"reference/{name}.md", f"::: {where}\n"
     yield (
         "reference/errors.md",
         "::: lakedex.errors\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n",
