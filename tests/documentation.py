@@ -18,3 +18,10 @@ def run_blocks(page: str, folder: Path, names: dict[str, Any] | None = None, *, 
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     assert code
     exec(compile(code.replace("/tmp/", f"{folder}/"), page, "exec"), {} if names is None else names)
+
+
+def sql_statements(page: str) -> list[str]:
+    """The statements of the SQL blocks of a page."""
+    text = (ROOT / page).read_text("utf-8")
+    code = "\n".join(re.findall(r"```sql\n(.*?)```", text, re.DOTALL))
+    return [statement.strip() for statement in re.sub(r"--.*", "", code).split(";") if statement.strip()]
