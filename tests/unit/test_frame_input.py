@@ -14,6 +14,8 @@ import pytest
 from lakedex.arrow_types import as_table, normal_schema
 from lakedex.errors import InvalidInputError
 
+pytestmark = pytest.mark.smoke  # Also with pandas 3, which the environment of Spark 4.1 has.
+
 NAIVE, ZONED = dt.datetime(2024, 1, 1, 12), dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=5)))
 
 
