@@ -102,7 +102,7 @@ class Snapshot:
         """The table once a commit of this process and its delta commit are complete, without another listing."""
         timeline = self.timeline.with_completed(done)
         metadata = self.metadata.with_completed(timeline, delta)
-        return replace(self, timeline=timeline, metadata=metadata, _view=None, _schema=None, _comments={})
+        return replace(self, timeline=timeline, metadata=metadata, _view=None, _schema=None)
 
     @property
     def cache(self) -> TableCache:
