@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +24,17 @@ import pyarrow.compute as pc
 from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom, hash_keys
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import payload_columns
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate, equality_values
+from lakedex.index.metadata_index import MetadataIndex
 from lakedex.index.protocol import (
+    BuildContext,
     CollectContext,
     CommitContext,
     IndexUpdate,
     PruneResult,
     RemovedFiles,
     UndoContext,
-    UnindexedBase,
     index_missing,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
@@ -41,7 +43,15 @@ from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.keys import value_text
 from lakedex.metadata.files import MetadataFiles, decode_cell, record_schema
-from lakedex.metadata.records import BLOOM_FILTERS, PAYLOADS, Record, bloom_key, bloom_record, is_deleted
+from lakedex.metadata.records import (
+    BLOOM_FILTERS,
+    PAYLOADS,
+    MetadataPartition,
+    Record,
+    bloom_key,
+    bloom_record,
+    is_deleted,
+)
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed, SpilledBloom
 from lakedex.options import WriteOptions
@@ -234,8 +244,10 @@ small decimals come as ``1E-8``, and equal floats have several (0.0 and -0.0, a 
 
 
 @dataclass(frozen=True, slots=True)
-class BloomFilters(UnindexedBase):
+class BloomFilters(MetadataIndex):
     """``bloom_filters``. It prunes by equality of the record key; a slice with log files is kept."""
+
+    partition: ClassVar[MetadataPartition] = BLOOM_FILTERS
 
     @property
     def name(self) -> str:
@@ -270,6 +282,34 @@ class BloomFilters(UnindexedBase):
         task = BloomOfFile(storage=target.storage, base_path=target.base_path, folder=None, options=options)
         built = dict(zip(missing, ctx.run(task, missing), strict=True))
         return IndexUpdate(records=next(bloom_records(built, missing, len(missing) + 1)))
+
+    def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The record key."""
+        return (RECORD_KEY,)
+
+    def is_wanted(self, options: WriteOptions) -> bool:
+        """``hoodie.metadata.index.bloom.filter.enable``."""
+        return options.bloom_filters
+
+    def keys(self, snapshot: Snapshot) -> list[list[str]]:
+        """One filter a file."""
+        return [[bloom_key(base.partition, base.name)] for base in snapshot.base_files()]
+
+    def build(self, ctx: BuildContext) -> FilterBuild | None:
+        """Read each file's filter from its footer, or make it from its keys."""
+        if ctx.columns is not None and list(ctx.columns) not in (
+            [RECORD_KEY],
+            list(ctx.snapshot.config.record_key_fields),
+        ):
+            raise UnsupportedFeatureError(
+                f"{ctx.snapshot.base_path}: {self.name} takes no columns: it covers the record key",
+                feature=f"{self.name} of other columns",
+            )
+        present = ctx.snapshot.metadata.has(self.name)
+        if present and not ctx.recompute:
+            return None
+        groups = {} if present else {self.name: ctx.options.bloom_filters_groups}
+        return FilterBuild(basis=ctx.snapshot.schema, groups=groups)
 
     def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
         """Mark the files' filters deleted."""
@@ -309,6 +349,30 @@ class BloomFilters(UnindexedBase):
             keep[places[at]] = hashed is not None and bool(bloom.probe(hashed).any())
         term = f"{column} = {keys[0].as_py()!r}" if len(keys) == 1 else f"{column} IN ({len(keys)} values)"
         return PruneResult(keep=keep, terms=(term,), note=f"no filter for {missing} files, kept" if missing else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterBuild:
+    """A build of ``bloom_filters``."""
+
+    basis: pa.Schema
+    groups: Mapping[str, int]
+    columns: tuple[str, ...] = (RECORD_KEY,)
+
+    def task(self, ctx: BuildContext) -> BloomOfFile:
+        """Read or make a file's filter; large ones go to the build's temp folder."""
+        return BloomOfFile(
+            storage=ctx.snapshot.storage,
+            base_path=ctx.snapshot.base_path,
+            folder=f"{ctx.temp}/.blooms",
+            options=ctx.options,
+            recompute=ctx.recompute,
+        )
+
+    def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, FileBloom]) -> Iterator[IndexUpdate]:
+        """The filters' records."""
+        for records in bloom_records(parts, list(parts), ctx.per_commit):
+            yield IndexUpdate(records=records)
 
 
 def _key_values(snapshot: Snapshot, predicate: BoundPredicate) -> tuple[str, pa.Array] | None:
@@ -395,7 +459,7 @@ class CollectFilters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomOfFile:
-    """Task: a base file's filter, from its footer if that has one that fits, else from its keys; ``anew`` from them.
+    """Task: a base file's filter, from its footer if that has one that fits, else, or to ``recompute``, from its keys.
 
     ``folder`` takes larger filters; None returns them all.
     """
@@ -404,14 +468,14 @@ class BloomOfFile:
     base_path: str
     folder: str | None
     options: WriteOptions
-    anew: bool = False
+    recompute: bool = False
 
     def __call__(self, base: BaseFile) -> FileBloom:
         """The filter."""
         path = f"{self.base_path}/{base.relative_path}"
         footer = read_footer(self.storage, path)
         kind, text = footer.bloom_type, footer.bloom
-        if text is None or self.anew or not self._will_do(text, kind, footer.rows):
+        if text is None or self.recompute or not self._will_do(text, kind, footer.rows):
             kind, text = self.options.bloom_type, self._built(path, footer.rows)
         if self.folder is None or len(text) <= INLINE_BLOOM_BYTES:
             return FileBloom(kind, text)

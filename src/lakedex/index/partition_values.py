@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.terms import BoundPredicate
-from lakedex.index.protocol import PruneResult, UnusedIndex
+from lakedex.index.protocol import PruneResult, UnindexedBase, UnusedIndex
 from lakedex.layout.file_slice import SliceTable
 from lakedex.layout.keys import partition_values
 from lakedex.metadata.store import MetadataStore
@@ -23,8 +24,10 @@ __all__ = ["PartitionValues", "partition_bounds"]
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionValues:
+class PartitionValues(UnindexedBase):
     """Prunes by ``field=value`` folders."""
+
+    is_built: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

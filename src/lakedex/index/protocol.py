@@ -10,11 +10,11 @@ nothing is said about a file that was not looked at; and what could not be used 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +22,32 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lakedex.codec.roaring import deserialize_bitmap, serialize_bitmap
+from lakedex.errors import IndexNotFoundError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.table_files import temp_path
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
 from lakedex.options import WriteOptions
+from lakedex.reports import IndexResult, IndexStats
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.types import BoolArray, IntArray
+from lakedex.types import BoolArray, IntArray, Progress
 
 __all__ = [
     "DAMAGED",
+    "BuildContext",
+    "BuildPlan",
     "CollectContext",
     "CommitContext",
     "CommitPolicy",
+    "DropPlan",
     "Index",
+    "IndexInfo",
     "IndexUpdate",
+    "LiveBuild",
     "PruneResult",
     "PruningIndex",
     "RemovedFiles",
@@ -256,6 +265,111 @@ class IndexUpdate:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildContext:
+    """A build of an index of a live table, or its repair.
+
+    Attributes:
+        table: storage, engine and caches.
+        snapshot: the table as it is.
+        options: of the call.
+        instant: names what the build writes; a heartbeat beats for it.
+        name: the index, as the user named it.
+        columns: those that the user asked for; None for the index's own choice.
+        settings: options of this index alone.
+        partitions: partition paths that are covered; None for all.
+        refresh: cover what an existing index does not cover, and change nothing else.
+        recompute: compute parts that exist too.
+        per_commit: files whose records go into one delta commit.
+    """
+
+    table: TableContext
+    snapshot: Snapshot
+    options: WriteOptions
+    instant: str
+    name: str
+    columns: Sequence[str] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Sequence[str] | None = None
+    refresh: bool = False
+    recompute: bool = False
+    per_commit: int = 4096
+
+    @property
+    def temp(self) -> str:
+        """The build's temp folder."""
+        return temp_path(self.snapshot.base_path, self.instant)
+
+
+@runtime_checkable
+class BuildPlan(Protocol):
+    """A build whose records are published together: files are read without the lock, records written under it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the index then has."""
+
+    @property
+    def basis(self) -> object:
+        """What has to be the same when the records are published; else the build is in conflict."""
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """New metadata partitions, with their numbers of file groups."""
+
+    def task(self, ctx: BuildContext) -> Callable[[BaseFile], Any] | None:
+        """What reads a file; None if no file is read."""
+
+    def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, Any]) -> Iterator[IndexUpdate]:
+        """The records, a delta commit's at a time."""
+
+
+class LiveBuild(Protocol):
+    """A build that counts file by file: one that dies keeps what it covered."""
+
+    @property
+    def definitions(self) -> Mapping[str, bytes | None]:
+        """Definitions files that are written under the lock before the first file is covered; None deletes one."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the index was not there, or not as it was asked for."""
+
+    def cover(self, snapshot: Snapshot, progress: Progress | None) -> int:
+        """Cover the current files that the index does not cover, and say how many; call it without the lock."""
+
+    def result(self) -> IndexResult:
+        """What the build did so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPlan:
+    """What dropping an index takes away, in this order.
+
+    Attributes:
+        partitions: metadata partitions that leave ``hoodie.properties``, and their folders.
+        definitions: definitions files to replace; None deletes one.
+        folders: others below ``.hoodie/metadata``.
+        columns: those of the index.
+    """
+
+    partitions: frozenset[str] = frozenset()
+    definitions: Mapping[str, bytes | None] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo:
+    """An index that a table has: its name, its columns, and its state (``complete``, or what it lacks)."""
+
+    name: str
+    using: str
+    columns: tuple[str, ...]
+    state: str = "complete"
+    maintained: bool = True
+
+
 def merge_records(listing: Keyed, updates: Iterable[IndexUpdate]) -> dict[str, Keyed]:
     """Records of one delta commit by metadata partition: those of ``files``, then those of the indexes."""
     records: dict[str, Keyed] = {}
@@ -272,6 +386,12 @@ class Index(Protocol):
     """
 
     commit_policy: ClassVar[CommitPolicy]
+    is_built: ClassVar[bool]
+    """Whether users build and drop it."""
+    own_options: ClassVar[frozenset[str]]
+    """Options of a build that are no ``hoodie.*`` options."""
+    made_of: ClassVar[frozenset[str]]
+    """Indexes that this one is computed from: it is built and dropped with them."""
 
     @property
     def name(self) -> str:
@@ -304,6 +424,30 @@ class Index(Protocol):
     def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
         """Take files out of the index."""
 
+    def build(self, ctx: BuildContext) -> BuildPlan | LiveBuild | None:
+        """Plan a build, call it under the lock; a live one of a best-effort index, None if nothing is to do."""
+
+    def is_wanted(self, options: WriteOptions) -> bool:
+        """Whether the options ask for it in a metadata table that is made."""
+
+    def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
+        """Columns that the index gets when it is built again; None for its own choice."""
+
+    def names(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Names of the indexes of this kind that the table has."""
+
+    def listed(self, snapshot: Snapshot) -> tuple[IndexInfo, ...]:
+        """The same with their columns and state."""
+
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
+        """Remove slices of the snapshot's view, given by row, that hold no matching row; unknown keeps the slice."""
+
+    def stats(self, snapshot: Snapshot, name: str) -> IndexStats:
+        """How much of the table an index covers."""
+
+    def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
+        """What taking an index out of the table takes away."""
+
 
 class UnindexedBase:
     """The honest default of each method of :class:`Index`: an index that does nothing and removes nothing."""
@@ -311,6 +455,9 @@ class UnindexedBase:
     __slots__ = ()
 
     commit_policy: ClassVar[CommitPolicy] = CommitPolicy.REQUIRED
+    is_built: ClassVar[bool] = True
+    own_options: ClassVar[frozenset[str]] = frozenset()
+    made_of: ClassVar[frozenset[str]] = frozenset()
 
     def collector(self, ctx: CollectContext) -> Collector | None:
         """Collect nothing."""
@@ -337,6 +484,38 @@ class UnindexedBase:
         """Change nothing."""
         return IndexUpdate()
 
+    def build(self, ctx: BuildContext) -> BuildPlan | LiveBuild | None:
+        """Refuse: there is nothing to build."""
+        raise UnsupportedFeatureError(f"{ctx.name} is no index that is built", feature=f"index {ctx.name}")
+
+    def is_wanted(self, options: WriteOptions) -> bool:
+        """It is not."""
+        return False
+
+    def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
+        """The index's own choice."""
+        return None
+
+    def names(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def listed(self, snapshot: Snapshot) -> tuple[IndexInfo, ...]:
+        """None."""
+        return ()
+
+    def stats(self, snapshot: Snapshot, name: str) -> IndexStats:
+        """Refuse: the table has no such index."""
+        raise IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}", index=name)
+
+    def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
+        """Take nothing away."""
+        return DropPlan()
+
+    def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
+        """Keep all files."""
+        return PruneResult()
+
 
 def index_missing(index: str, store: MetadataStore) -> UnusedIndex:
     """Why an index of the metadata table has no part: it is not there, or not whole."""
@@ -353,7 +532,7 @@ DAMAGED = "damaged"
 def damaged(index: str, wrong: str) -> UnusedIndex:
     """An index, or the listing of files, that cannot be used."""
     return UnusedIndex(
-        index=index, reason=DAMAGED, detail=f"damaged ({wrong}); maintenance.rebuild_metadata() makes it anew"
+        index=index, reason=DAMAGED, detail=f"damaged ({wrong}); maintenance.rebuild_metadata() builds it again"
     )
 
 

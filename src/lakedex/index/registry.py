@@ -1,53 +1,48 @@
-"""Which indexes a table has, and how much of the table each covers."""
+"""All indexes that lakedex knows, and the questions that are asked of whichever a table has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 
 import pyarrow as pa
 
-from lakedex.errors import CorruptFileError, IndexInconsistentError, IndexNotFoundError, UnsupportedFeatureError
-from lakedex.index.bitmap.coverage import load_bitmap_index
-from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.errors import IndexInconsistentError, IndexNotFoundError, UnsupportedFeatureError
 from lakedex.index.bitmap.index import BitmapIndex
-from lakedex.index.bitmap.stats import bitmap_index_stats, coverage_text
 from lakedex.index.bloom_filters import BloomFilters
-from lakedex.index.column_stats.index import ColumnStatsIndex
-from lakedex.index.column_stats.stats import covered_columns
+from lakedex.index.column_stats.index import ColumnStatsIndex, PartitionStatsIndex
 from lakedex.index.definitions import definitions_path, read_definitions
-from lakedex.index.protocol import CollectContext, Index
+from lakedex.index.metadata_index import state_of
+from lakedex.index.partition_values import PartitionValues
+from lakedex.index.protocol import CollectContext, Index, IndexInfo
 from lakedex.index.written_file import Collector
-from lakedex.metadata.records import (
-    BLOOM_FILTERS,
-    COLUMN_STATS,
-    FILES,
-    PARTITION_STATS,
-    SUPPORTED,
-    bloom_key,
-    column_stats_key,
-    is_deleted,
-    partition_stats_key,
-)
-from lakedex.metadata.store import metadata_path
-from lakedex.reports import ColumnIndexStats, IndexStats
+from lakedex.metadata.records import FILES, SUPPORTED
+from lakedex.reports import IndexStats
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 
-__all__ = ["INDEXES", "collectors", "index_stats", "list_indexes", "require_index"]
+__all__ = [
+    "all_indexes",
+    "collectors",
+    "index_named",
+    "index_stats",
+    "list_indexes",
+    "not_found",
+    "registered",
+    "require_readable",
+    "table_indexes",
+]
 
 
-INDEXES: tuple[Index, ...] = (BloomFilters(), ColumnStatsIndex(), BitmapIndex())
-"""All indexes that lakedex knows."""
+_INDEXES: list[Index] = [PartitionValues(), PartitionStatsIndex(), ColumnStatsIndex(), BloomFilters(), BitmapIndex()]
+"""In the order of their cost to queries: each looks at the files that those before it left."""
 
 
-def collectors(ctx: CollectContext) -> dict[str, Collector]:
-    """What a write collects of each file, by index."""
-    found = {index.name: index.collector(ctx) for index in INDEXES}
-    return {name: collector for name, collector in found.items() if collector is not None}
+_FOREIGN = {"secondary_index_": "secondary_index", "expr_index_": "expression_index", "record_index": "record_index"}
 
 
-_INDEXES = pa.schema(
+_LISTED = pa.schema(
     [
         ("name", pa.string()),
         ("using", pa.string()),
@@ -58,77 +53,102 @@ _INDEXES = pa.schema(
 )
 
 
-_KINDS = {"secondary_index_": "secondary_index", "expr_index_": "expression_index", "record_index": "record_index"}
+def all_indexes() -> tuple[Index, ...]:
+    """The indexes, in the order in which queries ask them.
+
+    A method of an index that a table does not have does nothing, so nobody has to ask which are there.
+    """
+    return tuple(_INDEXES)
+
+
+@contextmanager
+def registered(index: Index) -> Iterator[None]:
+    """Know one more index, after all others, for a while."""
+    _INDEXES.append(index)
+    try:
+        yield
+    finally:
+        _INDEXES.remove(index)
+
+
+def collectors(ctx: CollectContext) -> dict[str, Collector]:
+    """What a write collects of each file, by index."""
+    found = {index.name: index.collector(ctx) for index in all_indexes()}
+    return {name: collector for name, collector in found.items() if collector is not None}
+
+
+def table_indexes(snapshot: Snapshot) -> dict[str, Index | None]:
+    """The indexes that a table has, by name; None for those that lakedex does not know."""
+    found: dict[str, Index | None] = dict.fromkeys(_foreign_names(snapshot))
+    return found | {name: index for index in all_indexes() for name in index.names(snapshot)}
+
+
+def _foreign_names(snapshot: Snapshot) -> list[str]:
+    present = snapshot.config.metadata_partitions | snapshot.config.metadata_partitions_inflight
+    return sorted(present - SUPPORTED.keys())
+
+
+def _foreign(snapshot: Snapshot, name: str) -> IndexInfo:
+    using = next((using for prefix, using in _FOREIGN.items() if name.startswith(prefix)), name)
+    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    fields = (document["indexDefinitions"].get(name) or {}).get("sourceFields") or ()
+    columns = (RECORD_KEY,) if name == "record_index" else tuple(fields)
+    return IndexInfo(name=name, using=using, columns=columns, state=state_of(snapshot, name), maintained=False)
 
 
 def list_indexes(snapshot: Snapshot) -> pa.Table:
-    """Indexes of a table: name, kind, columns, state, and whether lakedex keeps it up.
+    """Indexes of a table: name, kind, columns, state, and whether lakedex maintains it.
 
     The state is ``complete``, ``inflight``, or ``damaged`` with the reason; of a bitmap index also how many files are
     covered.
     """
-    config = snapshot.config
-    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
-    entries = document["indexDefinitions"]
-    damaged = snapshot.lost_metadata
-    rows = []
-    for name in sorted((config.metadata_partitions | config.metadata_partitions_inflight) - {FILES.name}):
-        kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), name)
-        if name in (BLOOM_FILTERS.name, "record_index"):
-            columns = [RECORD_KEY]
-        elif name in (COLUMN_STATS.name, PARTITION_STATS.name):
-            columns = covered_columns(document, snapshot.schema, config.version)
-        else:
-            columns = list((entries.get(name) or {}).get("sourceFields") or [])
-        state = "complete" if name in config.metadata_partitions else "inflight"
-        state = f"damaged: {lost}" if (lost := damaged.get(name) or damaged.get(FILES.name)) else state
-        rows.append({"name": name, "using": kind, "columns": columns, "state": state, "maintained": name in SUPPORTED})
-    return pa.Table.from_pylist([*rows, *_bitmap_rows(snapshot)], _INDEXES)
+    infos = [_foreign(snapshot, name) for name in _foreign_names(snapshot)]
+    infos += [info for index in all_indexes() for info in index.listed(snapshot)]
+    in_metadata = {info.name for info in infos} & (SUPPORTED.keys() | set(_foreign_names(snapshot)))
+    infos.sort(key=lambda info: (info.name not in in_metadata, info.name))
+    return pa.Table.from_pylist([asdict(info) | {"columns": list(info.columns)} for info in infos], _LISTED)
 
 
-def _bitmap_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
-    try:
-        definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
-    except CorruptFileError as error:
-        return [{"name": "?", "using": "bitmap", "columns": [], "state": f"damaged: {error}", "maintained": False}]
-    try:
-        held = load_bitmap_index(snapshot)
-        damage = ""
-    except CorruptFileError as error:
-        held, damage = None, f"damaged: {error}"
-    return [
-        {
-            "name": name,
-            "using": "bitmap",
-            "columns": list(definition.columns),
-            "state": coverage_text(held, snapshot, definition.columns) if held is not None else damage,
-            "maintained": True,
-        }
-        for name, definition in sorted(definitions.items())
-    ]
-
-
-def require_index(snapshot: Snapshot, name: str) -> None:
-    """Refuse a name that is no index of the metadata table whose records lakedex reads.
+def index_named(snapshot: Snapshot, name: str) -> Index:
+    """The index of a name.
 
     Raises:
         IndexNotFoundError: the table does not have it.
-        IndexInconsistentError: files of it are missing or damaged.
         UnsupportedFeatureError: an index whose records lakedex does not read.
     """
-    if name == FILES.name or name not in snapshot.metadata.partitions:
-        bitmaps = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
-        present = ", ".join(sorted({*snapshot.config.metadata_partitions, *bitmaps} - {FILES.name})) or "none"
-        raise IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}; it has {present}", index=name)
-    if name not in SUPPORTED:
+    found = table_indexes(snapshot)
+    index = found.get(name)
+    if index is not None:
+        return index
+    if name in found:
         raise UnsupportedFeatureError(
             f"{snapshot.base_path}: lakedex does not read the index {name!r}", feature=f"index {name}"
         )
+    raise not_found(snapshot, name)
+
+
+def not_found(snapshot: Snapshot, name: str) -> IndexNotFoundError:
+    """The error for a name that no index of the table has."""
+    present = ", ".join(sorted(table_indexes(snapshot))) or "none"
+    return IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}; it has {present}", index=name)
+
+
+def require_readable(snapshot: Snapshot, name: str) -> None:
+    """Refuse an index of the metadata table that others are building, or whose files are missing or damaged.
+
+    Raises:
+        IndexNotFoundError: it is not there yet.
+        IndexInconsistentError: files of it are missing or damaged.
+    """
+    if name not in SUPPORTED:
+        return
+    if name not in snapshot.metadata.partitions:
+        raise IndexNotFoundError(f"{snapshot.base_path} has no complete index {name!r}", index=name)
     wrong = snapshot.metadata.why_lost(FILES.name) or snapshot.metadata.why_lost(name)
     if wrong:
         raise IndexInconsistentError(
-            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; maintenance.rebuild_metadata() makes it "
-            "anew",
+            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; maintenance.rebuild_metadata() builds "
+            "it again",
             table=snapshot.base_path,
             index=name,
         )
@@ -143,39 +163,6 @@ def index_stats(snapshot: Snapshot, name: str) -> IndexStats:
         UnsupportedFeatureError: an index whose records lakedex does not read.
         CorruptFileError: definitions or the manifest of a bitmap index are damaged.
     """
-    definition = read_bitmap_definitions(snapshot.storage, snapshot.base_path).get(name)
-    if definition is not None:
-        return bitmap_index_stats(snapshot, definition)
-    require_index(snapshot, name)
-    columns, wanted = _wanted_keys(snapshot, name)
-    records = snapshot.metadata.scan(name)
-    live = {key for key, record in records.items() if not is_deleted(record)}
-    covered = sum(all(key in live for key in keys) for keys in wanted)
-    entries = [sum(keys[number] in live for keys in wanted) for number in range(len(columns))]
-    folder = f"{metadata_path(snapshot.base_path)}/{name}"
-    return IndexStats(
-        name=name,
-        entries=sum(entries),
-        files_covered=covered,
-        files_uncovered=len(wanted) - covered,
-        bytes=sum(entry.size for entry in snapshot.storage.list(folder) if not entry.is_dir),
-        columns=tuple(
-            ColumnIndexStats(column=column, entries=count, files_indexed=count)
-            for column, count in zip(columns, entries, strict=True)
-        ),
-    )
-
-
-def _wanted_keys(snapshot: Snapshot, name: str) -> tuple[Sequence[str], list[list[str]]]:
-    """Columns of an index, and for each current base file or partition their keys in a full index."""
-    files = snapshot.base_files()
-    if name == BLOOM_FILTERS.name:
-        return [RECORD_KEY], [[bloom_key(base.partition, base.name)] for base in files]
-    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
-    columns = covered_columns(document, snapshot.schema, snapshot.config.version)
-    if name == COLUMN_STATS.name:
-        return columns, [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
-    return columns, [
-        [partition_stats_key(column, partition) for column in columns]
-        for partition in sorted({base.partition for base in files})
-    ]
+    index = index_named(snapshot, name)
+    require_readable(snapshot, name)
+    return index.stats(snapshot, name)

@@ -45,11 +45,10 @@ from lakedex.index.bloom_filters import load_filters
 from lakedex.index.column_stats.partition_stats import StatsOfFile
 from lakedex.index.column_stats.stats import ColumnStat, bounds_hold, covered_columns, stat_of, storable_stats
 from lakedex.index.definitions import definitions_path, read_definitions
-from lakedex.index.registry import require_index
+from lakedex.index.registry import index_named, require_readable
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
-from lakedex.maintenance.bitmap_lifecycle import open_build
-from lakedex.maintenance.index_lifecycle import renew_entries
+from lakedex.maintenance.index_lifecycle import open_live, recompute_entries
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, bloom_key, column_stats_key
 from lakedex.metadata.store import MetadataStore
 from lakedex.options import WriteOptions
@@ -107,10 +106,10 @@ def validate_bitmap_index(
     mending = None
     with ExitStack() as beating:
         if repair:
-            with open_build(handle, options) as (_, build):
-                snapshot = build.snapshot
-                mending = _Repair(handle, build.instant)
-            beating.enter_context(build.heartbeat)
+            with open_live(handle, options, name) as (_, ctx, heartbeat):
+                snapshot = ctx.snapshot
+                mending = _Repair(handle, ctx.instant)
+            beating.enter_context(heartbeat)
         else:
             snapshot = handle.snapshot()
         definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
@@ -243,7 +242,8 @@ def validate_index(
         return validate_bitmap_index(handle, options, name, files=files, repair=repair, progress=progress)
     started = time.perf_counter()
     snapshot = handle.snapshot()
-    require_index(snapshot, name)
+    index = index_named(snapshot, name)
+    require_readable(snapshot, name)
     if name not in (COLUMN_STATS.name, BLOOM_FILTERS.name):
         raise UnsupportedFeatureError(
             f"{handle.base_path}: {name} are made of column_stats: validate those; indexes.drop({name!r}) and "
@@ -258,7 +258,7 @@ def validate_index(
         if progress is not None:
             progress(start + len(part), len(chosen))
     wrong = {(found.partition, found.file) for found in check.differences}
-    repaired = renew_entries(handle, options, name, wrong) if repair and wrong else 0
+    repaired = recompute_entries(handle, options, index, wrong) if repair and wrong else 0
     return ValidationReport(
         name=name,
         using=name,

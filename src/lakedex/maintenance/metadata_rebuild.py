@@ -8,33 +8,39 @@ next write makes a metadata table that is missing, unless ``hoodie.metadata.enab
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from lakedex.codec.column_bounds import stats_supported
 from lakedex.codec.table_paths import is_instant
 from lakedex.errors import CommitConflictError
-from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
+from lakedex.index.protocol import CommitPolicy, Index
+from lakedex.index.registry import all_indexes, table_indexes
 from lakedex.io.liveness import Heartbeat, is_expired
 from lakedex.io.locks import table_lock
 from lakedex.layout.table_files import delete_partition
-from lakedex.maintenance.bitmap_lifecycle import refresh_bitmap_index
-from lakedex.maintenance.index_lifecycle import build_index
+from lakedex.maintenance.index_lifecycle import build_index, refresh_live
 from lakedex.maintenance.metadata_init import REBUILDING, Folders, make_metadata_table, remove_metadata_table
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS
-from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, metadata_partitions_property
+from lakedex.metadata.records import FILES, metadata_partitions_property
 from lakedex.metadata.store import metadata_path
 from lakedex.options import WriteOptions
 from lakedex.reports import IndexResult, RebuildResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import TableConfig, recover_table_config, update_table_config
-from lakedex.types import META_COLUMNS, Progress
+from lakedex.types import Progress
 
 __all__ = ["disable_partitions", "needs_repair", "rebuild_metadata", "repair_metadata"]
 
 
-_ORDER = (COLUMN_STATS.name, PARTITION_STATS.name, BLOOM_FILTERS.name)
+def _required() -> tuple[Index, ...]:
+    """Indexes of the metadata table that lakedex builds, each before those that are made of it."""
+    found = [index for index in all_indexes() if index.is_built and index.commit_policy is CommitPolicy.REQUIRED]
+    return tuple(
+        one
+        for index in found
+        if not index.made_of
+        for one in (index, *(other for other in found if index.name in other.made_of))
+    )
 
 
 def rebuild_metadata(handle: TableContext, options: WriteOptions, progress: Progress | None = None) -> RebuildResult:
@@ -43,8 +49,9 @@ def rebuild_metadata(handle: TableContext, options: WriteOptions, progress: Prog
     before = handle.snapshot()
     listing, built = _remade(handle, options, before, progress)
     built += [
-        refresh_bitmap_index(handle, options, name, progress=progress)
-        for name in sorted(read_bitmap_definitions(handle.storage, handle.base_path))
+        refresh_live(handle, options, index, name, progress=progress)
+        for name, index in table_indexes(handle.snapshot()).items()
+        if index is not None and index.commit_policy is CommitPolicy.BEST_EFFORT
     ]
     return RebuildResult(
         partitions=len(listing),
@@ -89,8 +96,8 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
             made, built = _remade(handle, options, snapshot, None, only_if_lost=True)
             what = ", ".join([FILES.name, *(result.name for result in built)])
             return [f"the metadata table was made anew ({why}): {what}, of {sum(map(len, made.values()))} files"]
-        names = _with_parents({*lost, *_unbuilt(snapshot)}, snapshot)
-        columns = _stats_columns(snapshot)
+        names = _with_dependents({*lost, *_unbuilt(snapshot)}, snapshot)
+        columns = _columns_of(snapshot)
         if lost:
             _retire(handle, options, [name for name in names if name in snapshot.config.metadata_partitions])
         _build(handle, options, names, columns, None)
@@ -111,7 +118,7 @@ def _remade(
     only_if_lost: bool = False,
 ) -> tuple[Folders, list[IndexResult]]:
     """``files``, then the indexes. Which they are is kept in the settings until they are there."""
-    names, columns = _wanted(before, options), _stats_columns(before)
+    names, columns = _wanted(before, options), _columns_of(before)
     name = InstantClock(before.config.timezone).next()
     with Heartbeat(handle.storage, handle.base_path, name, int(options.heartbeat_interval * 1000)):
         memo = f"{name} {','.join(names)}" if names else None
@@ -124,7 +131,7 @@ def _remade(
 def _unbuilt(snapshot: Snapshot) -> frozenset[str]:
     """Indexes that a rebuild was still to make."""
     names = snapshot.config.raw.get(REBUILDING, "").rpartition(" ")[2].split(",")
-    return frozenset(names) & frozenset(_ORDER) - snapshot.config.metadata_partitions
+    return frozenset(names) & {index.name for index in _required()} - snapshot.config.metadata_partitions
 
 
 def _was_cut_short(snapshot: Snapshot, options: WriteOptions) -> bool:
@@ -167,43 +174,33 @@ def disable_partitions(handle: TableContext, config: TableConfig, names: Collect
         delete_partition(storage, metadata_path(base), name)
 
 
-def _with_parents(lost: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:
-    """Damaged indexes and those that are built with them: ``partition_stats`` comes of ``column_stats``."""
-    names = set(lost)
-    if COLUMN_STATS.name in names and snapshot.config.partition_fields:
-        names.add(PARTITION_STATS.name)
-    return tuple(name for name in _ORDER if name in names)
+def _with_dependents(lost: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:
+    """Damaged indexes, and those that are made of them."""
+    has_partitions = bool(snapshot.config.partition_fields)
+    return tuple(
+        index.name for index in _required() if index.name in lost or (has_partitions and index.made_of & set(lost))
+    )
 
 
 def _wanted(snapshot: Snapshot, options: WriteOptions) -> tuple[str, ...]:
     """Indexes of a new metadata table: those that the table lists; where it lists none at all, those of the options."""
     listed = snapshot.config.metadata_partitions | _unbuilt(snapshot)
-    if listed:
-        return tuple(name for name in _ORDER if name in listed)
-    stats = (COLUMN_STATS.name,) if options.column_stats else ()
-    return (*stats, *((BLOOM_FILTERS.name,) if options.bloom_filters else ()))
+    return tuple(index.name for index in _required() if (index.name in listed if listed else index.is_wanted(options)))
 
 
-def _stats_columns(snapshot: Snapshot) -> Sequence[str] | None:
-    """Columns that ``column_stats`` had, as far as they are still there; None where nobody knows."""
-    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
-    listed = [name for name in source_fields(document) if name not in META_COLUMNS]
-    schema, version = snapshot.schema, stats_version(document, snapshot.config.version)
-    found = [name for name in listed if name in schema.names and stats_supported(schema.field(name).type, version)]
-    return found or None
+def _columns_of(snapshot: Snapshot) -> dict[str, Sequence[str] | None]:
+    return {index.name: index.columns_again(snapshot) for index in _required()}
 
 
 def _build(
     handle: TableContext,
     options: WriteOptions,
     names: Sequence[str],
-    columns: Sequence[str] | None,
+    columns: Mapping[str, Sequence[str] | None],
     progress: Progress | None,
 ) -> list[IndexResult]:
-    results = []
-    for name in names:
-        if name == PARTITION_STATS.name and COLUMN_STATS.name in names:
-            continue  # Comes with it.
-        chosen = columns if name == COLUMN_STATS.name else None
-        results.append(build_index(handle, options, name, columns=chosen, if_not_exists=True, progress=progress))
-    return results
+    return [
+        build_index(handle, options, index, columns=columns[index.name], if_not_exists=True, progress=progress)
+        for index in _required()
+        if index.name in names and not index.made_of & set(names)  # Else it comes with those.
+    ]

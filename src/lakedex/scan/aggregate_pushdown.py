@@ -30,12 +30,13 @@ from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.partition_values import partition_bounds
 from lakedex.index.protocol import DAMAGED
+from lakedex.index.registry import all_indexes
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import run_threads, stream_ordered
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.printing import printed
 from lakedex.scan.aggregation import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
-from lakedex.scan.plan import INDEXES, ScanPlan, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray, size_text
@@ -192,7 +193,9 @@ def plan_aggregate(query: AggregateQuery) -> ScanPlan:
         known = plans.found.get(key)
     if known is not None:
         return replace(known, seconds=time.perf_counter() - started)
-    plan = plan_scan(q.snapshot, q.predicate, skipping=q.skipping, indexes=INDEXES[:-1])
+    plan = plan_scan(
+        q.snapshot, q.predicate, skipping=q.skipping, indexes=[one for one in all_indexes() if one.name != "bitmap"]
+    )
     if all(item.reason != DAMAGED for item in plan.unused):
         with view.lock:
             plans.put(key, plan)

@@ -28,17 +28,16 @@ from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.terms import BoundPredicate
 from lakedex.expr.types import NotPrunableError
 from lakedex.index.bitmap.pruning import Bitmaps
-from lakedex.index.bloom_filters import BloomFilters
-from lakedex.index.column_stats.pruning import ColumnStats, PartitionStats, slice_bounds
-from lakedex.index.partition_values import PartitionValues
-from lakedex.index.protocol import PruningIndex, RowSelection, UnusedIndex, damaged, unprunable_terms
+from lakedex.index.column_stats.pruning import slice_bounds
+from lakedex.index.protocol import Index, PruningIndex, RowSelection, UnusedIndex, damaged, unprunable_terms
+from lakedex.index.registry import all_indexes
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceTable
 from lakedex.metadata.records import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.printing import printed
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, IntArray, size_text
 
-__all__ = ["INDEXES", "PruneStage", "ScanPlan", "TopRows", "indexes_for", "keep_top_rows", "plan_scan", "read_columns"]
+__all__ = ["PruneStage", "ScanPlan", "TopRows", "indexes_for", "keep_top_rows", "plan_scan", "read_columns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +211,7 @@ def _bar(name: str, files: int, total: int, terms: str) -> str:
     return f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{files}</td><td>{escape(terms)}</td></tr>"
 
 
-INDEXES: tuple[PruningIndex, ...] = (PartitionValues(), PartitionStats(), ColumnStats(), BloomFilters(), Bitmaps())
-"""In the order of their cost: each evaluates the files that the ones before it left."""
-
-
-def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | None = None) -> tuple[PruningIndex, ...]:
+def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | None = None) -> tuple[Index, ...]:
     """The indexes for a reader.
 
     Args:
@@ -224,7 +219,10 @@ def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | No
         gated: bitmaps are read only where the forecast says that it pays.
         result: columns that it reads even if it need not look at the condition; None if it looks in any case.
     """
-    return (*INDEXES[:-1], Bitmaps(select=select, gated=gated, result=result))
+    return tuple(
+        replace(index, select=select, gated=gated, result=result) if isinstance(index, Bitmaps) else index
+        for index in all_indexes()
+    )
 
 
 def read_columns(schema: pa.Schema) -> pa.Schema:
@@ -237,7 +235,7 @@ def plan_scan(
     predicate: BoundPredicate | None,
     *,
     skipping: bool = True,
-    indexes: Sequence[PruningIndex] = INDEXES,
+    indexes: Sequence[PruningIndex] | None = None,
 ) -> ScanPlan:
     """Choose the file slices of a scan.
 
@@ -245,7 +243,7 @@ def plan_scan(
         snapshot: the table, pinned to an instant.
         predicate: from :func:`lakedex.expr.bind`; None for all rows.
         skipping: False keeps all files.
-        indexes: who may remove files, in order.
+        indexes: who may remove files, in order; None for all.
     """
     started = time.perf_counter()
     if predicate is not None and skipping:
@@ -262,7 +260,7 @@ def plan_scan(
         unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="skipping is off"))
     elif predicate is not None:
         unused += unprunable_terms(predicate)
-        for index in indexes:
+        for index in all_indexes() if indexes is None else indexes:
             if not len(rows):
                 break
             stage, kept = _ask(snapshot, predicate, index, rows, unused, selections)

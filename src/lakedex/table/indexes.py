@@ -75,7 +75,7 @@ class Indexes:
         return index_lifecycle.create_index(
             self._table.context,
             self._table.context.options,
-            name or kind,
+            kind if name is None else name,
             call=options,
             using=kind,
             columns=names,

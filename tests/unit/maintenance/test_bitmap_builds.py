@@ -35,13 +35,13 @@ from lakedex.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
+from lakedex.index.bitmap import build as bitmap_builds
 from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap.keys import coverage_prefix
 from lakedex.index.bitmap.runs import list_runs
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
-from lakedex.maintenance import bitmap_lifecycle as bitmap_builds
 from lakedex.metadata.files import open_hfile
 from lakedex.snapshot.snapshot import TableContext
 from limits import Limits
@@ -178,7 +178,7 @@ class Makes:
 
 def test_there_already(table: Table) -> None:
     bitmaps(table, "g")
-    with pytest.raises(IndexExistsError, match="'idx' exists and covers g"):
+    with pytest.raises(IndexExistsError, match="'idx' exists and covers what was asked for"):
         bitmaps(table, "g")
     assert bitmaps(table, "g", if_not_exists=True).notes == ("the index exists already",)
     more = bitmaps(table, "n")
@@ -332,9 +332,9 @@ def test_damaged_definitions_are_an_error(table: Table) -> None:
 
 
 def test_refresh_of_other_indexes(table: Table) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"create_index\('column_stats'\)"):
+    with pytest.raises(UnsupportedFeatureError, match=r"indexes\.create\('column_stats'\)"):
         table.indexes.refresh("column_stats")
-    with pytest.raises(IndexNotFoundError, match="no bitmap index 'nope'; it has none"):
+    with pytest.raises(IndexNotFoundError, match="no index 'nope'; it has bloom_filters"):
         table.indexes.refresh("nope")
 
 
@@ -384,8 +384,8 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
     def fails(*_: Any) -> None:
         raise OSError("gone")
 
-    monkeypatch.setattr(bitmap_builds, "fold_runs", fails)
-    assert any("could not be folded (gone)" in note for note in bitmaps(table, "g").notes)
+    monkeypatch.setattr(bitmap_upkeep, "fold_runs", fails)
+    assert any("could not be compacted (gone)" in note for note in bitmaps(table, "g").notes)
     assert uncovered(table, "g") == []
 
 

@@ -363,7 +363,7 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr(bitmap_upkeep, "fold_runs", fails)
         result = table.upsert(batch(0, 6, 3))
-    assert any("could not be folded (gone)" in note for note in result.notes)
+    assert any("could not be compacted (gone)" in note for note in result.notes)
     assert uncovered(table, *COLUMNS) == []
 
 

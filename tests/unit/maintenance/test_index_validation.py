@@ -21,7 +21,6 @@ from lakedex.codec.bloom import BloomBuilder
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, decode_many, encode_bitmap_records
-from lakedex.commit import transaction as metadata_updates
 from lakedex.errors import CorruptFileError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap.compaction import FoldShard
@@ -37,6 +36,7 @@ from lakedex.index.bitmap.runs import (
     list_runs,
     publish_manifest,
 )
+from lakedex.index.column_stats import index as metadata_updates
 from lakedex.index.column_stats import stats as column_stats
 from lakedex.index.column_stats.stats import stats_records
 from lakedex.io.local import LocalStorage

@@ -14,8 +14,11 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from lakedex.errors import CorruptFileError
+from lakedex.index.bitmap.build import MAX_DISTINCT_VALUES, BitmapBuild, plan_bitmaps
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import fold_runs
+from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import (
     bitmap_columns,
     definitions_file,
@@ -25,9 +28,28 @@ from lakedex.index.bitmap.definitions import (
     with_new_names,
 )
 from lakedex.index.bitmap.pruning import Bitmaps
-from lakedex.index.bitmap.runs import Run, TaskBitmaps, inline_limit, remove_runs_of, spill_bitmaps, write_runs
-from lakedex.index.protocol import CollectContext, CommitContext, CommitPolicy, IndexUpdate, UnindexedBase
+from lakedex.index.bitmap.runs import (
+    BITMAP_INDEX,
+    Run,
+    TaskBitmaps,
+    inline_limit,
+    remove_runs_of,
+    spill_bitmaps,
+    write_runs,
+)
+from lakedex.index.bitmap.stats import bitmap_index_stats, coverage_text
+from lakedex.index.protocol import (
+    BuildContext,
+    CollectContext,
+    CommitContext,
+    CommitPolicy,
+    DropPlan,
+    IndexInfo,
+    IndexUpdate,
+    UnindexedBase,
+)
 from lakedex.index.written_file import FinishedFile, WrittenFile
+from lakedex.reports import IndexStats
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 
 __all__ = ["BitmapIndex", "CollectBitmaps"]
@@ -39,6 +61,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
     __slots__ = ()
 
     commit_policy: ClassVar[CommitPolicy] = CommitPolicy.BEST_EFFORT
+    own_options: ClassVar[frozenset[str]] = frozenset({MAX_DISTINCT_VALUES})
 
     def collector(self, ctx: CollectContext) -> CollectBitmaps | None:
         """Collect the columns of all bitmap indexes that the table has."""
@@ -83,6 +106,51 @@ class BitmapIndex(Bitmaps, UnindexedBase):
             )
             return 0, (note,)
         return sum(run.size for run in runs), ()
+
+    def build(self, ctx: BuildContext) -> BitmapBuild:
+        """Define the index, and cover the files that no run covers."""
+        return plan_bitmaps(ctx)
+
+    def names(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Those of the definitions."""
+        return tuple(sorted(read_bitmap_definitions(snapshot.storage, snapshot.base_path)))
+
+    def listed(self, snapshot: Snapshot) -> tuple[IndexInfo, ...]:
+        """The definitions, and how many files they cover."""
+        try:
+            definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        except CorruptFileError as error:
+            return (IndexInfo(name="?", using="bitmap", columns=(), state=f"damaged: {error}", maintained=False),)
+        try:
+            loaded, damage = load_bitmap_index(snapshot), ""
+        except CorruptFileError as error:
+            loaded, damage = None, f"damaged: {error}"
+        return tuple(
+            IndexInfo(
+                name=name,
+                using="bitmap",
+                columns=index.columns,
+                state=damage if loaded is None else coverage_text(loaded, snapshot, index.columns),
+            )
+            for name, index in sorted(definitions.items())
+        )
+
+    def stats(self, snapshot: Snapshot, name: str) -> IndexStats:
+        """Entries and coverage of one index, by column."""
+        return bitmap_index_stats(snapshot, read_bitmap_definitions(snapshot.storage, snapshot.base_path)[name])
+
+    def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
+        """The definition, then, if it was the last, the runs.
+
+        Runs keep columns that no index has any more until the next compaction leaves them out.
+        """
+        definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        index = definitions.pop(name)
+        return DropPlan(
+            definitions=definitions_file(snapshot.base_path, definitions),
+            folders=() if definitions else (BITMAP_INDEX,),
+            columns=index.columns,
+        )
 
     def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
         """Compact small runs where it is time."""

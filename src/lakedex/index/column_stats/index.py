@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from lakedex.codec.column_bounds import stats_supported
 from lakedex.errors import CommitConflictError
+from lakedex.index.column_stats.build import PartitionBuild, StatsBuild, plan_partition_stats, plan_stats
 from lakedex.index.column_stats.partition_stats import (
     partition_records_of_commit,
     records_for_both,
     records_of_partitions,
 )
-from lakedex.index.column_stats.pruning import ColumnStats
+from lakedex.index.column_stats.pruning import ColumnStats, PartitionStats
 from lakedex.index.column_stats.stats import (
     ColumnStat,
     ColumnStatsBuilder,
@@ -32,21 +34,24 @@ from lakedex.index.definitions import (
     stats_version,
     with_column_stats,
 )
+from lakedex.index.metadata_index import MetadataIndex
 from lakedex.index.protocol import (
+    BuildContext,
     CollectContext,
     CommitContext,
     IndexUpdate,
     RemovedFiles,
     UndoContext,
-    UnindexedBase,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.metadata.records import (
     COLUMN_STATS,
     PARTITION_STATS,
+    MetadataPartition,
     column_stats_key,
     deleted_stats_record,
     is_deleted,
+    partition_stats_key,
 )
 from lakedex.metadata.writer import Keyed
 from lakedex.options import WriteOptions
@@ -54,13 +59,64 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.types import META_COLUMNS
 
-__all__ = ["CollectColumnStats", "ColumnStatsIndex"]
+__all__ = ["CollectColumnStats", "ColumnStatsIndex", "PartitionStatsIndex"]
 
 
-class ColumnStatsIndex(ColumnStats, UnindexedBase):
+class PartitionStatsIndex(PartitionStats, MetadataIndex):
+    """``partition_stats``; commits and undos record it with ``column_stats``, which it is made of."""
+
+    __slots__ = ()
+
+    partition: ClassVar[MetadataPartition] = PARTITION_STATS
+    made_of: ClassVar[frozenset[str]] = frozenset({COLUMN_STATS.name})
+
+    def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Those of ``column_stats``."""
+        return ColumnStatsIndex().columns(snapshot)
+
+    def keys(self, snapshot: Snapshot) -> list[list[str]]:
+        """A record for each column of each partition."""
+        columns = self.columns(snapshot)
+        partitions = sorted({base.partition for base in snapshot.base_files()})
+        return [[partition_stats_key(column, partition) for column in columns] for partition in partitions]
+
+    def build(self, ctx: BuildContext) -> PartitionBuild | None:
+        """Merge the stats of each partition's files."""
+        return plan_partition_stats(ctx)
+
+
+class ColumnStatsIndex(ColumnStats, MetadataIndex):
     """``column_stats``."""
 
     __slots__ = ()
+
+    partition: ClassVar[MetadataPartition] = COLUMN_STATS
+
+    def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Columns that its definition lists."""
+        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        return tuple(covered_columns(document, snapshot.schema, snapshot.config.version))
+
+    def is_wanted(self, options: WriteOptions) -> bool:
+        """``hoodie.metadata.index.column.stats.enable``."""
+        return options.column_stats
+
+    def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
+        """Columns that its definition lists, as far as they are still there."""
+        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        listed = [name for name in source_fields(document) if name not in META_COLUMNS]
+        schema, version = snapshot.schema, stats_version(document, snapshot.config.version)
+        found = [name for name in listed if name in schema.names and stats_supported(schema.field(name).type, version)]
+        return found or None
+
+    def keys(self, snapshot: Snapshot) -> list[list[str]]:
+        """A record for each column of each file."""
+        columns, files = self.columns(snapshot), snapshot.base_files()
+        return [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
+
+    def build(self, ctx: BuildContext) -> StatsBuild | None:
+        """Compute the stats of all files, and those of partitions with them."""
+        return plan_stats(ctx)
 
     def collector(self, ctx: CollectContext) -> CollectColumnStats:
         """Collect the columns that the table lists, and those that Java would choose.

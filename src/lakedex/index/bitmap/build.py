@@ -1,0 +1,345 @@
+"""Build the bitmaps of a live table's files that no run covers, whoever wrote them.
+
+The definition comes first: from then on every write of lakedex makes bitmaps of its files. Then the base files without
+bitmaps are read, one task a file. A build that dies keeps what it did, and the same call goes on where it stopped.
+Nothing is announced on a timeline: what others write meanwhile is covered by them, or stays to be refreshed.
+
+Memory: the driver holds the bitmaps of one chunk, up to ``RUN_BYTES``; a task those of one file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from lakedex.errors import CorruptFileError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
+from lakedex.index.bitmap.builder import BitmapsOfFile, column_of
+from lakedex.index.bitmap.coverage import Coverage
+from lakedex.index.bitmap.definitions import (
+    DEFAULT_MAX_DISTINCT,
+    BitmapDefinition,
+    definitions_file,
+    in_schema,
+    indexed_limits,
+    lost_names,
+    read_bitmap_definitions,
+)
+from lakedex.index.bitmap.keys import is_indexable
+from lakedex.index.bitmap.runs import (
+    BITMAP_INDEX,
+    Manifest,
+    Run,
+    RunFolder,
+    TaskBitmaps,
+    inline_limit,
+    list_runs,
+    publish_without,
+    spill_bitmaps,
+    write_runs,
+)
+from lakedex.index.protocol import BuildContext
+from lakedex.io.spilled import Spilled
+from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.table_files import delete_partition
+from lakedex.metadata.records import SUPPORTED
+from lakedex.metadata.store import metadata_path
+from lakedex.reports import IndexResult
+from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import META_COLUMNS, Progress
+
+__all__ = ["MAX_DISTINCT_VALUES", "BitmapBuild", "plan_bitmaps"]
+
+
+FILES_PER_CHUNK = 64
+
+
+INLINE_BYTES = 1024 * 1024
+
+
+MAX_DISTINCT_VALUES = "max_distinct_values"
+"""The index's option: distinct values of a column in one file past which it is not indexed there."""
+
+
+Missing = Sequence[tuple[tuple[str, ...], Sequence[BaseFile]]]
+"""Columns → base files that lack exactly these."""
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+_TAKEN = frozenset({*SUPPORTED, BITMAP_INDEX, "record_index"})
+
+
+_TAKEN_PREFIXES = ("secondary_index_", "expr_index_")
+
+
+def plan_bitmaps(ctx: BuildContext) -> BitmapBuild:
+    """Define an index, or find it.
+
+    Raises:
+        IndexNotFoundError: the index to refresh is not there.
+        InvalidInputError: a name, a column or a cap that cannot be.
+        UnsupportedFeatureError: a column that has no values to index.
+    """
+    snapshot = ctx.snapshot
+    if not ctx.refresh:
+        _check_name(snapshot.base_path, ctx.name)
+    known = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    # What a schema change of others, or one that died, left of columns that are no more goes.
+    present = in_schema(known, snapshot.schema)
+    if not ctx.refresh:
+        cap = ctx.settings.get(MAX_DISTINCT_VALUES)
+        most = None if cap is None else _max_distinct(snapshot.base_path, cap)
+        wish = _wish(present.get(ctx.name), ctx.name, _columns(snapshot, ctx.columns or ()), most)
+    elif ctx.name in present:
+        wish = _Wish(present[ctx.name], False)
+    else:
+        indexes = ", ".join(sorted(present)) or "none"
+        raise IndexNotFoundError(
+            f"{snapshot.base_path} has no bitmap index {ctx.name!r}; it has {indexes}", index=ctx.name
+        )
+    after = {**present, ctx.name: wish.index}
+    return BitmapBuild(
+        ctx=ctx,
+        index=wish.index,
+        definitions={} if after == known else definitions_file(snapshot.base_path, after),
+        is_new=wish.is_new,
+        again=wish.again,
+        notes=list(lost_names(known, present)),
+    )
+
+
+@dataclass(slots=True)
+class _Wish:
+    """What the caller asked for, and what it means for the index as it is."""
+
+    index: BitmapDefinition
+    is_new: bool
+    again: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BuildFile:
+    """Task: bitmaps of one file; None for a file that is gone meanwhile."""
+
+    task: BitmapsOfFile
+    folder: str
+    limit: int
+
+    def __call__(self, base: BaseFile) -> TaskBitmaps | None:
+        try:
+            found = self.task(base)
+        except FileNotFoundError:
+            return None  # A cleaner took it: it is in no slice any more.
+        spill = partial(Spilled.write, self.task.storage, f"{self.folder}/{base.name}.bitmaps")
+        return spill_bitmaps(found, spill, self.limit)
+
+
+@dataclass(slots=True, kw_only=True)
+class BitmapBuild:
+    """One build: every chunk of the files that the index lacks becomes a run of its own at once.
+
+    Chunks do not depend on the engine: the same files give the same bytes on all of them.
+
+    Attributes:
+        ctx: the build.
+        index: the index as it will be.
+        definitions: its definitions file, where that changes.
+        is_new: whether the index was not there, or not as it was asked for.
+        again: columns whose files count as not covered where they are not indexed: their cap was raised.
+        notes: what the user should know.
+    """
+
+    ctx: BuildContext
+    index: BitmapDefinition
+    definitions: Mapping[str, bytes | None]
+    is_new: bool
+    again: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    _runs: list[Run] = field(default_factory=list)
+    _files: int = 0
+    _entries: int = 0
+    _not_indexed: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def cover(self, snapshot: Snapshot, progress: Progress | None) -> int:
+        """Cover the current files that no run covers, and say how many; call it without the lock."""
+        groups = self._missing(snapshot)
+        limits = indexed_limits(read_bitmap_definitions(snapshot.storage, snapshot.base_path)) if groups else {}
+        total, done = sum(len(files) for _, files in groups), 0
+        for names, files in groups:
+            columns = {name: limits[name] for name in names if name in limits}
+            for start in range(0, len(files) if columns else 0, FILES_PER_CHUNK):
+                chunk = files[start : start + FILES_PER_CHUNK]
+                self._cover_chunk(snapshot, columns, chunk)
+                done += len(chunk)
+                if progress is not None:
+                    progress(done, total)
+        return total
+
+    def _missing(self, snapshot: Snapshot) -> Missing:
+        """Columns of the index → current base files that no run covers for exactly these."""
+        coverage = self._coverage()
+        lacking: dict[BaseFile, list[str]] = {}
+        files = sorted(snapshot.base_files(self.ctx.partitions), key=lambda base: (base.partition, base.file_id))
+        for name in self.index.columns:
+            column = coverage.column(name)
+            for base in files:
+                number = coverage.numbers.get((base.partition, base.name), -1)
+                entry = -1 if number < 0 else int(column.entry_of[number])
+                if entry < 0 or (name in self.again and not column.is_indexed(entry)):
+                    lacking.setdefault(base, []).append(name)
+        if self._forget(coverage):
+            return self._missing(snapshot)  # With what those runs still had to say gone too.
+        groups: dict[tuple[str, ...], list[BaseFile]] = {}
+        for base in files:
+            if base in lacking:
+                groups.setdefault(tuple(lacking[base]), []).append(base)
+        return sorted(groups.items())
+
+    def _coverage(self) -> Coverage:
+        """What the runs say, past what this process remembers: of runs that are gone that would not help others."""
+        storage, base = self.ctx.snapshot.storage, self.ctx.snapshot.base_path
+        try:
+            folder = list_runs(storage, base)
+        except CorruptFileError as error:
+            self.notes.append(f"built again: {error}")
+            delete_partition(storage, metadata_path(base), BITMAP_INDEX)
+            folder = RunFolder(manifest=Manifest(), runs=(), idle=())
+        coverage = Coverage(storage, base, TableCache())
+        coverage.refresh(folder)
+        return coverage
+
+    def _forget(self, coverage: Coverage) -> bool:
+        """Take runs that cannot be read out of the index, for they keep all others from being compacted.
+
+        Returns:
+            Whether there were any.
+        """
+        storage, base = self.ctx.snapshot.storage, self.ctx.snapshot.base_path
+        folder = list_runs(storage, base) if coverage.unread else None
+        gone = {run.name for run in folder.runs if run.name in coverage.unread} if folder is not None else set()
+        if folder is None or not gone:
+            return False
+        self.notes.append(f"{len(gone)} damaged runs left out, for example: {coverage.unread[min(gone)]}")
+        publish_without(storage, base, folder, gone)
+        return True
+
+    def _cover_chunk(self, snapshot: Snapshot, columns: Mapping[str, int], chunk: Sequence[BaseFile]) -> None:
+        """Cover a chunk: bitmaps of each file, then a run of them."""
+        storage, base, run = snapshot.storage, snapshot.base_path, self.ctx.table.engine.run
+        task = BitmapsOfFile(storage=storage, base_path=base, columns=columns, schema=snapshot.schema)
+        build = _BuildFile(
+            task=task,
+            folder=f"{self.ctx.temp}/.bitmaps",
+            limit=inline_limit(len(chunk), INLINE_BYTES),
+        )
+        label = f"lakedex {base}: building bitmaps of {len(chunk)} files"
+        made = [item for item in run(build, chunk, label) if item is not None]
+        first = Run(self.ctx.instant, "build", len(self._runs))
+        self._runs += write_runs(storage, base, first, made, run, label)
+        self._files += len(made)
+        for item in made:
+            self._entries += item.entries
+            for reason in item.not_indexed:
+                self._not_indexed[reason] = self._not_indexed.get(reason, 0) + 1
+
+    def result(self) -> IndexResult:
+        """What the build did."""
+        left_out = [
+            f"column {column!r} is not indexed in {files} files: {why}"
+            for (column, why), files in sorted(self._not_indexed.items())
+        ]
+        return IndexResult(
+            name=self.index.name,
+            columns=self.index.columns,
+            instant=self.ctx.instant if self._runs else None,
+            files=self._files,
+            entries=self._entries,
+            bytes_written=sum(run.size for run in self._runs),
+            notes=(*self.notes, *left_out),
+        )
+
+
+def _wish(known: BitmapDefinition | None, name: str, columns: tuple[str, ...], cap: int | None) -> _Wish:
+    if known is None:
+        return _Wish(BitmapDefinition(name=name, columns=columns, max_distinct=cap or DEFAULT_MAX_DISTINCT), True)
+    all_columns = tuple(dict.fromkeys([*known.columns, *columns]))
+    index = replace(known, columns=all_columns, max_distinct=cap or known.max_distinct)
+    # Where the cap is larger now, what had too many values may have a bitmap.
+    again = known.columns if index.max_distinct > known.max_distinct else ()
+    return _Wish(index, all_columns != known.columns or index.max_distinct != known.max_distinct, again)
+
+
+def _check_name(table: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{table}: {name!r} is no name for an index: letters, digits and underscores, no digit first"
+        )
+    if name.lower() in _TAKEN or name.lower().startswith(_TAKEN_PREFIXES):
+        raise InvalidInputError(f"{table}: {name!r} is one of Hudi's own indexes; name the bitmap index otherwise")
+
+
+def _columns(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns in the table's spelling.
+
+    Raises:
+        InvalidInputError: none, an unknown one, or one of Hudi's own.
+        UnsupportedFeatureError: a type that has no values to index.
+    """
+    base, schema = snapshot.base_path, snapshot.schema
+    if not columns:
+        raise InvalidInputError(f"{base}: a bitmap index needs columns=[…]")
+    spelled = []
+    for asked in columns:
+        if asked.lower() in META_COLUMNS:
+            raise InvalidInputError(
+                f"{base}: column {asked!r} is Hudi's own: files are found by it without a bitmap index", column=asked
+            )
+        name = _spelled(schema, asked)
+        try:
+            kind = column_of(name, schema).type
+        except InvalidInputError as error:
+            known = ", ".join(schema.names) or "no columns yet"
+            raise InvalidInputError(f"{base} has no column {asked!r}; it has {known}", column=asked) from error
+        if not is_indexable(kind):
+            raise UnsupportedFeatureError(
+                f"{base}: column {asked!r} is {kind}, which a bitmap index cannot hold; name fields inside of a struct "
+                "by their path",
+                feature=f"bitmap index of {kind}",
+            )
+        spelled.append(name)
+    return tuple(dict.fromkeys(spelled))
+
+
+def _spelled(schema: pa.Schema, name: str) -> str:
+    """A column's name, or a nested field's path, as the table spells it; as it was given where it has none."""
+    parts: list[str] = []
+    fields = list(schema)
+    for part in name.split("."):
+        match = next((own for own in fields if own.name == part), None)
+        match = match or next((own for own in fields if own.name.lower() == part.lower()), None)
+        if match is None:
+            return name
+        parts.append(match.name)
+        fields = list(match.type) if pa.types.is_struct(match.type) else []
+    return ".".join(parts)
+
+
+def _max_distinct(table: str, value: object) -> int:
+    """The option's value.
+
+    Raises:
+        InvalidInputError: no whole number above zero.
+    """
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise InvalidInputError(f"{table}: option {MAX_DISTINCT_VALUES} is a whole number above 0, not {value!r}")
+    return number
