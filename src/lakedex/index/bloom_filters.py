@@ -26,7 +26,7 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import payload_columns
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate, equality_values
-from lakedex.index.metadata_index import MetadataIndex
+from lakedex.index.metadata_index import MetadataIndex, MetadataValidation
 from lakedex.index.protocol import (
     BuildContext,
     CollectContext,
@@ -35,6 +35,7 @@ from lakedex.index.protocol import (
     PruneResult,
     RemovedFiles,
     UndoContext,
+    ValidationContext,
     index_missing,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
@@ -56,9 +57,10 @@ from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed, SpilledBloom
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
+from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY, IntArray
+from lakedex.types import RECORD_KEY, IntArray, Progress
 
 __all__ = [
     "BATCH_BYTES",
@@ -295,6 +297,10 @@ class BloomFilters(MetadataIndex):
         """One filter a file."""
         return [[bloom_key(base.partition, base.name)] for base in snapshot.base_files()]
 
+    def validate(self, ctx: ValidationContext) -> FilterValidation:
+        """Ask each file's filter for the file's keys."""
+        return FilterValidation(ctx=ctx)
+
     def build(self, ctx: BuildContext) -> FilterBuild | None:
         """Read each file's filter from its footer, or make it from its keys."""
         if ctx.columns is not None and list(ctx.columns) not in (
@@ -508,3 +514,97 @@ def bloom_records(
                 (bloom_key(base.partition, base.name), built[base].record(base.instant)) for base in some
             ]
         }
+
+
+@dataclass(slots=True, kw_only=True)
+class FilterValidation(MetadataValidation):
+    """A comparison of ``bloom_filters``."""
+
+    notes: tuple[str, ...] = ()
+
+    def compare(self, files: Sequence[BaseFile], progress: Progress | None) -> None:
+        """Compare base files; of a whole table, a file without a filter is a difference."""
+        if self.ctx.of_table:
+            keys = {bloom_key(base.partition, base.name): base for base in files}
+            records = self.ctx.snapshot.metadata.get_many(BLOOM_FILTERS.name, list(keys))
+            self.differences += [
+                Difference(
+                    partition=base.partition,
+                    file=base.name,
+                    column=RECORD_KEY,
+                    kind="missing entry",
+                    count=1,
+                    detail="a current base file",
+                    stored="no filter",
+                )
+                for key, base in keys.items()
+                if key not in records or is_deleted(records[key])
+            ]
+        MetadataValidation.compare(self, files, progress)
+
+    def compare_some(self, files: Sequence[BaseFile], label: str) -> None:
+        """Compare some files."""
+        snapshot = self.ctx.snapshot
+        task = _ProbeFile(snapshot.storage, snapshot.base_path, snapshot.metadata, self.ctx.of_table)
+        for probed in self.ctx.table.engine.run(task, files, label):
+            self.checked += probed.known
+            self.entries += probed.known
+            self._uncovered += not probed.known
+            self.differences += probed.differences
+
+
+@dataclass(frozen=True, slots=True)
+class _Probed:
+    """Whether a file has a filter, and what is wrong with it."""
+
+    known: bool
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ProbeFile:
+    """Task: ask a file's filter for each of the file's keys. Memory: the filter and a batch of keys."""
+
+    storage: Storage
+    base_path: str
+    store: MetadataStore
+    trust_footers: bool = False
+
+    def __call__(self, base: BaseFile) -> _Probed:
+        def differs(kind: str, count: int, detail: str) -> _Probed:
+            found = Difference(
+                partition=base.partition, file=base.name, column=RECORD_KEY, kind=kind, count=count, detail=detail
+            )
+            return _Probed(True, (found,))
+
+        try:
+            loaded = list(load_filters(self.store, base.partition, [base.name]))
+        except CorruptFileError as error:
+            return differs("damaged bytes", 1, str(error))
+        if not loaded:
+            return _Probed(False)
+        if self.trust_footers and self._is_footers(base):
+            return _Probed(True)
+        missed: list[str] = []
+        count = 0
+        try:
+            for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", [RECORD_KEY]):
+                keys = batch.column(0).drop_null()
+                lost = keys.filter(pc.invert(pa.array(loaded[0][1].probe(keys))))
+                count += len(lost)
+                missed += lost.slice(0, 3 - len(missed)).to_pylist() if len(missed) < 3 else []
+        except FileNotFoundError:
+            return _Probed(False)
+        if count:
+            return differs("missed keys", count, ", ".join(map(repr, missed)))
+        return _Probed(True)
+
+    def _is_footers(self, base: BaseFile) -> bool:
+        """Whether the filter is the one of the file's footer."""
+        key = bloom_key(base.partition, base.name)
+        payload = self.store.get_many(BLOOM_FILTERS.name, [key])[key]["BloomFilterMetadata"]
+        try:
+            footer = read_footer(self.storage, f"{self.base_path}/{base.relative_path}")
+        except FileNotFoundError:
+            return True
+        return (payload["type"], payload["bloomFilter"]) == (footer.bloom_type, footer.bloom)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lakedex.index.definitions import definitions_path, encode_definitions, read_definitions, without_indexes
-from lakedex.index.protocol import DropPlan, IndexInfo, UnindexedBase
+from lakedex.index.protocol import DropPlan, IndexInfo, UnindexedBase, ValidationContext
+from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import FILES, MetadataPartition, is_deleted
 from lakedex.metadata.store import metadata_path
-from lakedex.reports import ColumnIndexStats, IndexStats
+from lakedex.reports import ColumnIndexStats, Difference, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
+from lakedex.types import Progress
 
-__all__ = ["MetadataIndex", "drop_partitions", "state_of"]
+__all__ = ["MetadataIndex", "MetadataValidation", "drop_partitions", "state_of"]
 
 
 class MetadataIndex(UnindexedBase):
@@ -81,3 +85,40 @@ def state_of(snapshot: Snapshot, name: str) -> str:
     if lost := damaged.get(name) or damaged.get(FILES.name):
         return f"damaged: {lost}"
     return "complete" if name in snapshot.config.metadata_partitions else "inflight"
+
+
+STEP = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataValidation:
+    """A comparison of an index of the metadata table, in steps of files."""
+
+    ctx: ValidationContext
+    checked: int = 0
+    entries: int = 0
+    repaired: int = 0
+    damage: tuple[str, ...] = ()
+    differences: list[Difference] = field(default_factory=list)
+    _uncovered: int = 0
+
+    def compare(self, files: Sequence[BaseFile], progress: Progress | None) -> None:
+        """Compare base files, one task a file."""
+        for start in range(0, len(files) if self.ctx.reads_files else 0, STEP):
+            some = files[start : start + STEP]
+            base_path, name = self.ctx.snapshot.base_path, self.ctx.name
+            self.compare_some(some, f"lakedex {base_path}: comparing {name} of {len(some)} files")
+            if progress is not None:
+                progress(start + len(some), len(files))
+
+    def compare_some(self, files: Sequence[BaseFile], label: str) -> None:
+        """Compare some files."""
+        raise NotImplementedError
+
+    def uncovered(self, files: Sequence[BaseFile]) -> int:
+        """Files without an entry."""
+        return self._uncovered
+
+    def stale(self, files: Sequence[BaseFile]) -> int:
+        """None: entries of files go with the files."""
+        return 0

@@ -32,7 +32,7 @@ from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
 from lakedex.options import WriteOptions
-from lakedex.reports import IndexResult, IndexStats
+from lakedex.reports import Difference, IndexResult, IndexStats
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.types import BoolArray, IntArray, Progress
 
@@ -56,6 +56,8 @@ __all__ = [
     "UndoContext",
     "UnindexedBase",
     "UnusedIndex",
+    "Validation",
+    "ValidationContext",
     "damaged",
     "index_missing",
     "merge_records",
@@ -370,6 +372,67 @@ class IndexInfo:
     maintained: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationContext:
+    """A comparison of an index with the data.
+
+    Attributes:
+        table: storage, engine and caches.
+        snapshot: the table as it is compared.
+        name: the index.
+        instant: names what a best-effort index writes to repair itself; empty where nothing is repaired.
+        of_table: the whole table is compared: a file without an entry is a difference too, and an entry that is the
+            file's footer, bit for bit, need not be compared with the rows.
+        reads_files: False compares what can be compared without opening a base file.
+        earlier: validations of the same table, of the indexes that this one is made of.
+    """
+
+    table: TableContext
+    snapshot: Snapshot
+    name: str
+    instant: str = ""
+    of_table: bool = False
+    reads_files: bool = True
+    earlier: Mapping[str, Validation] = field(default_factory=dict)
+
+
+class Validation(Protocol):
+    """A comparison, which adds up over :meth:`compare`."""
+
+    @property
+    def differences(self) -> Sequence[Difference]:
+        """What does not agree with the data."""
+
+    @property
+    def checked(self) -> int:
+        """Files that were compared."""
+
+    @property
+    def entries(self) -> int:
+        """Entries that were compared."""
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Files of the index that cannot be read or are missing."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else there is to know."""
+
+    @property
+    def repaired(self) -> int:
+        """Files that the index covered again by itself."""
+
+    def compare(self, files: Sequence[BaseFile], progress: Progress | None) -> None:
+        """Compare base files with what the index has of them."""
+
+    def uncovered(self, files: Sequence[BaseFile]) -> int:
+        """How many of the files the index does not know."""
+
+    def stale(self, files: Sequence[BaseFile]) -> int:
+        """Entries of files that are not among these, the current ones."""
+
+
 def merge_records(listing: Keyed, updates: Iterable[IndexUpdate]) -> dict[str, Keyed]:
     """Records of one delta commit by metadata partition: those of ``files``, then those of the indexes."""
     records: dict[str, Keyed] = {}
@@ -433,6 +496,9 @@ class Index(Protocol):
     def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
         """Columns that the index gets when it is built again; None for its own choice."""
 
+    def validate(self, ctx: ValidationContext) -> Validation:
+        """Compare the index with the data it is of."""
+
     def names(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Names of the indexes of this kind that the table has."""
 
@@ -495,6 +561,10 @@ class UnindexedBase:
     def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
         """The index's own choice."""
         return None
+
+    def validate(self, ctx: ValidationContext) -> Validation:
+        """Refuse: there is nothing to compare."""
+        raise UnsupportedFeatureError(f"{ctx.name} is no index that is validated", feature=f"validation of {ctx.name}")
 
     def names(self, snapshot: Snapshot) -> tuple[str, ...]:
         """None."""

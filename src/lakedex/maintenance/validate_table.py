@@ -16,27 +16,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.column_stats.stats import ColumnStat, merge_stats, partition_stat_of, stat_of
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.index.protocol import CommitPolicy, Index, Validation, ValidationContext
+from lakedex.index.registry import table_indexes
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.names import parse_base_file_name
-from lakedex.maintenance.index_validation import IndexCheck, chosen_files, stat_differences, validate_bitmap_index
+from lakedex.maintenance.index_validation import chosen_files
 from lakedex.maintenance.metadata_init import instant_of, is_committed_file, list_storage, without_empty_strays
-from lakedex.metadata.records import (
-    BLOOM_FILTERS,
-    COLUMN_STATS,
-    FILES,
-    PARTITION_STATS,
-    SUPPORTED,
-    bloom_key,
-    is_deleted,
-    partition_stats_key,
-)
-from lakedex.options import WriteOptions
+from lakedex.metadata.records import COLUMN_STATS, FILES, SUPPORTED
 from lakedex.reports import TableDifference, TableReport
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS
@@ -210,12 +198,8 @@ def timeline_notes(pictures: TableListing) -> Iterator[str]:
         yield f"{len(without)} commits have no commit in the metadata table, for example {some}"
 
 
-STEP = 64
-
-
 def validate_table(
     handle: TableContext,
-    options: WriteOptions,
     *,
     files: int | None = None,
     footers: bool = True,
@@ -226,7 +210,7 @@ def validate_table(
     handle.cache.completeness.clear()
     pictures = list_table(handle)
     snapshot = pictures.snapshot
-    check = _TableCheck(handle, options, snapshot, chosen_files(snapshot, files), progress)
+    check = _TableCheck(handle, snapshot, chosen_files(snapshot, files), progress)
     check.differences += [
         TableDifference(index=name, kind="damaged index", stored="listed as complete", found=wrong)
         for name, wrong in snapshot.lost_metadata.items()
@@ -235,8 +219,6 @@ def validate_table(
     check.notes += timeline_notes(pictures)
     check.definitions()
     check.indexes(footers)
-    if footers:
-        check.bitmaps(files)
     return TableReport(
         table=snapshot.config.name,
         instant=snapshot.instant,
@@ -255,14 +237,13 @@ class _TableCheck:
     """One comparison, after the listing."""
 
     handle: TableContext
-    options: WriteOptions
     snapshot: Snapshot
     chosen: Sequence[BaseFile]
     progress: Progress | None
     differences: list[TableDifference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     compared: list[str] = field(default_factory=list)
-    _exact: dict[str, dict[str, ColumnStat]] = field(default_factory=dict)
+    _earlier: dict[str, Validation] = field(default_factory=dict)
 
     def definitions(self) -> None:
         """``index.json`` against the settings and the schema."""
@@ -293,123 +274,34 @@ class _TableCheck:
             self.notes.append(f"not compared, lakedex does not read them: {', '.join(foreign)}")
 
     def indexes(self, footers: bool) -> None:
-        """The metadata table's indexes against base files."""
-        store = self.snapshot.metadata
-        if store.has(FILES.name):
+        """Each index against base files; those that are made of another one after it."""
+        if self.snapshot.metadata.has(FILES.name):
             self.compared.append(FILES.name)
-        for name in (COLUMN_STATS.name, BLOOM_FILTERS.name):
-            if not store.has(name):
-                continue
-            self.compared.append(name)
-            try:
-                self._presence(name)
-                if footers:
-                    self._values(name)
-            except CorruptFileError as error:
-                self.differences.append(TableDifference(index=name, kind="damaged bytes", found=str(error)))
-        if store.has(PARTITION_STATS.name):
-            self.compared.append(PARTITION_STATS.name)
-            try:
-                self.differences += self._partition_stats(footers)
-            except CorruptFileError as error:
-                found = TableDifference(index=PARTITION_STATS.name, kind="damaged bytes", found=str(error))
-                self.differences.append(found)
+        found = [(name, index) for name, index in table_indexes(self.snapshot).items() if index is not None]
+        live = {name for name, index in found if index.commit_policy is CommitPolicy.BEST_EFFORT}
+        for name, index in sorted(found, key=lambda item: (item[0] in live, bool(item[1].made_of))):
+            is_live = name in live
+            if (is_live and footers) or self.snapshot.metadata.has(name):
+                self.compared.append(name)
+                self._compare(name, index, footers)
 
-    def _presence(self, name: str) -> None:
-        """Entries of filters; those of stats are found missing with their values, for files without rows have none."""
-        if name != BLOOM_FILTERS.name:
+    def _compare(self, name: str, index: Index, footers: bool) -> None:
+        ctx = ValidationContext(
+            table=self.handle,
+            snapshot=self.snapshot,
+            name=name,
+            of_table=True,
+            reads_files=footers,
+            earlier=self._earlier,
+        )
+        try:
+            check = self._earlier[name] = index.validate(ctx)
+            check.compare(self.chosen, self.progress)
+        except CorruptFileError as error:
+            self.differences.append(TableDifference(index=name, kind="damaged bytes", found=str(error)))
             return
-        keys = {bloom_key(base.partition, base.name): base for base in self.chosen}
-        records = self.snapshot.metadata.get_many(name, list(keys))
-        for key, base in keys.items():
-            if key not in records or is_deleted(records[key]):
-                self.differences.append(
-                    TableDifference(
-                        index=name,
-                        kind="missing entry",
-                        partition=base.partition,
-                        file=base.name,
-                        column=RECORD_KEY,
-                        stored="no filter",
-                        found="a current base file",
-                    )
-                )
-
-    def _values(self, name: str) -> None:
-        check = IndexCheck(self.handle, self.snapshot, name, footers_do=True, seen=self._remember)
-        for start in range(0, len(self.chosen), STEP):
-            part = self.chosen[start : start + STEP]
-            check.compare(part)
-            if self.progress is not None:
-                self.progress(start + len(part), len(self.chosen))
         self.differences += [TableDifference.of(name, found) for found in check.differences]
+        self.differences += [TableDifference(index=name, kind="damaged bytes", found=text) for text in check.damage]
         self.notes += [f"{name}: {note}" for note in check.notes]
-
-    def _remember(self, base: BaseFile, stats: Sequence[ColumnStat]) -> None:
-        known = self._exact.setdefault(base.partition, {})
-        for stat in stats:
-            earlier = known.get(stat.column)
-            known[stat.column] = stat if earlier is None else merge_stats(stat.column, [earlier, stat])
-
-    def _partition_stats(self, footers: bool) -> Iterator[TableDifference]:
-        """Bounds of partitions whose files were all compared."""
-        chosen = {base.partition for base in self.chosen}
-        whole = chosen - {base.partition for base in set(self.snapshot.base_files()) - set(self.chosen)}
-        if not footers or not self._exact:
-            return
-        if chosen - whole:
-            self.notes.append(f"partition_stats: {len(chosen - whole)} partitions were compared in part and left out")
-        columns = IndexCheck(self.handle, self.snapshot, COLUMN_STATS.name).columns
-        keys = [partition_stats_key(name, path) for path in whole for name in columns]
-        records = self.snapshot.metadata.get_many(PARTITION_STATS.name, keys)
-        for path in sorted(whole & self._exact.keys()):
-            yield from self._partition(path, columns, records)
-
-    def _partition(
-        self, path: str, columns: Mapping[str, pa.DataType], records: Mapping[str, dict[str, object]]
-    ) -> Iterator[TableDifference]:
-        key_record = records.get(partition_stats_key(RECORD_KEY, path))
-        for name, exact in self._exact[path].items():
-            record = records.get(partition_stats_key(name, path))
-            if record is None or is_deleted(record):
-                if exact.all_null:
-                    continue
-                yield TableDifference(
-                    index=PARTITION_STATS.name,
-                    kind="missing entry",
-                    partition=path,
-                    column=name,
-                    stored="nothing",
-                    found="Hudi takes it for a column of nulls",
-                )
-                continue
-            ours = partition_stat_of(record, key_record, columns[name])
-            stored = ours or stat_of(record, columns[name])
-            if ours is None and pa.types.is_binary(columns[name]):
-                # Java merges them by signed bytes, and nobody else prunes by them.
-                if stored is not None and any(kind == "wrong bounds" for kind, _, _ in stat_differences(stored, exact)):
-                    self.notes.append(
-                        f"partition_stats: Hudi's own bounds of the binary column {name!r} are wrong in partition "
-                        f"{path!r}; lakedex does not use them"
-                    )
-                continue
-            for kind, said, truth in stat_differences(stored, exact) if stored is not None else ():
-                # Java does not keep counts up with every kind of commit, and nobody prunes by them.
-                if ours is not None or kind == "wrong bounds":
-                    yield TableDifference(
-                        index=PARTITION_STATS.name, kind=kind, partition=path, column=name, stored=said, found=truth
-                    )
-
-    def bitmaps(self, files: int | None) -> None:
-        """Bitmap indexes, as ``indexes.validate`` compares them."""
-        for name in sorted(read_bitmap_definitions(self.snapshot.storage, self.snapshot.base_path)):
-            report = validate_bitmap_index(self.handle, self.options, name, files=files, progress=self.progress)
-            self.compared.append(name)
-            self.differences += [TableDifference.of(name, found) for found in report.differences]
-            self.differences += [
-                TableDifference(index=name, kind="damaged bytes", found=text) for text in report.damage
-            ]
-            if report.files_uncovered:
-                self.notes.append(
-                    f"{name}: {report.files_uncovered} files are not covered; indexes.refresh covers them"
-                )
+        if index.commit_policy is CommitPolicy.BEST_EFFORT and (lacking := check.uncovered(self.chosen)):
+            self.notes.append(f"{name}: {lacking} files are not covered; indexes.refresh covers them")

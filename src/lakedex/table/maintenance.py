@@ -187,7 +187,7 @@ class Maintenance:
             True
         """
         parsed = self._table.parse(options, "validate")
-        report = validate_table(self._table.context, parsed, files=files, footers=footers, progress=progress)
+        report = validate_table(self._table.context, files=files, footers=footers, progress=progress)
         return with_notes(report, parsed)
 
     # ---------------------------------------------------------------------------------------------- undoing commits

@@ -38,6 +38,7 @@ from lakedex.index.bitmap.runs import (
     write_runs,
 )
 from lakedex.index.bitmap.stats import bitmap_index_stats, coverage_text
+from lakedex.index.bitmap.validate import BitmapValidation
 from lakedex.index.protocol import (
     BuildContext,
     CollectContext,
@@ -47,6 +48,7 @@ from lakedex.index.protocol import (
     IndexInfo,
     IndexUpdate,
     UnindexedBase,
+    ValidationContext,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.reports import IndexStats
@@ -106,6 +108,17 @@ class BitmapIndex(Bitmaps, UnindexedBase):
             )
             return 0, (note,)
         return sum(run.size for run in runs), ()
+
+    def validate(self, ctx: ValidationContext) -> BitmapValidation:
+        """Compare the bitmaps of covered files with their rows."""
+        definitions = read_bitmap_definitions(ctx.snapshot.storage, ctx.snapshot.base_path)
+        return BitmapValidation(
+            snapshot=ctx.snapshot,
+            definition=definitions[ctx.name],
+            definitions=definitions,
+            run=ctx.table.engine.run,
+            instant=ctx.instant,
+        )
 
     def build(self, ctx: BuildContext) -> BitmapBuild:
         """Define the index, and cover the files that no run covers."""

@@ -1,20 +1,14 @@
-"""The bitmap index against the data: which runs are readable, and what they state of each base file.
+"""Compare the bitmap index with the data: which runs can be read, what they say of each current base file; repair it.
 
-Comparing what the bitmap index says of a base file with the file: one task a file, which makes its bitmaps anew.
+All is read from the store, past what this process caches of the index. One task a file makes its bitmaps again.
 
-Memory of a task: the bitmaps of one file twice, as stored and as made.
-
-The bitmap index against the data: which runs can be read, and what they say of each current base file.
-
-Everything is read from the store anew, past what this process keeps of the index.
-
-Memory: coverage of the index, and the differences. With ``keep`` also the bitmaps of the files that differ, handed on
-as they come.
+Memory: the driver holds the coverage of the index, the differences and, to repair, bitmaps of files that differ until
+they make a run of ``RUN_BYTES``; a task holds the bitmaps of one file twice, as stored and as made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,19 +19,34 @@ from pyroaring import BitMap
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord
 from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap
-from lakedex.errors import CorruptFileError, InvalidInputError
+from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.builder import INDEXED, BitmapsOfFile, ColumnBitmaps, FileBitmaps, column_of
 from lakedex.index.bitmap.coverage import Coverage, run_records
 from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
 from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
-from lakedex.index.bitmap.runs import IS_INDEXED, NO_ENTRY, Manifest, Run, RunFolder, bitmap_folder, list_runs
+from lakedex.index.bitmap.runs import (
+    IS_INDEXED,
+    NO_ENTRY,
+    RUN_BYTES,
+    Manifest,
+    Run,
+    RunFolder,
+    bitmap_folder,
+    delete_runs,
+    encode_run,
+    list_runs,
+    publish_manifest,
+    publish_without,
+    write_run,
+)
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.files import open_hfile
 from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import IntArray
+from lakedex.timeline.instant import InstantClock
+from lakedex.types import IntArray, Progress
 
 __all__ = ["BitmapValidation", "CompareFile", "Compared", "IndexedColumn", "IndexedFile", "IndexedValue", "Tasks"]
 
@@ -296,18 +305,17 @@ class BitmapValidation:
         definition: the index.
         definitions: all bitmap indexes of the table: runs hold their columns together.
         run: an engine's ``run``.
+        instant: names the runs that repair the index; empty where it is not repaired.
         step: files of one round of tasks.
-        progress: called with the number of files done and of all.
-        keep: hand on bitmaps of files that differ.
     """
 
     snapshot: Snapshot
     definition: BitmapDefinition
     definitions: Mapping[str, BitmapDefinition]
     run: Tasks
+    instant: str = ""
     step: int = 64
-    progress: Callable[[int, int], None] | None = None
-    keep: bool = False
+    repaired: int = 0
     folder: RunFolder = field(init=False)
     differences: list[Difference] = field(default_factory=list)
     entries: int = 0
@@ -390,8 +398,19 @@ class BitmapValidation:
 
     # --------------------------------------------------------------------------------------------------- comparing
 
-    def compare(self, files: Sequence[BaseFile]) -> Iterator[FileBitmaps]:
-        """Compare base files that the index covers; bitmaps of those that differ come out, if they are kept."""
+    def compare(self, files: Sequence[BaseFile], progress: Progress | None) -> None:
+        """Compare base files that the index covers; repair what differs if the context names an instant."""
+        found = self._compared(files, progress)
+        if not self.instant:
+            for _ in found:
+                continue
+            return
+        repair = _Repair(self.snapshot.storage, self.snapshot.base_path, self.instant)
+        repair.repair(self, found, self.snapshot.base_files())
+        self.repaired = len(repair.repaired)
+
+    def _compared(self, files: Sequence[BaseFile], progress: Progress | None) -> Iterator[FileBitmaps]:
+        """Compare base files; bitmaps of those that differ come out, if the index is repaired."""
         gone_columns = [name for name in self.definition.columns if name not in self.columns]
         if gone_columns:
             self.notes.append(f"not in the table any more, and not looked at: {', '.join(gone_columns)}")
@@ -409,8 +428,8 @@ class BitmapValidation:
                     break
                 self._look()
                 part = [base for base in again if self.covers(base, self.columns)]
-            if self.progress is not None:
-                self.progress(min(start + self.step, len(covered)), len(covered))
+            if progress is not None:
+                progress(min(start + self.step, len(covered)), len(covered))
         self.checked += done
 
     def make(self, files: Sequence[BaseFile]) -> Iterator[FileBitmaps]:
@@ -426,7 +445,7 @@ class BitmapValidation:
             base_path=base,
             limits=self.limits,
             schema=self.snapshot.schema,
-            keep=self.keep,
+            keep=bool(self.instant),
         )
         return self.run(task, items, f"lakedex {base}: comparing bitmaps of {len(items)} files")
 
@@ -486,7 +505,11 @@ class BitmapValidation:
             values.append(IndexedValue(None, None, int(column.nulls[entry]), int(column.null_groups[entry])))
         return IndexedColumn(name, run, state, tuple(values))
 
-    def stale_entries(self, files: Sequence[BaseFile]) -> int:
+    def uncovered(self, files: Sequence[BaseFile]) -> int:
+        """Files that lack an entry for some column of the index."""
+        return sum(not self.covers(base, self.columns) for base in files)
+
+    def stale(self, files: Sequence[BaseFile]) -> int:
         """Entries of this index's columns in base files that are not among the table's."""
         live = {(base.partition, base.name) for base in files}
         stale: IntArray = np.array([number for name, number in self._coverage.numbers.items() if name not in live], int)
@@ -497,3 +520,90 @@ class BitmapValidation:
             entries = entries[entries >= 0]
             total += int(column.sizes[entries].sum()) + int((column.nulls[entries] > 0).sum())
         return total
+
+
+PUBLISH_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class _Repair:
+    """Writes new runs for the base files that differ.
+
+    They rank above all others, so what they say counts from then on; runs that cannot be read are taken out, and what
+    they covered is covered again. All of it is put-if-absent or a new name, so the lock is held for the name of the new
+    runs only, and queries and writes go on.
+    """
+
+    storage: Storage
+    base_path: str
+    instant: str
+    repaired: set[tuple[str, str]] = field(default_factory=set)
+    _runs: int = 0
+    _pending: list[FileBitmaps] = field(default_factory=list)
+    _size: int = 0
+
+    def repair(self, check: BitmapValidation, found: Iterable[FileBitmaps], files: Sequence[BaseFile]) -> None:
+        """Cover what differs, then what damaged runs covered, then take these out."""
+        self._name_after(check)
+        for item in found:
+            self._add(item)
+        if check.lost_something:
+            damaged = [
+                base
+                for base in files
+                if (base.partition, base.name) not in self.repaired
+                and (check.uses_bad_run(base) or not check.covers(base, tuple(check.limits)))
+            ]
+            for item in check.make(damaged):
+                self._add(item)
+        self._flush()
+        if check.lost_something:
+            self._take_out(check)
+
+    def _name_after(self, check: BitmapValidation) -> None:
+        """New runs have to sort after all that are there, also those of a machine whose clock is ahead."""
+        newest = max((run.instant for run in check.folder.runs), default="")
+        if newest >= self.instant:
+            self.instant = InstantClock(check.snapshot.config.timezone).next(newest)
+
+    def _add(self, item: FileBitmaps) -> None:
+        self.repaired.add((item.partition, item.base_file))
+        if self._pending and self._size + item.size > RUN_BYTES:
+            self._flush()
+        self._pending.append(item)
+        self._size += item.size
+
+    def _flush(self) -> None:
+        if self._pending:
+            run = Run(self.instant, "build", self._runs)
+            write_run(self.storage, self.base_path, run, encode_run(self._pending))
+            self._runs += 1
+            self._pending, self._size = [], 0
+
+    def _take_out(self, check: BitmapValidation) -> None:
+        """Publish which runs count without the damaged ones, and delete these.
+
+        Raises:
+            CommitConflictError: compactions got in between again and again. What was repaired counts all the same.
+        """
+        storage, base = self.storage, self.base_path
+        gone = {*check.bad_runs, *check.missing_runs}
+        if check.manifest_damage:
+            gone |= {name for name in check.folder.idle if name.endswith(".hfile")}
+            number, kept = check.folder.manifest.number, ()
+            published = publish_manifest(
+                storage, base, Manifest(number=number + 1, runs=kept, folded=tuple(sorted(gone)))
+            )
+        else:
+            published = any(
+                publish_without(storage, base, list_runs(storage, base), gone) for _ in range(PUBLISH_ATTEMPTS)
+            )
+        if not published:
+            raise CommitConflictError(
+                f"{base}: others changed the bitmap index meanwhile; run indexes.validate with repair=True again",
+                ours=self.instant,
+                theirs=None,
+                file_groups=frozenset(),
+                retryable=True,
+            )
+        delete_runs(storage, base, gone)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lakedex.codec.column_bounds import stats_supported
-from lakedex.errors import CommitConflictError
+from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.column_stats.build import PartitionBuild, StatsBuild, plan_partition_stats, plan_stats
 from lakedex.index.column_stats.partition_stats import (
     partition_records_of_commit,
@@ -26,6 +26,7 @@ from lakedex.index.column_stats.stats import (
     storable_stats,
     unlisted,
 )
+from lakedex.index.column_stats.validate import PartitionValidation, StatsValidation
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,
@@ -42,6 +43,7 @@ from lakedex.index.protocol import (
     IndexUpdate,
     RemovedFiles,
     UndoContext,
+    ValidationContext,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.metadata.records import (
@@ -80,6 +82,16 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
         partitions = sorted({base.partition for base in snapshot.base_files()})
         return [[partition_stats_key(column, partition) for column in columns] for partition in partitions]
 
+    def validate(self, ctx: ValidationContext) -> PartitionValidation:
+        """Compare bounds with those of the files that were compared before."""
+        if COLUMN_STATS.name not in ctx.earlier and not ctx.of_table:
+            raise UnsupportedFeatureError(
+                f"{ctx.snapshot.base_path}: {ctx.name} are made of column_stats: validate those; "
+                f"indexes.drop({ctx.name!r}) and indexes.create({ctx.name!r}) build them again",
+                feature=f"validation of {ctx.name}",
+            )
+        return PartitionValidation(ctx=ctx)
+
     def build(self, ctx: BuildContext) -> PartitionBuild | None:
         """Merge the stats of each partition's files."""
         return plan_partition_stats(ctx)
@@ -113,6 +125,10 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         """A record for each column of each file."""
         columns, files = self.columns(snapshot), snapshot.base_files()
         return [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
+
+    def validate(self, ctx: ValidationContext) -> StatsValidation:
+        """Compare entries with the values of files."""
+        return StatsValidation(ctx=ctx)
 
     def build(self, ctx: BuildContext) -> StatsBuild | None:
         """Compute the stats of all files, and those of partitions with them."""

@@ -1,0 +1,184 @@
+"""Compare ``column_stats`` with the values of base files, and ``partition_stats`` with both.
+
+Memory: the driver holds the stats of one step of files, those of each partition, and the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakedex.index.column_stats.build import stats_types
+from lakedex.index.column_stats.partition_stats import StatsOfFile
+from lakedex.index.column_stats.stats import (
+    ColumnStat,
+    bounds_hold,
+    merge_stats,
+    partition_stat_of,
+    stat_of,
+    storable_stats,
+)
+from lakedex.index.metadata_index import MetadataValidation
+from lakedex.layout.file_slice import BaseFile
+from lakedex.metadata.records import COLUMN_STATS, PARTITION_STATS, column_stats_key, is_deleted, partition_stats_key
+from lakedex.reports import Difference
+from lakedex.types import RECORD_KEY, Progress
+
+__all__ = ["PartitionValidation", "StatsValidation"]
+
+
+MISSING = "Hudi takes it for a column of nulls"
+
+
+@dataclass(slots=True, kw_only=True)
+class StatsValidation(MetadataValidation):
+    """A comparison of ``column_stats``; ``exact`` are the stats of each partition over the files that were compared."""
+
+    exact: dict[str, dict[str, ColumnStat]] = field(default_factory=dict)
+    _untrusted: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not compared."""
+        if not self._untrusted:
+            return ()
+        return (f"{self._untrusted:,} entries of other writers are not believed by lakedex, and were not compared",)
+
+    def compare_some(self, files: Sequence[BaseFile], label: str) -> None:
+        """Compare some files."""
+        snapshot, columns = self.ctx.snapshot, stats_types(self.ctx.snapshot)
+        task = _Present(StatsOfFile(snapshot.storage, snapshot.base_path, columns, widened=False))
+        keys = [column_stats_key(name, base.partition, base.name) for base in files for name in columns]
+        records = snapshot.metadata.get_many(COLUMN_STATS.name, keys)
+        for base, exact in zip(files, self.ctx.table.engine.run(task, files, label), strict=True):
+            if exact is None:
+                continue
+            self.checked += 1
+            self._add_up(base, exact)
+            for stat in exact:
+                record = records.get(column_stats_key(stat.column, base.partition, base.name))
+                if record is None or is_deleted(record):
+                    if stat.all_null:
+                        continue  # So it is taken; a column that was added has no entries for older files.
+                    if storable_stats([stat], snapshot.config.version):
+                        self._differs(base, stat.column, "missing entry", MISSING)
+                else:
+                    self._compare(base, stat_of(record, columns[stat.column]), stat)
+
+    def _add_up(self, base: BaseFile, stats: Sequence[ColumnStat]) -> None:
+        known = self.exact.setdefault(base.partition, {})
+        for stat in stats:
+            earlier = known.get(stat.column)
+            known[stat.column] = stat if earlier is None else merge_stats(stat.column, [earlier, stat])
+
+    def _compare(self, base: BaseFile, stored: ColumnStat | None, exact: ColumnStat) -> None:
+        if stored is None:
+            self._untrusted += 1
+            return
+        self.entries += 1
+        for kind, said, truth in _stat_differences(stored, exact):
+            detail = f"{truth}, the entry has {said.removeprefix('values from ')}"
+            self._differs(base, exact.column, kind, detail, said, truth)
+
+    def _differs(self, base: BaseFile, column: str, kind: str, detail: str, stored: str = "", found: str = "") -> None:
+        self.differences.append(
+            Difference(
+                partition=base.partition,
+                file=base.name,
+                column=column,
+                kind=kind,
+                count=1,
+                detail=detail,
+                stored=stored,
+                found=found,
+            )
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionValidation(MetadataValidation):
+    """A comparison of ``partition_stats``, of partitions whose files were all compared."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def compare(self, files: Sequence[BaseFile], progress: Progress | None) -> None:
+        """Compare the partitions of files that were compared with ``column_stats``."""
+        stats = self.ctx.earlier.get(COLUMN_STATS.name)
+        if not isinstance(stats, StatsValidation) or not stats.exact:
+            return
+        snapshot, columns = self.ctx.snapshot, stats_types(self.ctx.snapshot)
+        touched = {base.partition for base in files}
+        whole = touched - {base.partition for base in set(snapshot.base_files()) - set(files)}
+        if touched - whole:
+            left_out = len(touched - whole)
+            self.notes.append(f"{left_out} partitions were compared in part and left out")
+        keys = [partition_stats_key(name, path) for path in whole for name in columns]
+        records = snapshot.metadata.get_many(PARTITION_STATS.name, keys)
+        for path in sorted(whole & stats.exact.keys()):
+            self.differences += self._partition(path, stats.exact[path], columns, records)
+
+    def _partition(
+        self,
+        path: str,
+        stats: Mapping[str, ColumnStat],
+        columns: Mapping[str, pa.DataType],
+        records: Mapping[str, dict[str, object]],
+    ) -> Iterator[Difference]:
+        key_record = records.get(partition_stats_key(RECORD_KEY, path))
+        for name, exact in stats.items():
+            record = records.get(partition_stats_key(name, path))
+            if record is None or is_deleted(record):
+                if not exact.all_null:
+                    yield _of_partition(path, name, "missing entry", "nothing", MISSING)
+                continue
+            ours = partition_stat_of(record, key_record, columns[name])
+            stored = ours or stat_of(record, columns[name])
+            if ours is None and pa.types.is_binary(columns[name]):
+                # Java merges them by signed bytes, and nobody else prunes by them.
+                if stored is not None and not bounds_hold(stored, exact):
+                    self.notes.append(
+                        f"Hudi's own bounds of the binary column {name!r} are wrong in partition {path!r}; lakedex "
+                        "does not use them"
+                    )
+                continue
+            for kind, said, truth in _stat_differences(stored, exact) if stored is not None else ():
+                # Java does not keep counts up with every kind of commit, and nobody prunes by them.
+                if ours is not None or kind == "wrong bounds":
+                    yield _of_partition(path, name, kind, said, truth)
+
+
+def _of_partition(path: str, column: str, kind: str, stored: str, found: str) -> Difference:
+    return Difference(
+        partition=path, file="", column=column, kind=kind, count=1, detail=found, stored=stored, found=found
+    )
+
+
+def _stat_differences(stored: ColumnStat, exact: ColumnStat) -> Iterator[tuple[str, str, str]]:
+    """Kind of difference, what the entry says and what is true."""
+    if (stored.value_count, stored.null_count) != (exact.value_count, exact.null_count):
+        yield "wrong counts", _counts(stored), _counts(exact)
+    if not bounds_hold(stored, exact):
+        yield "wrong bounds", _bounds(stored), _bounds(exact)
+
+
+def _counts(stat: ColumnStat) -> str:
+    return f"{stat.value_count} rows and {stat.null_count} nulls"
+
+
+def _bounds(stat: ColumnStat) -> str:
+    return f"values from {stat.minimum!r} to {stat.maximum!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """Task: exact stats of a file; None for one that is gone meanwhile."""
+
+    stats: StatsOfFile
+
+    def __call__(self, base: BaseFile) -> list[ColumnStat] | None:
+        try:
+            return self.stats(base)
+        except FileNotFoundError:
+            return None
