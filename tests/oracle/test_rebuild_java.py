@@ -78,7 +78,7 @@ def test_a_lost_metadata_table(java: JavaJudge, rust: RustJudge, tmp_path: Path)
     assert properties(tmp_path)[LISTED] == ""
     written = Table.open(tmp_path).upsert(rows("b", range(4, 7), 4))
     assert (written.updated, written.inserted) == (1, 2)
-    assert any("made anew" in note for note in written.notes)
+    assert any("was rebuilt" in note for note in written.notes)
     keys = sorted({*keys, "b4", "b5", "b6"})
     look(tmp_path, java, keys)
     upsert(java, tmp_path, rows("b", range(3, 8), 5), WRITE_BLOOM)

@@ -1,11 +1,7 @@
-"""One write from its announcement to its completion or undoing, and the metadata records of its commit.
-
-The metadata records of a commit: what each written file adds to every partition that the table has.
-
-One write from its announcement to its completion, or to its undoing (``BaseHoodieClient``, ``TransactionManager``).
+"""One write from its announcement to its completion, or to its undoing (``BaseHoodieClient``, ``TransactionManager``).
 
 The table lock is held around start and completion only. In between other writers may commit; the conflict check under
-the lock decides whether this write's picture of the table still holds.
+the lock decides whether the write's view of the table still holds.
 """
 
 from __future__ import annotations

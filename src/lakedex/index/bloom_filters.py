@@ -1,13 +1,9 @@
-"""``bloom_filters``: the filter of each base file's record keys, in the metadata table: read, prune, build.
-
-``bloom_filters``: the filter of each base file's record keys, kept in the metadata table.
+"""``bloom_filters``: the filter of each base file's record keys, in the metadata table.
 
 The keys of one data partition's filters are contiguous (they begin with the partition's id), so the filters of many
-files are a few range reads; each key is hashed once and probes them all. Filters that a query read stay for the next.
+files are a few range reads; each key is hashed once and probes them all. Filters that a query read are cached.
 
-Memory of those: ``HELD_BYTES`` for each state of the table; states that follow each other share what did not change.
-
-The bloom filter of a base file that is there, and the records of many.
+Memory of the cache: ``HELD_BYTES`` for each state of the table; successive states share what did not change.
 """
 
 from __future__ import annotations
@@ -219,7 +215,7 @@ class BloomFilterCache(ViewCache):
             self.filters[file] = bloom
 
     def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> BloomFilterCache | None:
-        """What still holds in a newer state: filters of files that it has too, if they were not written again."""
+        """The cache for a newer state: filters of files that it has too, if they were not written again."""
         added = store.added_since(BLOOM_FILTERS.name, self.files) if store.has(BLOOM_FILTERS.name) else None
         if added is None or len(self.unseen) + len(added) > MOST_UNSEEN:
             return None

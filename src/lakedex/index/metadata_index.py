@@ -1,4 +1,4 @@
-"""What the indexes in partitions of the metadata table have in common: listing, coverage, dropping."""
+"""Base of the indexes that are partitions of the metadata table: their listing, coverage and dropping."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""The pruning protocol: an index removes file slices that it proves to hold no matching row, and may select rows.
+"""The protocol of an index over its whole life: collected, recorded, undone, pruned, built, validated, dropped.
 
-The rows of a base file that a query needs, as an index knows them before the file is opened.
-
-What an index is to a query: something that removes files which it proves to hold no matching row.
-
-Rules for whoever implements :class:`PruningIndex`: what is absent, stale, partial or not to be trusted keeps the file;
-nothing is said about a file that was not looked at; and what could not be used is said in :attr:`Verdict.unused`.
+Rules for whoever implements :class:`Index`: an entry that is absent, stale, partial or not to be trusted keeps the
+file; a file that was not looked at is unknown; and :attr:`PruneResult.unused` names what could not be used, and why.
+Instances are stateless; tasks are module-level values that pickle. No method reads ``hoodie.properties`` or the clock:
+both are in its context.
 """
 
 from __future__ import annotations
@@ -176,7 +174,7 @@ class CollectContext:
 
 
 class CommitPolicy(Enum):
-    """What becomes of a commit when one of its indexes cannot be kept up."""
+    """The fate of a commit when one of its indexes cannot be kept up."""
 
     REQUIRED = "required"
     """The commit fails: other engines trust the index blindly."""
@@ -248,7 +246,7 @@ class RemovedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdate:
-    """What an index adds to one delta commit of the metadata table, and beside it.
+    """Additions of an index to one delta commit of the metadata table, and beside it.
 
     Attributes:
         records: by metadata partition; those that the table does not have are left out.
@@ -313,14 +311,14 @@ class BuildPlan(Protocol):
 
     @property
     def basis(self) -> object:
-        """What has to be the same when the records are published; else the build is in conflict."""
+        """A value that has to be the same when the records are published; else the build is in conflict."""
 
     @property
     def groups(self) -> Mapping[str, int]:
         """New metadata partitions, with their numbers of file groups."""
 
     def task(self, ctx: BuildContext) -> Callable[[BaseFile], Any] | None:
-        """What reads a file; None if no file is read."""
+        """A task that reads a file; None if no file is read."""
 
     def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, Any]) -> Iterator[IndexUpdate]:
         """The records, a delta commit's at a time."""
@@ -341,12 +339,12 @@ class LiveBuild(Protocol):
         """Cover the current files that the index does not cover, and say how many; call it without the lock."""
 
     def result(self) -> IndexResult:
-        """What the build did so far."""
+        """Files, entries and bytes of the build so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropPlan:
-    """What dropping an index takes away, in this order.
+    """Parts of a table that go with an index, in this order.
 
     Attributes:
         partitions: metadata partitions that leave ``hoodie.properties``, and their folders.
@@ -401,7 +399,7 @@ class Validation(Protocol):
 
     @property
     def differences(self) -> Sequence[Difference]:
-        """What does not agree with the data."""
+        """Entries that do not agree with the data."""
 
     @property
     def checked(self) -> int:
@@ -417,7 +415,7 @@ class Validation(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What else there is to know."""
+        """Sentences for the user."""
 
     @property
     def repaired(self) -> int:
@@ -461,7 +459,7 @@ class Index(Protocol):
         """The name of its part of a written file, and the one that plans show."""
 
     def collector(self, ctx: CollectContext) -> Collector | None:
-        """What collects the index's part of each file that a write makes; None for nothing."""
+        """A collector of the index's part of each file that a write makes; None for nothing."""
 
     def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
         """Cover the files of a commit; what lies beside the metadata table is written at once."""
@@ -512,7 +510,7 @@ class Index(Protocol):
         """How much of the table an index covers."""
 
     def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
-        """What taking an index out of the table takes away."""
+        """Plan to take an index out of the table."""
 
 
 class UnindexedBase:

@@ -72,7 +72,7 @@ def registered(index: Index) -> Iterator[None]:
 
 
 def collectors(ctx: CollectContext) -> dict[str, Collector]:
-    """What a write collects of each file, by index."""
+    """Collectors of the files of a write, by index."""
     found = {index.name: index.collector(ctx) for index in all_indexes()}
     return {name: collector for name, collector in found.items() if collector is not None}
 

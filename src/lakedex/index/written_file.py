@@ -68,7 +68,7 @@ class Collector(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """What became of one file group; ``parts`` are those of the indexes, by name."""
+    """The new base file of a file group; ``parts`` are those of the indexes, by name."""
 
     partition: str
     file_id: str
@@ -85,6 +85,6 @@ class WrittenFile:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, index: str, kind: type[_Part]) -> _Part | None:
-        """What an index collected of the file; None for nothing."""
+        """The part that an index collected of the file; None for nothing."""
         found = self.parts.get(index)
         return found if isinstance(found, kind) else None

@@ -217,7 +217,7 @@ def drop_index(handle: TableContext, options: WriteOptions, name: str, *, if_exi
 
 
 def _drop_plan(snapshot: Snapshot, name: str) -> DropPlan | None:
-    """What goes with an index: itself, and those that cannot be without it; None if the table does not have it."""
+    """Plan to drop an index: itself, and those that cannot be without it; None if the table does not have it."""
     config, found = snapshot.config, table_indexes(snapshot)
     if name not in found:
         return None

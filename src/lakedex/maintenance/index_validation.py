@@ -20,7 +20,7 @@ __all__ = ["Files", "chosen_files", "validate_index"]
 
 
 Files = int | Sequence[str] | None
-"""Which base files are compared: None for all, so many of them, or those of these names."""
+"""Base files to compare: None for all, a number for a sample, or their names."""
 
 
 def chosen_files(snapshot: Snapshot, files: Files) -> list[BaseFile]:

@@ -1,4 +1,4 @@
-"""The metadata table made anew from what lies in storage, and taken away (``HoodieTableMetadataUtil``).
+"""Create the metadata table again from the files in storage, or remove it (``HoodieTableMetadataUtil``).
 
 Files of completed instants enter, as far as their commits name them: not those of a write that is under way, died or
 lost a race between two attempts. Folders are listed without the table's lock; under it, those that changed since are

@@ -1,8 +1,8 @@
-"""A lost or damaged metadata table: mended before a write, made anew on demand, given up where it is not wanted.
+"""A missing or damaged metadata table: repaired before a write, rebuilt on request, removed where it is not wanted.
 
-Readers need none of this: they list storage where the metadata table is not whole. A writer must not leave it so, since
-Java trusts what ``hoodie.properties`` lists. As in Hudi (``HoodieBackedTableMetadataWriter.initializeIfNeeded``) the
-next write makes a metadata table that is missing, unless ``hoodie.metadata.enable=false`` has it taken away.
+Readers need none of this: they list storage where the metadata table is not complete. A writer must not leave it so,
+since Java trusts what ``hoodie.properties`` lists. As in Hudi (``HoodieBackedTableMetadataWriter.initializeIfNeeded``)
+the next write makes a metadata table that is missing, unless ``hoodie.metadata.enable=false`` has it taken away.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _required() -> tuple[Index, ...]:
 
 
 def rebuild_metadata(handle: TableContext, options: WriteOptions, progress: Progress | None = None) -> RebuildResult:
-    """Make the metadata table anew; see :meth:`lakedex.Maintenance.rebuild_metadata`."""
+    """Rebuild the metadata table; see :meth:`lakedex.Maintenance.rebuild_metadata`."""
     started = time.perf_counter()
     before = handle.snapshot()
-    listing, built = _remade(handle, options, before, progress)
+    listing, built = _rebuild(handle, options, before, progress)
     built += [
         refresh_live(handle, options, index, name, progress=progress)
         for name, index in table_indexes(handle.snapshot()).items()
@@ -72,9 +72,9 @@ def needs_repair(snapshot: Snapshot, options: WriteOptions) -> bool:
 
 
 def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
-    """Make the metadata table whole, or take it away where it is not wanted. Call without the lock.
+    """Complete the metadata table, or take it away where it is not wanted. Call without the lock.
 
-    While a write of another engine is under way nothing can be built; what is damaged is given up then, which is as
+    While a write of another engine is under way nothing can be built; what is damaged is disabled then, which is as
     safe: the next write makes it.
 
     Returns:
@@ -87,30 +87,30 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
             lock.check()
             remove_metadata_table(handle.storage, handle.base_path, handle.snapshot().config)
         return ["hoodie.metadata.enable=false: the metadata table was taken away"]
-    lost = snapshot.lost_metadata
-    reasons = [f"{name}: {wrong}" for name, wrong in lost.items()]
+    damaged = snapshot.lost_metadata
+    reasons = [f"{name}: {wrong}" for name, wrong in damaged.items()]
     reasons += ["a rebuild was cut short"] if snapshot.uses_metadata and REBUILDING in snapshot.config.raw else []
     why = "; ".join(reasons) or "there was none"
     try:
         if not snapshot.uses_metadata:
-            made, built = _remade(handle, options, snapshot, None, only_if_lost=True)
+            made, built = _rebuild(handle, options, snapshot, None, only_if_lost=True)
             what = ", ".join([FILES.name, *(result.name for result in built)])
-            return [f"the metadata table was made anew ({why}): {what}, of {sum(map(len, made.values()))} files"]
-        names = _with_dependents({*lost, *_unbuilt(snapshot)}, snapshot)
+            return [f"the metadata table was rebuilt ({why}): {what}, of {sum(map(len, made.values()))} files"]
+        names = _with_dependents({*damaged, *_unbuilt(snapshot)}, snapshot)
         columns = _columns_of(snapshot)
-        if lost:
-            _retire(handle, options, [name for name in names if name in snapshot.config.metadata_partitions])
+        if damaged:
+            _disable(handle, options, [name for name in names if name in snapshot.config.metadata_partitions])
         _build(handle, options, names, columns, None)
         _forget_memo(handle, options)
-        return [f"built anew: {', '.join(names)} ({why})"]
+        return [f"rebuilt: {', '.join(names)} ({why})"]
     except CommitConflictError as conflict:
         handle.cache.completeness.clear()
-        if lost := handle.snapshot().lost_metadata:
-            _retire(handle, options, tuple(lost))
-        return [f"the metadata table is not whole ({why}) and was not made anew: {conflict}"]
+        if damaged := handle.snapshot().lost_metadata:
+            _disable(handle, options, tuple(damaged))
+        return [f"the metadata table is not complete ({why}) and was not rebuilt: {conflict}"]
 
 
-def _remade(
+def _rebuild(
     handle: TableContext,
     options: WriteOptions,
     before: Snapshot,
@@ -153,7 +153,7 @@ def _forget_memo(handle: TableContext, options: WriteOptions) -> None:
             update_table_config(handle.storage, handle.base_path, {REBUILDING: None})
 
 
-def _retire(handle: TableContext, options: WriteOptions, names: Collection[str]) -> None:
+def _disable(handle: TableContext, options: WriteOptions, names: Collection[str]) -> None:
     """Take metadata partitions out of the settings, so that nobody trusts them; all of them with ``files``."""
     with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
@@ -174,11 +174,13 @@ def disable_partitions(handle: TableContext, config: TableConfig, names: Collect
         delete_partition(storage, metadata_path(base), name)
 
 
-def _with_dependents(lost: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:
+def _with_dependents(damaged: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:
     """Damaged indexes, and those that are made of them."""
     has_partitions = bool(snapshot.config.partition_fields)
     return tuple(
-        index.name for index in _required() if index.name in lost or (has_partitions and index.made_of & set(lost))
+        index.name
+        for index in _required()
+        if index.name in damaged or (has_partitions and index.made_of & set(damaged))
     )
 
 

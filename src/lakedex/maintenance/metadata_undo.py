@@ -52,7 +52,7 @@ def snapshot_without(snapshot: Snapshot, undone: Collection[str]) -> Snapshot:
 def can_drop_log_files(snapshot: Snapshot, undone: Collection[str]) -> bool:
     """Whether taking away the commits' own log files leaves the metadata table as it was before them.
 
-    Not so if the metadata table lacks one of them (it was made anew), or if something but a clean was written to it
+    Not so if the metadata table lacks one of them (it was rebuilt), or if something but a clean was written to it
     since: a compaction, an index build, the correction of another rollback.
     """
     if not snapshot.metadata.has(FILES.name):

@@ -1,11 +1,6 @@
-"""Validate a table: its metadata against files, footers and timeline.
+"""Compare a table's metadata with its files, their footers and its timeline.
 
-The listing in ``files`` and the timelines of a table, against what lies in storage.
-
-``validate``: a table's metadata against its files, their footers and its timeline.
-
-The listing is compared whole. Base files are opened by the engine's tasks, one each: filters against footers (and
-against all keys where the two are not the same), bounds and counts against the values.
+The listing is compared as a whole. Base files are opened by the engine's tasks, one each.
 
 Memory: the driver holds the names of all files, the differences, and the stats of each partition.
 """
@@ -43,13 +38,13 @@ class TableListing:
     Attributes:
         storage: partition path → data file → bytes.
         listed: the same by ``files``; None where that cannot be used.
-        steady: whether nobody wrote while they were taken.
+        is_consistent: whether nobody wrote while they were taken.
     """
 
     snapshot: Snapshot
     storage: Mapping[str, Mapping[str, int]]
     listed: Mapping[str, Mapping[str, int]] | None
-    steady: bool
+    is_consistent: bool
 
 
 def list_table(handle: TableContext) -> TableListing:
@@ -59,19 +54,19 @@ def list_table(handle: TableContext) -> TableListing:
         snapshot.read_partitions()
         listed = snapshot.metadata.file_listing() if snapshot.uses_metadata else None
         storage = list_storage(handle)
-        steady = snapshot.timeline.reload().instants == snapshot.timeline.instants
-        if steady:
+        is_consistent = snapshot.timeline.reload().instants == snapshot.timeline.instants
+        if is_consistent:
             break
-    return TableListing(snapshot=snapshot, storage=storage, listed=listed, steady=steady)
+    return TableListing(snapshot=snapshot, storage=storage, listed=listed, is_consistent=is_consistent)
 
 
 def _differs(kind: str, partition: str, file: str, stored: str, found: str) -> TableDifference:
     return TableDifference(index=FILES.name, kind=kind, partition=partition, file=file, stored=stored, found=found)
 
 
-def compare_listing(pictures: TableListing) -> Iterator[TableDifference]:
+def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
     """Files that only one of the two knows, or with another size."""
-    snapshot, storage, listed = pictures.snapshot, pictures.storage, pictures.listed
+    snapshot, storage, listed = listing.snapshot, listing.storage, listing.listed
     is_counted = is_committed_file(snapshot)
     pending = {instant.requested for instant in snapshot.timeline.pending()}
     lost, cleaned = _lost_files(snapshot, storage), snapshot.timeline.files_being_cleaned()
@@ -177,11 +172,11 @@ def compare_timelines(snapshot: Snapshot) -> Iterator[TableDifference]:
             )
 
 
-def timeline_notes(pictures: TableListing) -> Iterator[str]:
-    """What on the timelines is legal and worth knowing."""
-    snapshot = pictures.snapshot
+def timeline_notes(listing: TableListing) -> Iterator[str]:
+    """Notes on what is legal on the timelines and worth knowing."""
+    snapshot = listing.snapshot
     data, own = snapshot.timeline, snapshot.metadata.timeline
-    if not pictures.steady:
+    if not listing.is_consistent:
         yield "somebody wrote all the while: differences may be theirs"
     for instant in data.pending():
         yield f"{instant.action} {instant.requested} is under way, or its writer died: its files were left out"
@@ -208,15 +203,15 @@ def validate_table(
     """Compare a table's metadata with its files; see :meth:`lakedex.Maintenance.validate`."""
     started = time.perf_counter()
     handle.cache.completeness.clear()
-    pictures = list_table(handle)
-    snapshot = pictures.snapshot
+    listing = list_table(handle)
+    snapshot = listing.snapshot
     check = _TableCheck(handle, snapshot, chosen_files(snapshot, files), progress)
     check.differences += [
         TableDifference(index=name, kind="damaged index", stored="listed as complete", found=wrong)
         for name, wrong in snapshot.lost_metadata.items()
     ]
-    check.differences += [*compare_listing(pictures), *compare_timelines(snapshot)]
-    check.notes += timeline_notes(pictures)
+    check.differences += [*compare_listing(listing), *compare_timelines(snapshot)]
+    check.notes += timeline_notes(listing)
     check.definitions()
     check.indexes(footers)
     return TableReport(
@@ -224,7 +219,7 @@ def validate_table(
         instant=snapshot.instant,
         files_total=len(snapshot.base_files()),
         files_compared=len(check.chosen) if footers else 0,
-        files_listed=sum(len(found) for found in (pictures.listed or {}).values()),
+        files_listed=sum(len(found) for found in (listing.listed or {}).values()),
         indexes=tuple(check.compared),
         differences=tuple(check.differences),
         notes=tuple(check.notes),

@@ -17,7 +17,7 @@ from lakedex.codec.metadata_record import bitmap_schema_json, decode_bitmap_reco
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import FileBitmaps
-from lakedex.index.bitmap.compaction import SMALL, FoldShard, only_live, runs_to_fold, shards
+from lakedex.index.bitmap.compaction import SMALL, CompactShard, only_live, runs_to_compact, shards
 from lakedex.index.bitmap.coverage import read_files_block
 from lakedex.index.bitmap.keys import NULL_MARK, parse_bitmap_key, value_prefix
 from lakedex.index.bitmap.runs import (
@@ -295,23 +295,23 @@ def folder_of(*sizes: int) -> RunFolder:
     ],
 )
 def test_which_runs_are_folded(sizes: list[int], taken: int) -> None:
-    found = runs_to_fold(folder_of(*sizes), lambda one: True)
+    found = runs_to_compact(folder_of(*sizes), lambda one: True)
     assert found == list(folder_of(*sizes).runs[len(sizes) - taken :])
 
 
 def test_runs_of_commits_that_are_not_decided_stay() -> None:
     folder = folder_of(*[1] * 6)
-    found = runs_to_fold(folder, lambda one: one.instant != folder.runs[4].instant)
+    found = runs_to_compact(folder, lambda one: one.instant != folder.runs[4].instant)
     assert found == [*folder.runs[:4], folder.runs[5]]
 
 
 def test_a_thousand_commits_leave_few_runs() -> None:
-    """Folded whenever it is time, there are about log2 as many runs as bytes, and no byte is copied often."""
+    """CompactedRuns whenever it is time, there are about log2 as many runs as bytes, and no byte is copied often."""
     runs: list[Run] = []
     copied = 0
     for number in range(1000):
         runs.append(replace(run(number), size=SMALL // 2))
-        taken = runs_to_fold(RunFolder(manifest=Manifest(), runs=tuple(runs), idle=()), lambda one: True)
+        taken = runs_to_compact(RunFolder(manifest=Manifest(), runs=tuple(runs), idle=()), lambda one: True)
         if taken:
             total = sum(one.size for one in taken)
             copied += total
@@ -361,7 +361,7 @@ def test_shards_of_a_large_fold(tmp_path: Path) -> None:
     written = [write_run(STORAGE, str(tmp_path), run(n), encode_run([item])) for n, item in enumerate(FILES)]
     live = frozenset(item.base_file for item in FILES)
     tasks = [
-        FoldShard(
+        CompactShard(
             storage=STORAGE,
             base_path=str(tmp_path),
             runs=tuple(written),

@@ -384,7 +384,7 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
     def fails(*_: Any) -> None:
         raise OSError("gone")
 
-    monkeypatch.setattr(bitmap_upkeep, "fold_runs", fails)
+    monkeypatch.setattr(bitmap_upkeep, "compact_runs", fails)
     assert any("could not be compacted (gone)" in note for note in bitmaps(table, "g").notes)
     assert uncovered(table, "g") == []
 
@@ -394,7 +394,7 @@ def test_a_build_folds(table: Table, limits: Limits) -> None:
     bitmaps(table, "g")
     assert len(list_runs(table.context.storage, table.path).runs) == 1
     assert uncovered(table, "g") == []
-    assert bitmap_upkeep.fold_runs(table.context, "20990101000000000").runs == 0
+    assert bitmap_upkeep.compact_runs(table.context, "20990101000000000").runs == 0
 
 
 def test_schema_is_that_of_the_table(table: Table) -> None:

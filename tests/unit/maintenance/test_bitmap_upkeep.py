@@ -29,7 +29,7 @@ from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap import runs as bitmap_runs
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
-from lakedex.index.bitmap.compaction import COMPACT_AT, fold_runs, settled
+from lakedex.index.bitmap.compaction import COMPACT_AT, compact_runs, settled
 from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
@@ -132,7 +132,7 @@ def test_row_groups_come_from_the_writer(tmp_path: Path) -> None:
 def test_large_bitmaps_go_through_files(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """What passes the limit is written to the temp folder, and from there into runs of bounded size, by tasks."""
     labels: list[str] = []
-    monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
+    monkeypatch.setattr(bitmap_upkeep, "compact_runs", lambda *_: bitmap_folds.CompactedRuns())
     monkeypatch.setattr("lakedex.index.bitmap.index.inline_limit", lambda files: 100)
     limits(bitmap_runs, RUN_BYTES=1)
     monkeypatch.setattr(
@@ -273,7 +273,7 @@ def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
         item = FileBitmaps(partition="", file_id=group, base_file=name, rows=4, row_groups=groups, columns=columns)
         write_run(storage, table.path, Run(instant, "commit", 0), encode_run([item]))
         live[number % 20 : number % 20 + 1] = [type("Base", (), {"name": name})]
-        fold_runs(table.context, instant)
+        compact_runs(table.context, instant)
         most = max(most, len(list_runs(storage, table.path).runs))
     assert most <= 8
     coverage = coverage_of(table)
@@ -296,7 +296,7 @@ def test_a_commit_under_way_is_not_folded(table: Table) -> None:
 
 def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """One publishes; what the other one wrote counts for nothing and goes with a later fold."""
-    monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
+    monkeypatch.setattr(bitmap_upkeep, "compact_runs", lambda *_: bitmap_folds.CompactedRuns())
     for number in range(5):
         table.upsert(one_partition(number, number + 2, g=f"v{number}"))
     monkeypatch.undo()
@@ -305,11 +305,11 @@ def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def slow(target: Any) -> Run:
         if next(others, False):
-            assert fold_runs(table.context, "20990101000000001").runs == 6
+            assert compact_runs(table.context, "20990101000000001").runs == 6
         return wanted(target)
 
     monkeypatch.setattr(bitmap_folds, "_fold", slow)
-    fold_runs(table.context, "20990101000000000")
+    compact_runs(table.context, "20990101000000000")
     assert run_names(table) == ["run_20990101000000001_fold_00000.hfile"]
     assert "run_20990101000000000_fold_00000.hfile" in files_in_folder(table)
     assert uncovered(table, *COLUMNS) == []
@@ -348,10 +348,10 @@ def test_writers_side_by_side(table: Table) -> None:
 
 def test_a_fold_is_as_new_as_what_it_folds(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that began first and completes last: what it puts together is not older than any of it."""
-    monkeypatch.setattr(bitmap_upkeep, "fold_runs", lambda *_: bitmap_folds.Folded())
+    monkeypatch.setattr(bitmap_upkeep, "compact_runs", lambda *_: bitmap_folds.CompactedRuns())
     for number in range(4):
         last = table.upsert(one_partition(number, number + 2)).instant
-    fold_runs(table.context, "20200101000000000")
+    compact_runs(table.context, "20200101000000000")
     assert run_names(table) == [f"run_{last}_fold_20200101000000000000.hfile"]
     assert uncovered(table, *COLUMNS) == []
 
@@ -361,7 +361,7 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bitmap_upkeep, "fold_runs", fails)
+        patch.setattr(bitmap_upkeep, "compact_runs", fails)
         result = table.upsert(batch(0, 6, 3))
     assert any("could not be compacted (gone)" in note for note in result.notes)
     assert uncovered(table, *COLUMNS) == []

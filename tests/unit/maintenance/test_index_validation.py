@@ -23,7 +23,7 @@ from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, decode_many, encode_bitmap_records
 from lakedex.errors import CorruptFileError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.index.bitmap import compaction as bitmap_folds
-from lakedex.index.bitmap.compaction import FoldShard
+from lakedex.index.bitmap.compaction import CompactShard
 from lakedex.index.bitmap.coverage import run_records
 from lakedex.index.bitmap.runs import (
     COLUMN_SCHEMA,
@@ -316,7 +316,7 @@ def fold(table: Table, taken: list[Run], instant: str = "29990101000000000", fou
     """Put some runs together, as an upkeep fold does that saw the folder as ``found``."""
     storage, base = LocalStorage(), table.path
     live = frozenset(table.inspect.files().column("file_name").to_pylist())
-    shard = FoldShard(storage=storage, base_path=base, runs=tuple(taken), live=live, columns=("g", "n"))
+    shard = CompactShard(storage=storage, base_path=base, runs=tuple(taken), live=live, columns=("g", "n"))
     found = found or list_runs(storage, base)
     written = shard(Run(instant, "fold", 0))
     left = [run for run in found.runs if run not in taken]

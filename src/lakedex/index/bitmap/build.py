@@ -116,7 +116,7 @@ def plan_bitmaps(ctx: BuildContext) -> BitmapBuild:
 
 @dataclass(slots=True)
 class _Wish:
-    """What the caller asked for, and what it means for the index as it is."""
+    """The index that the caller asked for, against the index as it is."""
 
     index: BitmapDefinition
     is_new: bool
@@ -202,7 +202,7 @@ class BitmapBuild:
         return sorted(groups.items())
 
     def _coverage(self) -> Coverage:
-        """What the runs say, past what this process remembers: of runs that are gone that would not help others."""
+        """Coverage as the runs have it, past the cache: others do not have what this process remembers of lost runs."""
         storage, base = self.ctx.snapshot.storage, self.ctx.snapshot.base_path
         try:
             folder = list_runs(storage, base)
@@ -249,7 +249,7 @@ class BitmapBuild:
                 self._not_indexed[reason] = self._not_indexed.get(reason, 0) + 1
 
     def result(self) -> IndexResult:
-        """What the build did."""
+        """Files, entries and bytes of the build."""
         left_out = [
             f"column {column!r} is not indexed in {files} files: {why}"
             for (column, why), files in sorted(self._not_indexed.items())

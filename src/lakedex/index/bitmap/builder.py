@@ -1,15 +1,11 @@
-"""Bitmaps of one base file, built in the pass that writes or reads it.
+"""Bitmaps of one base file, made in the pass that writes it or by a build that reads it.
 
-Bitmaps of one base file, made in the pass that writes or reads it.
-
-A position is a row's ordinal in its base file. What comes out depends on the rows alone, not on how they were cut into
+A position is a row's ordinal in its base file. The result depends on the rows alone, not on how they were cut into
 batches.
 
 Memory: a byte a row and column up to 256 distinct values, two up to 65,536, four beyond; at the end the bitmaps, and
-some 200 bytes for each distinct value and 65,536 rows. A column that goes past the cap is given up at once and what it
-held is freed.
-
-Bitmaps of a base file that is there already: what an index build does for each file.
+some 200 bytes for each distinct value and 65,536 rows. A column that goes past the cap is dropped at once and its
+memory freed.
 """
 
 from __future__ import annotations
@@ -107,7 +103,7 @@ class ColumnBitmaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBitmaps:
-    """What a run says of one base file."""
+    """Bitmaps of one base file, as a run holds them."""
 
     partition: str
     file_id: str
@@ -271,7 +267,7 @@ class BitmapsBuilder:
         self.rows += batch.num_rows
 
     def finish(self, row_groups: Sequence[RowGroup]) -> tuple[ColumnBitmaps, ...]:
-        """What was found, a column each.
+        """Finish the file: one result a column.
 
         Raises:
             InvalidInputError: the row groups are not of the rows that were given.

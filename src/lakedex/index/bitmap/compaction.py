@@ -1,23 +1,15 @@
-"""Run compaction: many runs become few, so that a table after many small commits reads as after one.
+"""Run compaction: many runs become few, so that a table after a thousand small commits reads as after one.
 
-Folding: many runs become few, so that a table after a thousand small commits reads as after one.
+Tiers by size: the newest runs are compacted as long as the next older one is not larger than twice the runs taken
+already, or all are small. So a record is copied some log2 times, and there are about as many runs. A compaction keeps
+entries of current base files only: a look back in time, which alone reads older ones, scans.
 
-Tiers by size: the newest runs are put together as long as the next older one is not larger than twice what is together
-already, or all is small. So a record is copied some log2 times, and there are about as many runs.
- A fold leaves out what speaks of other than the current base files.
+It runs after a commit, outside of the table lock. Runs are listed first and the timeline after them: so a run's commit
+is on the timeline, or was rolled back, or was archived, and a run whose commit is under way is left alone. Of two
+compactions at once one publishes; the next one removes the outputs of the other. Where one of the runs alone has
+entries of current base files it stays as it is, and the manifest names the others as compacted.
 
 Memory: the bitmaps of one shard, packed; a shard is a share of the columns and files, about ``SHARD_BYTES``.
-
-Folding after a commit: the runs of many small commits become few, outside of the table lock.
-
-Runs are listed first and the timeline after them: so a run's commit is on the timeline, or was rolled back, or was
-archived, and a run whose commit is under way is left alone. Of two folds at once one gets to publish; what the other
-wrote is removed by the next fold.
-
-Where one of the runs alone speaks of current base files it stays as it is, and the manifest names the others as folded.
-
-Runs keep what they say of current base files. Of older ones, which only a look back in time reads, a fold keeps
-nothing: such a look scans.
 """
 
 from __future__ import annotations
@@ -57,7 +49,7 @@ from lakedex.metadata.files import open_hfile
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import Timeline
 
-__all__ = ["FoldShard", "Folded", "fold_runs", "only_live", "runs_to_fold", "settled", "shards"]
+__all__ = ["CompactShard", "CompactedRuns", "compact_runs", "only_live", "runs_to_compact", "settled", "shards"]
 
 
 COMPACT_AT = 4
@@ -71,7 +63,7 @@ SMALL = 4 * 1024 * 1024
 SHARD_BYTES = 128 * 1024 * 1024
 
 
-def runs_to_fold(folder: RunFolder, is_settled: Callable[[Run], bool]) -> list[Run]:
+def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool]) -> list[Run]:
     """The runs that the next fold takes, oldest first; none where it is not yet time.
 
     Args:
@@ -112,14 +104,14 @@ def only_live(storage: Storage, base_path: str, runs: Sequence[Run], live: Colle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldShard:
+class CompactShard:
     """Task: one output of a fold. Same runs and base files give the same bytes.
 
     Attributes:
         runs: what is put together, oldest first.
         live: names of the base files that still count.
         columns: of these columns.
-        part, parts: of the file groups that fall to number ``part`` of so many.
+        part, parts: of the file groups that fall to number ``part`` of ``parts``.
     """
 
     storage: Storage
@@ -290,7 +282,7 @@ def _bitmap_cells(
 
 def shards(
     storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str], columns: Collection[str]
-) -> list[FoldShard]:
+) -> list[CompactShard]:
     """The tasks of a fold: one for all of a small index, else one or more a column. Others' columns are left out."""
     total = sum(run.size for run in runs)
     common = (storage, base_path, tuple(runs), frozenset(live))
@@ -302,9 +294,9 @@ def shards(
 
 def _shard(
     common: tuple[Storage, str, tuple[Run, ...], frozenset[str]], columns: tuple[str, ...], part: int, parts: int
-) -> FoldShard:
+) -> CompactShard:
     storage, base_path, runs, live = common
-    return FoldShard(
+    return CompactShard(
         storage=storage, base_path=base_path, runs=runs, live=live, columns=columns, part=part, parts=parts
     )
 
@@ -314,15 +306,15 @@ DRIVER_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """What a fold did: runs that it took, bytes that it wrote, seconds."""
+class CompactedRuns:
+    """A compaction: the runs that it took, the bytes that it wrote, and its seconds."""
 
     runs: int = 0
     size: int = 0
     seconds: float = 0.0
 
 
-def fold_runs(handle: TableContext, instant: str) -> Folded:
+def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
     """Fold what is due.
 
     Args:
@@ -334,18 +326,18 @@ def fold_runs(handle: TableContext, instant: str) -> Folded:
     columns = indexed_limits(read_bitmap_definitions(storage, base))
     folder = list_runs(storage, base) if columns else None
     if folder is None or len(folder.runs) < COMPACT_AT:
-        return Folded()
+        return CompactedRuns()
     snapshot = handle.snapshot()
-    taken = runs_to_fold(folder, settled(snapshot.timeline))
+    taken = runs_to_compact(folder, settled(snapshot.timeline))
     if not taken:
-        return Folded()
+        return CompactedRuns()
     live = {file.name for file in snapshot.base_files()}
     is_settled = settled(snapshot.timeline)
     left = [run for run in folder.runs if run not in taken and is_settled(run)]
     alone = only_live(storage, base, taken, live)
     if alone is not None:
         _publish(handle, folder, [run for run in taken if run != alone], [*left, alone])
-        return Folded(len(taken) - 1, 0, time.perf_counter() - started)
+        return CompactedRuns(len(taken) - 1, 0, time.perf_counter() - started)
     parts = shards(storage, base, taken, live, columns)
     targets = [_Target(shard, _output(taken, instant, number)) for number, shard in enumerate(parts)]
     if sum(run.size for run in taken) <= DRIVER_BYTES:
@@ -353,7 +345,7 @@ def fold_runs(handle: TableContext, instant: str) -> Folded:
     else:
         written = handle.engine.run(_fold, targets, f"lakedex {base}: folding {len(taken)} runs of bitmaps")
     _publish(handle, folder, taken, [*left, *(run for run in written if run.size)])
-    return Folded(len(taken), sum(run.size for run in written), time.perf_counter() - started)
+    return CompactedRuns(len(taken), sum(run.size for run in written), time.perf_counter() - started)
 
 
 def _output(taken: list[Run], instant: str, number: int) -> Run:
@@ -379,7 +371,7 @@ def settled(timeline: Timeline) -> Callable[[Run], bool]:
 
 
 def _publish(handle: TableContext, folder: RunFolder, taken: list[Run], runs: list[Run]) -> None:
-    """Publish the runs that count now. Those that were left out come first: what was folded may mend what they say."""
+    """Publish the runs that count now, those that were left out first: the compacted ones may correct them."""
     storage, base = handle.storage, handle.base_path
     gone = {run.name for run in taken}
     # What the fold before this one put together stays named until it is deleted: it must not count again.
@@ -395,7 +387,7 @@ def _publish(handle: TableContext, folder: RunFolder, taken: list[Run], runs: li
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    shard: FoldShard
+    shard: CompactShard
     run: Run
 
 

@@ -1,15 +1,10 @@
-"""Bitmap index definitions of a table, and the columns that a write indexes by them.
+"""Bitmap index definitions of a table, in ``.hoodie/.index_defs/bitmap_index.json``, and how they follow its schema.
 
-Which bitmap indexes a table has: ``.hoodie/.index_defs/bitmap_index.json``.
+The file is one of its own. In ``index.json`` Hudi 1.1.1 takes every entry for a partition of its metadata table, and a
+name that it does not know is an error to it (``MetadataPartitionType``).
 
-A file of its own. In ``index.json`` Hudi 1.1.1 takes every entry for a partition of its metadata table, and a name that
-it does not know is an error to it (``MetadataPartitionType``).
-
-Which columns a write makes bitmaps of, and how definitions follow the table's schema.
-
-A run speaks of a base file as it lies there, under the names that its columns have in it. So what a definition names
-may be ahead of the schema or behind it: a name that the table does not have is not indexed, and what runs say of it
-counts for nobody.
+A run describes a base file under the names that its columns have in it. So a definition may be ahead of the schema or
+behind it: a name that the table does not have is not indexed, and entries of it count for nobody.
 """
 
 from __future__ import annotations

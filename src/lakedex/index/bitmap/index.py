@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.build import MAX_DISTINCT_VALUES, BitmapBuild, plan_bitmaps
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
-from lakedex.index.bitmap.compaction import fold_runs
+from lakedex.index.bitmap.compaction import compact_runs
 from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import (
     bitmap_columns,
@@ -168,7 +168,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
     def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
         """Compact small runs where it is time."""
         try:
-            compacted = fold_runs(table, instant)
+            compacted = compact_runs(table, instant)
         except Exception as error:
             return IndexUpdate(notes=(f"runs of bitmaps could not be compacted ({error}); the next write tries again",))
         return IndexUpdate(bytes_written=compacted.size, seconds=compacted.seconds)

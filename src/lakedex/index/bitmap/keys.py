@@ -84,12 +84,12 @@ def escape_all(texts: pa.Array) -> pa.Array:
 
 
 def column_prefix(column: str) -> str:
-    """What all keys of a column begin with."""
+    """Prefix of all keys of a column."""
     return f"{escape(column)}$"
 
 
 def value_prefix(column: str, value: str | None) -> str:
-    """What all keys of a column's value begin with; ``value`` is its text, None for null."""
+    """Prefix of all keys of a column's value; ``value`` is its text, None for null."""
     return f"{escape(column)}${NULL_MARK if value is None else escape(value)}$"
 
 
@@ -135,7 +135,7 @@ def files_key(block: int) -> str:
 
 
 def coverage_prefix(column: str) -> str:
-    """What a column's coverage keys begin with."""
+    """Prefix of a column's coverage keys."""
     return f"{NULL_MARK}column${escape(column)}$"
 
 
@@ -174,7 +174,7 @@ def is_indexable(kind: pa.DataType) -> bool:
 
 
 def type_text(kind: pa.DataType) -> str:
-    """Spark's name of a type, by which values of earlier schemas are told.
+    """Spark's name of a type, which identifies values of earlier schemas.
 
     Raises:
         NotJudgeable: a type without texts.
@@ -207,7 +207,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def normal_values(values: pa.Array) -> pa.Array:
-    """The same values with one representation each, so that they can be told apart by their bits."""
+    """The same values with one representation each, so that their bits distinguish them."""
     kind = kind_of(values.type)
     if kind.is_float:
         numbers = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)

@@ -1,9 +1,13 @@
-"""Runs: HFiles with the bitmaps and the coverage of some base files, and the way of bitmaps from tasks to them.
+"""Runs: HFiles of ``.hoodie/metadata/bitmap_index`` with the bitmaps and the coverage of some base files.
 
-Coverage of many files as Arrow streams: what a run says without its bitmaps.
+A writer adds a run before it completes its commit and never changes one. An entry of a base file counts only if that
+file is its slice's base file, so a run of a commit that failed, or was rolled back, counts for nobody. Those runs count
+that the newest *manifest* lists, and those in the folder that it neither lists nor names as compacted. A compaction
+writes its outputs, then ``manifest_<number>.json`` by put-if-absent; of two at once one wins. The runs that it took
+stay for a reader that is under way and go with the next compaction.
 
-A *files* block lists base files, once for all columns. A column's block has an entry for each file of the files block
-of the same number, in its order:
+Coverage is the part of a run without its bitmaps, as Arrow streams. A *files* block lists base files, once for all
+columns. A column's block has an entry for each file of the files block of the same number, in its order:
 
     ============  ====================  ============================================================
     files block   type                  content
@@ -29,22 +33,11 @@ of the same number, in its order:
     null_groups   int64                 row groups that hold null
     ============  ====================  ============================================================
 
-Runs: the files of ``.hoodie/metadata/bitmap_index``, each an HFile with bitmaps and coverage of some base files.
+The bitmaps of one file come back with the result of the task that made them. Large ones are spilled as an Arrow stream
+into the temp folder of the instant, and only the path and its SHA-256 come back. Runs are written from both, in batches
+of up to ``RUN_BYTES``: by the driver if that is one batch of small ones, else by one engine task a batch.
 
-A writer adds a run before it completes its commit and never changes one. What a run says of a base file counts only if
-that file is its slice's base file, so a run of a commit that failed, or was rolled back, says nothing to anybody.
-
-Which runs there are: those that the newest *manifest* lists, and those in the folder that it neither lists nor names as
-folded. A fold writes its outputs, then ``manifest_<number>.json`` by put-if-absent; of two folds at once one wins. What
-it folded stays for a reader that is under way and goes with the next fold.
-
-Bitmaps on their way from the task that made them to the run that holds them.
-
-Those of one file come back with the task's result, unless they are large: then they lie as an Arrow stream in the temp
-folder of the instant, and only its path and SHA-256 come back. Runs are written from both, in bunches of up to
-``RUN_BYTES``; where that is one bunch of small ones the driver does it, else one engine task a bunch.
-
-Memory: the driver holds up to ``RUN_BYTES`` of bitmaps, whatever the number of files; a task one bunch and its run.
+Memory: the driver holds up to ``RUN_BYTES`` of bitmaps, whatever the number of files; a task one batch and its run.
 """
 
 from __future__ import annotations
@@ -295,7 +288,7 @@ def run_name(instant: str, origin: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a fold published.
+    """The runs that count, as a compaction published them.
 
     Attributes:
         number: of manifests the largest number counts.
@@ -541,7 +534,7 @@ class TaskBitmaps:
 
 
 def inline_limit(files: int, most: int = INLINE_BYTES) -> int:
-    """Size up to which bitmaps of one of so many files come back with the result."""
+    """Size up to which bitmaps of one file of ``files`` come back with the result."""
     return min(most, RUN_BYTES // max(files, 1))
 
 
@@ -578,7 +571,7 @@ def _spilled_columns(content: bytes) -> tuple[ColumnBitmaps, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Bunch:
-    """What one run is written from."""
+    """The parts that one run is written from."""
 
     storage: Storage
     base_path: str

@@ -1,4 +1,4 @@
-"""What a bitmap index holds, in figures and as a table. All of it is read from coverage, without bitmaps."""
+"""Statistics of a bitmap index, and its values as a table. All of it is read from coverage, without bitmaps."""
 
 from __future__ import annotations
 

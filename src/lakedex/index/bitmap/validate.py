@@ -223,9 +223,9 @@ class _Check:
         """Values that are one in the column's present type, together."""
         rows, groups, bitmap = expected
         shown = _shown(values[0].text)
-        told = sum(value.rows for value in values)
-        if told != rows:
-            faults.setdefault("wrong counts", []).append(f"{shown} has {rows} rows, not {told}")
+        stated = sum(value.rows for value in values)
+        if stated != rows:
+            faults.setdefault("wrong counts", []).append(f"{shown} has {rows} rows, not {stated}")
         if len(values) == 1 and values[0].groups != groups:
             faults.setdefault("wrong row groups", []).append(f"{shown} is in {groups}, not in {values[0].groups}")
         positions = BitMap()
@@ -391,7 +391,7 @@ class BitmapValidation:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """What of the index cannot be read."""
+        """Files of the index that cannot be read."""
         runs = [f"run {name}: {why}" for name, why in self.bad_runs.items()]
         missing = [f"run {name}: the manifest lists it and it is not there" for name in self.missing_runs]
         return (*([f"manifest: {self.manifest_damage}"] if self.manifest_damage else []), *runs, *missing)

@@ -103,7 +103,7 @@ def partition_stats(
     """Corrected records of files that had none to trust, and stats of each partition over all of its files.
 
     Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
-    record for every indexed column, computed anew. ``written`` are the files of a commit in progress, ``gone`` the
+    record for every indexed column, computed again. ``written`` are the files of a commit in progress, ``gone`` the
     (partition, file id) of groups whose present file does not count any more with it.
     """
     touched = sorted(set(partitions))
@@ -111,7 +111,7 @@ def partition_stats(
     stats = {place: {stat.column: stat for stat in found} for place, found in (written or {}).items()}
     known, unknown = _known_stats(snapshot, kept, touched, indexed)
     stats.update(known)
-    healed: Keyed = []
+    computed_again: Keyed = []
     if unknown:
         task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
         for base, computed in zip(unknown, run(task, unknown), strict=True):
@@ -119,7 +119,7 @@ def partition_stats(
             # Only what is lacking: a second record of a column would be added to the first one.
             lacking = [stat for stat in computed if stat.column not in known.get(place, ())]
             stats[place] = {stat.column: stat for stat in computed}
-            healed.extend(stats_records(lacking, base.partition, base.name, indexed, version))
+            computed_again.extend(stats_records(lacking, base.partition, base.name, indexed, version))
     merged: dict[str, list[ColumnStat]] = {}
     by_partition: dict[str, list[dict[str, ColumnStat]]] = {}
     for (path, _), columns in stats.items():
@@ -129,7 +129,7 @@ def partition_stats(
         merged[partition] = [
             merge_stats(name, [columns[name] for columns in own if name in columns]) for name in indexed
         ]
-    return healed, merged
+    return computed_again, merged
 
 
 def _known_stats(
@@ -163,7 +163,7 @@ def _known_stats(
 def partition_records_of_commit(
     ctx: CommitContext, written: WrittenStats, indexed: Mapping[str, pa.DataType], version: StatsVersion
 ) -> tuple[Keyed, Keyed, set[str]]:
-    """What a commit means for ``partition_stats``.
+    """Records of a commit for ``partition_stats``.
 
     Args:
         ctx: the commit.

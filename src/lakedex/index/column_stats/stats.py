@@ -6,7 +6,7 @@ strings out of them altogether.
 
 Records that others wrote carry known faults (seen in Java 1.1.1, which copies footers): a float chunk with NaN becomes
 ``[0.0, 0.0]``, a string chunk without footer stats becomes "all null", merged bounds of text and bytes are in Java's
-orders, not in Spark's. :func:`stat_of` and :func:`partition_stat_of` say what may be believed. Ours are told by
+orders, not in Spark's. :func:`stat_of` and :func:`partition_stat_of` say what may be believed. Ours are known by
 ``isTightBound``, which Java leaves false in this partition and which changes nothing in its merge.
 """
 

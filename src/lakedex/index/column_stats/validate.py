@@ -41,7 +41,7 @@ class StatsValidation(MetadataValidation):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not compared."""
+        """A count of the entries that were not compared."""
         if not self._untrusted:
             return ()
         return (f"{self._untrusted:,} entries of other writers are not believed by lakedex, and were not compared",)
