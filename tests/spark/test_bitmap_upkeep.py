@@ -12,6 +12,7 @@ from bitmap_table_kit import batch, run_names, same_answers, uncovered
 from lakedex import Table
 from lakedex.index.bitmap import build as bitmap_builds
 from lakedex.index.bitmap import compaction as bitmap_folds
+from limits import Limits
 
 COLUMNS = ("g", "n", "s.k")
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2", "g = 'changed'")

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakedex import Table
+from lakedex.index import bloom_filters
 from lakedex.spark.engine import SparkEngine
 from lakedex.tagging import tagging
-from lakedex.tagging import tasks as probe
 from limits import Limits
 from table_kit import OWN_FILE
 
@@ -54,8 +54,7 @@ def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     def on_driver(*_: Any) -> Any:
         raise AssertionError("a filter was read on the driver")
 
-    monkeypatch.setattr(probe, "iter_filters", on_driver)
-    monkeypatch.setattr(tagging, "iter_filters", on_driver)
+    monkeypatch.setattr(bloom_filters, "iter_filters", on_driver)
     changes: list[Row] = [
         ("k0", "b", "6.00", 100, False),
         ("k1", "c", "4.99", 101, False),

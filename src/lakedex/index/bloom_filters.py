@@ -66,6 +66,7 @@ __all__ = [
     "BloomOfFile",
     "CollectFilters",
     "FileBloom",
+    "StoredFilters",
     "bloom_records",
     "bloom_sizing",
     "iter_filters",
@@ -140,6 +141,24 @@ def _batches(store: MetadataStore, keys: Iterable[str]) -> Iterator[list[str]]:
         size += cost
     if start < len(ordered):
         yield ordered[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFilters:
+    """Filters in the metadata table, for tagging; see :class:`~lakedex.index.protocol.KeyFilters`."""
+
+    store: MetadataStore
+
+    def costs(self, files: Sequence[File]) -> list[int]:
+        """Sizes, from the index of the HFiles alone."""
+        keys = [bloom_key(partition, name) for partition, name in files]
+        ordered = self.store.in_read_order(BLOOM_FILTERS.name, keys)
+        costs = dict(zip(ordered, self.store.read_costs(BLOOM_FILTERS.name, ordered), strict=True))
+        return [costs[key] for key in keys]
+
+    def read(self, files: Sequence[File]) -> Iterator[tuple[int, BloomFilter]]:
+        """Filters of files, in batches."""
+        return iter_filters(self.store, files)
 
 
 @dataclass(slots=True, eq=False)
@@ -292,6 +311,10 @@ class BloomFilters(MetadataIndex):
     def keys(self, snapshot: Snapshot) -> list[list[str]]:
         """One filter a file."""
         return [[bloom_key(base.partition, base.name)] for base in snapshot.base_files()]
+
+    def key_filters(self, snapshot: Snapshot) -> StoredFilters | None:
+        """The filters of the metadata table."""
+        return StoredFilters(snapshot.metadata) if snapshot.metadata.has(self.name) else None
 
     def validate(self, ctx: ValidationContext) -> FilterValidation:
         """Ask each file's filter for the file's keys."""

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lakedex.codec.bloom import BloomFilter
 from lakedex.codec.roaring import deserialize_bitmap, serialize_bitmap
 from lakedex.errors import IndexNotFoundError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate
@@ -45,6 +46,8 @@ __all__ = [
     "Index",
     "IndexInfo",
     "IndexUpdate",
+    "KeyFilters",
+    "KeyRange",
     "LiveBuild",
     "PruneResult",
     "PruningIndex",
@@ -171,6 +174,24 @@ class CollectContext:
     options: WriteOptions
     files: int = 0
     renames: Mapping[str, str] = field(default_factory=dict)
+
+
+class KeyRange(NamedTuple):
+    """The least and the greatest record key of a base file, None where unknown, and its rows, -1 where unknown."""
+
+    low: str | None = None
+    high: str | None = None
+    rows: int = -1
+
+
+class KeyFilters(Protocol):
+    """Reads the filters of base files, which are given by partition and name. It pickles into tasks."""
+
+    def costs(self, files: Sequence[tuple[str, str]]) -> list[int]:
+        """About how many bytes each filter is, without reading one."""
+
+    def read(self, files: Sequence[tuple[str, str]]) -> Iterator[tuple[int, BloomFilter]]:
+        """Filters with the places of their files; a file that does not come stays a candidate."""
 
 
 class CommitPolicy(Enum):
@@ -494,6 +515,12 @@ class Index(Protocol):
     def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
         """Columns that the index gets when it is built again; None for its own choice."""
 
+    def key_ranges(self, snapshot: Snapshot, files: Sequence[BaseFile]) -> list[KeyRange] | None:
+        """Key ranges of base files, by which tagging leaves out files; None if the index has none."""
+
+    def key_filters(self, snapshot: Snapshot) -> KeyFilters | None:
+        """Filters that tagging asks for keys; None if the index has none."""
+
     def validate(self, ctx: ValidationContext) -> Validation:
         """Compare the index with the data it is of."""
 
@@ -558,6 +585,14 @@ class UnindexedBase:
 
     def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
         """The index's own choice."""
+        return None
+
+    def key_ranges(self, snapshot: Snapshot, files: Sequence[BaseFile]) -> list[KeyRange] | None:
+        """No ranges: all files stay candidates."""
+        return None
+
+    def key_filters(self, snapshot: Snapshot) -> KeyFilters | None:
+        """No filters: all files stay candidates."""
         return None
 
     def validate(self, ctx: ValidationContext) -> Validation:

@@ -23,18 +23,16 @@ import pyarrow.compute as pc
 
 from lakedex.codec.column_bounds import is_order_safe
 from lakedex.engine import Engine
-from lakedex.index.column_stats.reader import MANY, stat_arrays
-from lakedex.index.column_stats.stats import ColumnStat, stat_of
+from lakedex.index.registry import all_indexes
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES, column_stats_key, column_stats_prefix
-from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.reports import TaggingReport
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY, IntArray, IoCount
+from lakedex.types import IntArray, IoCount
 
 __all__ = ["CandidateFile", "KeyRanges", "SortedKeys", "by_key_distance", "find_key_ranges"]
 
@@ -81,16 +79,14 @@ def _find_key_ranges(
     report.files_listed = len(bases)
     if not bases:
         return []
-    store = snapshot.metadata
     report.source = "metadata" if options.use_metadata_blooms else "footers"
     if not options.prune_by_ranges:
         return [CandidateFile(number, base) for number, base in enumerate(bases)]
-    if options.use_metadata_blooms and store.has(COLUMN_STATS.name):
-        many = _many_from_metadata(store, bases) if len(bases) >= MANY else None
-        if many is not None:
-            return many
-        stats = _stats_from_metadata(store, bases)
-        return [_tag_file(number, base, stat) for number, (base, stat) in enumerate(zip(bases, stats, strict=True))]
+    for index in all_indexes() if options.use_metadata_blooms else ():
+        ranges = index.key_ranges(snapshot, bases)
+        if ranges is not None:
+            found = enumerate(zip(bases, ranges, strict=True))
+            return [CandidateFile(number, base, *own) for number, (base, own) in found]
     report.source = "footers"
     if options.use_metadata_blooms:
         report.notes.append("the table's metadata has no column_stats: key ranges were read from footers")
@@ -127,53 +123,6 @@ def by_key_distance(files: Sequence[CandidateFile], keys: Sequence[str]) -> list
     place = bisect_left([str(file.high) for file in ranged], min(keys))
     order = sorted(range(len(ranged)), key=lambda index: (abs(index - place), index))
     return [ranged[index] for index in order] + others
-
-
-def _stats_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> list[ColumnStat | None]:
-    """Stats of each file's keys. A record that names another file, whose hashes are the same, says nothing."""
-    keys = [column_stats_key(RECORD_KEY, base.partition, base.name) for base in bases]
-    partitions = {base.partition for base in bases}
-    if len(partitions) > 256:
-        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY)])
-    elif len(bases) <= 4 * len(partitions):
-        found = store.get_many(COLUMN_STATS.name, keys)
-    else:
-        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY, partition) for partition in partitions])
-    records = [found.get(key) for key in keys]
-    return [
-        stat_of(record, pa.string())
-        if record is not None and (record["ColumnStatsMetadata"] or {}).get("fileName") == base.name
-        else None
-        for base, record in zip(bases, records, strict=True)
-    ]
-
-
-def _many_from_metadata(store: MetadataStore, bases: Sequence[BaseFile]) -> list[CandidateFile] | None:
-    """As :func:`_stats_from_metadata` and :func:`_tag_file`, the records of all files at once; None if that fails."""
-    files = [(base.partition, base.name) for base in bases]
-    stats = stat_arrays(store, files, {RECORD_KEY: pa.string()}, named=True).get(RECORD_KEY)
-    if stats is None:
-        return None
-    known = zip(stats.low.to_pylist(), stats.high.to_pylist(), stats.nulls.tolist(), stats.counts.tolist(), strict=True)
-    found = []
-    for number, (base, is_known) in enumerate(zip(bases, stats.known.tolist(), strict=True)):
-        low, high, nulls, rows = next(known) if is_known else (None, None, 0, 0)
-        if not is_known or nulls == rows:
-            found.append(CandidateFile(number, base))
-        elif is_order_safe(str(low)) and is_order_safe(str(high)):
-            found.append(CandidateFile(number, base, low, high, rows))
-        else:
-            found.append(CandidateFile(number, base, rows=rows))
-    return found
-
-
-def _tag_file(number: int, base: BaseFile, stat: ColumnStat | None) -> CandidateFile:
-    if stat is None or stat.all_null:
-        return CandidateFile(number, base)
-    if not (is_order_safe(stat.minimum) and is_order_safe(stat.maximum)):
-        # Written by somebody who compares in another order: no proof either way.
-        return CandidateFile(number, base, rows=stat.value_count)
-    return CandidateFile(number, base, stat.minimum, stat.maximum, stat.value_count)
 
 
 @dataclass(frozen=True, slots=True)

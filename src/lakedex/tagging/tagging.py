@@ -30,10 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
-from lakedex.index.bloom_filters import iter_filters
+from lakedex.index.protocol import KeyFilters
+from lakedex.index.registry import all_indexes
 from lakedex.io.liveness import ProcessIdentity
-from lakedex.metadata.records import BLOOM_FILTERS, bloom_key
-from lakedex.metadata.store import MetadataStore
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport
 from lakedex.snapshot.snapshot import Snapshot
@@ -105,10 +104,11 @@ def tag(
         rows: how many rows ``keyed`` has, if the caller knows.
     """
     before = snapshot.storage.counted.copy()
-    blooms = options.use_metadata_blooms and snapshot.metadata.has(BLOOM_FILTERS.name)
-    if files and options.use_metadata_blooms and not blooms:
+    offered = (index.key_filters(snapshot) for index in all_indexes()) if options.use_metadata_blooms else iter(())
+    filters = next((found for found in offered if found is not None), None)
+    if files and options.use_metadata_blooms and filters is None:
         report.notes.append("the table's metadata has no bloom_filters: filters were read from footers")
-    probe = _probe(snapshot, files, snapshot.metadata if blooms else None, options, any_partition)
+    probe = _probe(snapshot, files, filters, options, any_partition)
     match = MatchKeys(snapshot.storage, snapshot.base_path, tuple(file.base for file in files), ordering)
     tasks = max(1, min(len(files), 8 * engine.parallelism))
     costs = _filter_bytes(probe, files)
@@ -153,7 +153,7 @@ def _add_up(tags: TaggedKeys, parts: Sequence[Counts], here: IoCount) -> None:
 def _probe(
     snapshot: Snapshot,
     files: Sequence[CandidateFile],
-    store: MetadataStore | None,
+    filters: KeyFilters | None,
     options: WriteOptions,
     any_partition: bool,
 ) -> ProbeKeys:
@@ -172,15 +172,15 @@ def _probe(
         names=pa.array([file.base.name for file in files], pa.string()),
         ranges=ranges if options.prune_by_ranges else ranges.without_bounds(),
         paths=None if any_partition else paths,
-        store=store,
+        filters=filters,
     )
 
 
 def _candidates(engine: Engine, keyed: Frame, probe: ProbeKeys, costs: npt.NDArray[np.int64], rows: int) -> Frame:
     """Pairs of file and key that ranges and filters let through."""
     if costs.sum() <= DRIVER_FILTER_BYTES:
-        if rows > GATHER_ROWS and probe.store is not None:
-            probe = probe.holding(dict(iter_filters(probe.store, probe.located(np.arange(len(probe.ranges))))))
+        if rows > GATHER_ROWS and probe.filters is not None:
+            probe = probe.holding(dict(probe.filters.read(probe.located(np.arange(len(probe.ranges))))))
         return engine.map(keyed, probe)
     buckets = _buckets(probe.ranges, costs, max(DRIVER_FILTER_BYTES // 2, 1))
     count = int(buckets.max()) + 1
@@ -192,13 +192,10 @@ def _candidates(engine: Engine, keyed: Frame, probe: ProbeKeys, costs: npt.NDArr
 
 
 def _filter_bytes(probe: ProbeKeys, files: Sequence[CandidateFile]) -> npt.NDArray[np.int64]:
-    """About how many bytes each candidate's filter is, from the index of the HFiles alone."""
-    if probe.store is None:
+    """About how many bytes each candidate's filter is, without reading one."""
+    if probe.filters is None:
         return np.array([min(file.base.size, FOOTER_FILTER_BYTES) for file in files], np.int64)
-    keys = [bloom_key(file.base.partition, file.base.name) for file in files]
-    ordered = probe.store.in_read_order(BLOOM_FILTERS.name, keys)
-    costs = dict(zip(ordered, probe.store.read_costs(BLOOM_FILTERS.name, ordered), strict=True))
-    return np.array([costs[key] for key in keys], np.int64)
+    return np.array(probe.filters.costs([(file.base.partition, file.base.name) for file in files]), np.int64)
 
 
 def _buckets(ranges: KeyRanges, costs: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int32]:

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.codec.bloom import BloomFilter, KeyProbe, decode_bloom, hash_keys
-from lakedex.index.bloom_filters import iter_filters
+from lakedex.index.protocol import KeyFilters
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.names import join_path
-from lakedex.metadata.store import MetadataStore
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
 from lakedex.parquet.conform import conform
 from lakedex.tagging.candidates import KeyRanges, SortedKeys
@@ -110,7 +109,7 @@ class ProbeKeys:
     names: pa.Array
     ranges: KeyRanges
     paths: tuple[str, ...] | None
-    store: MetadataStore | None
+    filters: KeyFilters | None
     held: Mapping[int, BloomFilter] | None = None
 
     @property
@@ -164,8 +163,8 @@ class ProbeKeys:
     def _filters(self, files: npt.NDArray[np.intp]) -> Iterator[tuple[int, BloomFilter]]:
         if self.held is not None:
             yield from ((place, self.held[file]) for place, file in enumerate(files.tolist()) if file in self.held)
-        elif self.store is not None:
-            yield from iter_filters(self.store, self.located(files))
+        elif self.filters is not None:
+            yield from self.filters.read(self.located(files))
         else:
             for place, (partition, name) in enumerate(self.located(files)):
                 path = f"{self.base_path}/{join_path(partition, name)}"

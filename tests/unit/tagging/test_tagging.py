@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lakedex import Table
+from lakedex.index.column_stats import key_ranges
 from lakedex.parquet.base_file_reader import read_footer
-from lakedex.tagging import candidates as key_ranges
 from table_kit import OWN_FILE, make, own, rows
 
 
@@ -37,7 +37,7 @@ def test_a_file_without_stats_stays(table: Table, monkeypatch: pytest.MonkeyPatc
 
 def test_ranges_switched_off(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """R57, R63: no stats are read; the filters find the file, and what is written fits its rows all the same."""
-    monkeypatch.setattr(key_ranges, "_stats_from_metadata", lambda *_: pytest.fail("stats were read"))
+    monkeypatch.setattr("lakedex.index.column_stats.index.stored_key_ranges", lambda *_: pytest.fail("stats were read"))
     off = {"hoodie.bloom.index.prune.by.ranges": "false"}
     report = table.upsert(rows(("k", "x", 2, 8), ("new", "x", 1, 1)), options=off).tagging
     assert (report.source, report.files_after_ranges, report.files_after_blooms) == ("metadata", 2, 1)

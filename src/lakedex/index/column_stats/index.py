@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakedex.codec.column_bounds import stats_supported
 from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.column_stats.build import PartitionBuild, StatsBuild, plan_partition_stats, plan_stats
+from lakedex.index.column_stats.key_ranges import stored_key_ranges
 from lakedex.index.column_stats.partition_stats import (
     partition_records_of_commit,
     records_for_both,
@@ -41,11 +42,13 @@ from lakedex.index.protocol import (
     CollectContext,
     CommitContext,
     IndexUpdate,
+    KeyRange,
     RemovedFiles,
     UndoContext,
     ValidationContext,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
+from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import (
     COLUMN_STATS,
     PARTITION_STATS,
@@ -125,6 +128,10 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         """A record for each column of each file."""
         columns, files = self.columns(snapshot), snapshot.base_files()
         return [[column_stats_key(column, base.partition, base.name) for column in columns] for base in files]
+
+    def key_ranges(self, snapshot: Snapshot, files: Sequence[BaseFile]) -> list[KeyRange] | None:
+        """Bounds of the record key."""
+        return stored_key_ranges(snapshot.metadata, files) if snapshot.metadata.has(self.name) else None
 
     def validate(self, ctx: ValidationContext) -> StatsValidation:
         """Compare entries with the values of files."""
