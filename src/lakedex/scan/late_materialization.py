@@ -27,7 +27,7 @@ from lakedex.parquet.base_file_reader import BaseFileReader
 from lakedex.parquet.conform import conform_stored, plain, with_dictionaries
 from lakedex.types import BoolArray
 
-__all__ = ["LateMaterializer", "SelectivityTracker", "evaluate_mask"]
+__all__ = ["BATCH_ROWS", "LateMaterializer", "SelectivityTracker", "evaluate_mask"]
 
 
 def evaluate_mask(predicate: BoundPredicate, batch: pa.RecordBatch) -> BoolArray:

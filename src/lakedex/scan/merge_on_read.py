@@ -28,7 +28,6 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -70,36 +69,34 @@ def sortable(column: pa.Array) -> pa.Array:
     return column.fill_null(0) if kind == pa.int32() else column
 
 
-def ranks(column: pa.Array) -> npt.NDArray[np.int64]:
+def ranks(column: pa.Array) -> IntArray:
     """Numbers in the order of a column's values; equal values have equal ones, nulls the smallest."""
     found = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
-    numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.where(_flag(column.is_null()), 0, numbers)
+    numbers: IntArray = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.where(_is_true(column.is_null()), 0, numbers)
 
 
-def compare(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
+def compare(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> IntArray:
     """-1, 0 or 1 for each row: how the values of ``left`` stand to those of ``right``, column by column."""
     answer = np.zeros(rows, np.int64)
     for ours, theirs in zip(left, right, strict=True):
         step = _sign(pc.greater(ours, theirs)) - _sign(pc.less(ours, theirs))
-        step = np.where(_flag(ours.is_null()), -1, np.where(_flag(theirs.is_null()), 1, step))
-        step[_flag(ours.is_null()) & _flag(theirs.is_null())] = 0
+        step = np.where(_is_true(ours.is_null()), -1, np.where(_is_true(theirs.is_null()), 1, step))
+        step[_is_true(ours.is_null()) & _is_true(theirs.is_null())] = 0
         answer = np.where(answer == 0, step, answer)
     return answer
 
 
-def _flag(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    mask: npt.NDArray[np.bool_] = array.fill_null(False).to_numpy(zero_copy_only=False)
+def _is_true(array: pa.BooleanArray) -> BoolArray:
+    mask: BoolArray = array.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
-def _sign(array: pa.Array) -> npt.NDArray[np.int64]:
-    return _flag(array).astype(np.int64)
+def _sign(array: pa.Array) -> IntArray:
+    return _is_true(array).astype(np.int64)
 
 
-def delete_values(
-    stored: Sequence[Any], kinds: Sequence[pa.DataType], path: str
-) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
+def delete_values(stored: Sequence[Any], kinds: Sequence[pa.DataType], path: str) -> tuple[BoolArray, list[pa.Array]]:
     """Ordering values of the records of a delete block.
 
     Args:
@@ -455,23 +452,18 @@ def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> Bool
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     flag = columns.get(_IS_DELETED)
     if flag is not None and pa.types.is_boolean(flag.type):
-        found |= _true(flag)
+        found |= _is_true(flag)
     if _OPERATION in columns:
-        found |= _true(pc.is_in(columns[_OPERATION].cast(pa.string()), value_set=_DELETE_OPERATIONS))
+        found |= _is_true(pc.is_in(columns[_OPERATION].cast(pa.string()), value_set=_DELETE_OPERATIONS))
     if marker is not None and marker[0] in columns:
-        found |= _true(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
+        found |= _is_true(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
     return found
-
-
-def _true(array: pa.BooleanArray) -> BoolArray:
-    mask: BoolArray = array.fill_null(False).to_numpy(zero_copy_only=False)
-    return mask
 
 
 def _is_default(column: pa.Array) -> BoolArray:
     """Where an ordering value is null, or an int 0 (``OrderingValues.isDefault``)."""
     missing: BoolArray = column.is_null().to_numpy(zero_copy_only=False)
-    return missing | _true(pc.equal(column, 0)) if column.type == pa.int32() else missing
+    return missing | _is_true(pc.equal(column, 0)) if column.type == pa.int32() else missing
 
 
 def _last(codes: IntArray, keys: int) -> IntArray:

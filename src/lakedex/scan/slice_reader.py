@@ -24,16 +24,13 @@ from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parquet.base_file_reader import BaseFileReader, FooterCache, open_for_scan
 from lakedex.parquet.conform import conform_stored
-from lakedex.scan.late_materialization import LateMaterializer, SelectivityTracker
+from lakedex.scan.late_materialization import BATCH_ROWS, LateMaterializer, SelectivityTracker
 from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.scan.plan import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 
 __all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "reader_for"]
-
-
-BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
