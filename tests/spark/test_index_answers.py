@@ -108,7 +108,7 @@ class Index:
             raise RuntimeError("broken index")
         table = Scan(snapshot=snapshot).to_arrow()
         if request.where is not None:
-            table = table.filter(filter_rows(request.where, table))
+            table = table.filter(filter_rows(request.where.predicate, table))
         rows = table.to_pylist()
         keys = [column(rows, name) for name in request.group_by]
         groups: dict[Any, list[int]] = {} if request.group_by else {(): []}

@@ -212,6 +212,7 @@ class AggregatePlans:
     found: dict[tuple[BoundPredicate | None, bool], ScanPlan] = field(default_factory=dict)
 
     def put(self, key: tuple[BoundPredicate | None, bool], plan: ScanPlan) -> None:
+        """Cache a plan, with nothing read; the oldest goes first."""
         while len(self.found) >= CACHED_PLANS:
             del self.found[next(iter(self.found))]
         stages = (replace(stage, requests=0, bytes_read=0, seconds=0.0) for stage in plan.stages)
