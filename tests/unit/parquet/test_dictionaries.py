@@ -65,7 +65,7 @@ def rows() -> pa.Table:
 
 
 def test_updates_of_dictionary_columns(tmp_path: Path, rows: pa.Table) -> None:
-    """New values come in, the last row of a value takes it out of the file, nulls stay nulls (issue 7)."""
+    """New values come in, the last row of a value takes it out of the file, nulls stay nulls."""
     table, wanted = _table(tmp_path / "t", rows), {row["key"]: row for row in rows.to_pylist()}
     for step in range(4):
         changed = [dict(wanted[f"k{number:04d}"]) for number in range(step, 300, 7)]
