@@ -21,10 +21,14 @@ from typing import IO
 __all__ = ["DevError", "begun", "install_signal_handlers", "logged", "say", "shown"]
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PIP_STEP = re.compile(
-    r"^\s*(Obtaining|Collecting|Downloading|Preparing|Building wheel for|Installing (?:build|collected))"
-    r"\b[: ]*([^\s:,]*)"
+_STEPS = (
+    re.compile(
+        r"^\s*(Obtaining|Collecting|Downloading|Preparing|Building wheel for|Installing (?:build|collected))"
+        r"\b[: ]*([^\s:,]*)"
+    ),
+    re.compile(r"^(downloading) \S*/(\S+\.jar)"),
 )
+"""What pip and Spark's resolver say that they are doing."""
 
 
 class DevError(Exception):
@@ -123,7 +127,7 @@ def _follow(child: subprocess.Popen[str], sink: IO[str], started: float) -> None
         except queue.Empty:
             line = ""
         sink.write(line or "")
-        found = _PIP_STEP.match(line or "")
+        found = next((match for pattern in _STEPS if (match := pattern.match(line or ""))), None)
         step = f"{found[1]} {found[2]}" if found else step
         now = time.monotonic()
         if terminal and now - last >= 1:
