@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ class Module:
     name: str
     text: str
     tree: ast.Module
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree; many rules look at each."""
+        return tuple(ast.walk(self.tree))
 
     def within(self, places: tuple[str, ...]) -> bool:
         """Whether the module is one of ``places`` or lies in one of those that end with a slash."""
@@ -295,7 +301,7 @@ def exports(node: ast.stmt) -> bool:
 def nodes(modules: list[Module], allowed: tuple[str, ...] = ()) -> Iterator[tuple[Module, ast.AST]]:
     for module in modules:
         if not module.within(allowed):
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 yield module, node
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from table_checks import (
     Rows,
     check_table,
     frame,
+    fresh_copy,
     new_table,
     open_with,
     pending_commits,
@@ -279,8 +279,7 @@ def test_a_reader_sees_one_moment(path: Path, where: str | None) -> None:
     template = path.with_name("template")
     new_table(template, before)
     for at in count(1):
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
+        fresh_copy(template, path)
         storage = ReadHook(at, lambda: Table.open(path).upsert(frame(change)))
         assert rows_of(open_with(path, storage).scan(where).to_arrow()) in answers, f"a commit at call {at}"
         if not storage.struck:
@@ -293,8 +292,7 @@ def test_a_snapshot_is_of_one_moment(path: Path) -> None:
     template = path.with_name("template")
     new_table(template, START)
     for at in count(1):
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template, path)
+        fresh_copy(template, path)
         storage = ReadHook(at, lambda: Table.open(path).upsert(frame({"k0": ("a", 2, 8)})))
         snapshot = open_with(path, storage).snapshot()
         for instant in snapshot.metadata.timeline.completed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from array import array
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +124,7 @@ def same_or_error(data: bytes) -> None:
         return
     positions = np.array(found, np.uint64)
     assert (np.diff(positions.astype(np.int64)) > 0).all() and len(positions) == len(found)
-    assert found.copy() == BitMap(positions.tolist())
+    assert found.copy() == BitMap(array("I", positions.astype(np.uint32).tobytes()))
 
 
 @pytest.mark.parametrize("name", [name for name, data in golden().items() if len(data) < 2_000])

@@ -2,18 +2,18 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
-from faults import ReadHook
+from faults import ReadHook, start_child, wait_child
 from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
 from lakedex.io.fsspec import FsspecStorage, open_storage
 from lakedex.io.liveness import ProcessIdentity
@@ -31,48 +31,60 @@ def lock_file(base: Path) -> Path:
     return base / ".hoodie" / "lock"
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-    head = "import sys, time, os\nfrom lakedex.io.local import LocalStorage\nfrom lakedex.io.locks import TableLock\n"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, "-c", head + code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+@dataclass
+class Child:
+    """A process of its own, and what it says."""
+
+    pid: int
+    said: TextIO
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
 
-HOLD = """
-lock = TableLock(LocalStorage(), sys.argv[1])
-lock.acquire()
-print("held", flush=True)
-time.sleep(60)
-"""
-
-COUNT = """
-for _ in range(int(sys.argv[2])):
-    with TableLock(LocalStorage(), sys.argv[1], timeout_s=60, poll_s=0.005):
-        path = sys.argv[1] + "/counter"
-        value = int(open(path).read())
-        time.sleep(0.001)
-        with open(path, "w") as out:
-            out.write(str(value + 1))
-"""
-
-ONE_TURN = """
-lock = TableLock(LocalStorage(), sys.argv[1], timeout_s=60, poll_s=0.005)
-sys.stdout.write("ready\\n"); sys.stdout.flush()
-while not os.path.exists(sys.argv[1] + "/go"):
-    time.sleep(0.002)
-with lock:
-    handle = os.open(sys.argv[1] + "/inside", os.O_CREAT | os.O_EXCL)
-    os.close(handle)
-    time.sleep(0.01)
-    os.unlink(sys.argv[1] + "/inside")
-"""
+def start(action: Callable[[Path, int], object], base: Path) -> Child:
+    reading, said = os.pipe()
+    pid = start_child(partial(action, base, said))
+    os.close(said)
+    return Child(pid, os.fdopen(reading))
 
 
-def kill_holder(base: Path) -> subprocess.Popen[str]:
+def hold(base: Path, said: int) -> None:
+    lock_of(base).acquire()
+    os.write(said, b"held\n")
+    signal.pause()
+
+
+def count_up(base: Path, said: int) -> None:
+    for _ in range(40):
+        with lock_of(base, timeout_s=60, poll_s=0.005):
+            value = int((base / "counter").read_text())
+            os.sched_yield()
+            (base / "counter").write_text(str(value + 1))
+
+
+def one_turn(base: Path, said: int) -> None:
+    lock = lock_of(base, timeout_s=60, poll_s=0.005)
+    os.write(said, b"ready\n")
+    while not (base / "go").exists():
+        os.sched_yield()
+    with lock:
+        handle = os.open(base / "inside", os.O_CREAT | os.O_EXCL)
+        os.close(handle)
+        os.sched_yield()
+        os.unlink(base / "inside")
+
+
+def holder_of(base: Path) -> Child:
+    holder = start(hold, base)
+    assert holder.said.readline() == "held\n"
+    return holder
+
+
+def kill_holder(base: Path) -> Child:
     """A process that took the lock and was killed; not waited for, so it stays as a zombie."""
-    holder = start(HOLD, base)
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    holder.send_signal(signal.SIGKILL)
+    holder = holder_of(base)
+    holder.kill()
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
     return holder
 
@@ -89,10 +101,9 @@ def in_a_thread(acquire: Callable[[], None]) -> None:
     thread.join()
 
 
-def reap(process: subprocess.Popen[str]) -> int:
-    assert process.stdout is not None
-    process.stdout.close()
-    return process.wait(60)
+def reap(process: Child) -> int:
+    process.said.close()
+    return wait_child(process.pid)
 
 
 def test_lock_file_comes_and_goes(tmp_path: Path) -> None:
@@ -134,16 +145,16 @@ def test_a_reused_pid_is_not_the_holder(tmp_path: Path) -> None:
 
 def test_two_processes_lose_no_update(tmp_path: Path) -> None:
     (tmp_path / "counter").write_text("0")
-    workers = [start(COUNT, tmp_path, 40) for _ in range(2)]
+    workers = [start(count_up, tmp_path) for _ in range(2)]
     assert [reap(worker) for worker in workers] == [0, 0]
     assert (tmp_path / "counter").read_text() == "80"
 
 
 def test_many_waiters_break_a_dead_lock_one_at_a_time(tmp_path: Path) -> None:
     holder = kill_holder(tmp_path)
-    waiters = [start(ONE_TURN, tmp_path) for _ in range(6)]
+    waiters = [start(one_turn, tmp_path) for _ in range(6)]
     for waiter in waiters:
-        assert waiter.stdout is not None and waiter.stdout.readline() == "ready\n"
+        assert waiter.said.readline() == "ready\n"
     (tmp_path / "go").touch()
     assert [reap(waiter) for waiter in waiters] == [0] * 6
     reap(holder)
@@ -199,8 +210,7 @@ def test_a_late_breaker_leaves_the_next_lock(tmp_path: Path) -> None:
 
 
 def test_timeout_names_the_holder(tmp_path: Path) -> None:
-    holder = start(HOLD, tmp_path)
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    holder = holder_of(tmp_path)
     with pytest.raises(LockTimeoutError, match=f"process {holder.pid} on ") as caught:
         lock_of(tmp_path, timeout_s=0.05).acquire()
     assert str(holder.pid) in caught.value.holder
@@ -267,8 +277,7 @@ def test_a_lock_of_another_machine_is_kept_unless_it_may_expire(tmp_path: Path) 
 
 
 def test_a_living_holder_here_does_not_expire(tmp_path: Path) -> None:
-    holder = start(HOLD, tmp_path)
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    holder = holder_of(tmp_path)
     os.utime(lock_file(tmp_path), (0, 0))
     with pytest.raises(LockTimeoutError):
         lock_of(tmp_path, timeout_s=0, expire_minutes=1).acquire()

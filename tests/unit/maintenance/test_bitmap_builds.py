@@ -63,6 +63,15 @@ def table(once: Callable[..., Table], tmp_path: Path) -> Table:
     return once(_made, tmp_path / "t")
 
 
+def _changed(path: Path) -> Table:
+    """All rows were changed four times since the index was made: folding is near."""
+    made = _made(path)
+    bitmaps(made, "g", "n")
+    for number in range(4):
+        made.upsert(batch(0, 60, number + 2))
+    return made
+
+
 def bitmaps(table: Table, *columns: str, name: str = "idx", **arguments: Any) -> Any:
     return table.indexes.create("bitmap", list(columns), name=name, **arguments)
 
@@ -281,11 +290,9 @@ def test_a_writer_that_began_before_the_index(table: Table, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("wrong", ["folder gone", "run gone", "run of zeros", "manifest damaged", "stray file"])
-def test_refresh_heals(table: Table, wrong: str) -> None:
+def test_refresh_heals(once: Callable[..., Table], tmp_path: Path, wrong: str) -> None:
     """R92: right rows at once, a full index after a refresh, and folding goes on."""
-    bitmaps(table, "g", "n")
-    for number in range(4):
-        table.upsert(batch(0, 60, number + 2))
+    table = once(_changed, tmp_path / "t")
     victim = folder_of(table) / (run_names(table)[0] if "manifest" not in wrong else "manifest_0000000001.json")
     {
         "folder gone": lambda: shutil.rmtree(folder_of(table)),

@@ -319,7 +319,7 @@ def test_a_growing_file_gets_few_row_groups(tmp_path: Path, limits: Limits) -> N
     first = pa.table({"key": [f"a{number:03d}" for number in range(64)], "ts": pa.array(np.ones(64, np.int64))})
     table = Table.create(tmp_path / "t", schema=first.schema, record_key="key", ordering_by="ts")
     table.upsert(first)
-    for step in range(20):
+    for step in range(12):
         table.upsert(pa.table({"key": [f"b{step:03d}{n}" for n in range(8)], "ts": pa.array(np.ones(8, np.int64))}))
         groups = pq.read_metadata(newest(tmp_path / "t"))
         sizes = [groups.row_group(group).num_rows for group in range(groups.num_row_groups)]
@@ -327,5 +327,5 @@ def test_a_growing_file_gets_few_row_groups(tmp_path: Path, limits: Limits) -> N
     keys = [
         key for batch in iter_base_file(STORE, str(newest(tmp_path / "t")), ["key"]) for key in batch[0].to_pylist()
     ]
-    assert len(set(keys)) == 64 + 160
+    assert len(set(keys)) == 64 + 96
     assert table.maintenance.validate().ok
