@@ -298,7 +298,7 @@ table keeps (:mod:`lakedex.commit.write_checks`) have to agree with it.
 _BLOOM_SIZES = frozenset({"bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"})
 
 
-_FIXED = {
+FIXED = {
     "hoodie.populate.meta.fields": "true",
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.datasource.hive_sync.enable": "false",
@@ -424,10 +424,10 @@ def parse_options(
                 raise OptionError(f"options {others[0]} and {name} contradict each other; leave one away", option=name)
             if name in (call or {}) and operation not in ACTS_ON.get(target, {operation}):
                 notes.append(f"option {name}={value} does nothing in {operation}")
-        elif name in _FIXED:
-            if value.lower() != _FIXED[name].lower():
+        elif name in FIXED:
+            if value.lower() != FIXED[name].lower():
                 raise OptionError(
-                    f"option {name}={value} is not supported: lakedex writes tables with {name}={_FIXED[name]}",
+                    f"option {name}={value} is not supported: lakedex writes tables with {name}={FIXED[name]}",
                     option=name,
                 )
         elif name in REFUSED:
@@ -486,6 +486,6 @@ def _is_harmless(name: str) -> bool:
 
 
 def _nearest(name: str) -> str:
-    known = [*DONE, *_FIXED, *REFUSED, *(option for option in HARMLESS if not option.endswith("."))]
+    known = [*DONE, *FIXED, *REFUSED, *(option for option in HARMLESS if not option.endswith("."))]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -26,17 +26,27 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monke
     return monkeypatch
 
 
-def new_builder() -> SparkSession.Builder:
-    builder = SparkSession.Builder()
-    builder._options = {}
-    return builder
+class Builder(SparkSession.Builder):
+    """A builder of its own options, which the others share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._options = {}
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self._options
+
+
+def new_builder() -> Builder:
+    return Builder()
 
 
 def test_settings(environment: pytest.MonkeyPatch) -> None:
     builder = configure_spark(new_builder().config("spark.sql.execution.arrow.maxRecordsPerBatch", "7"))
-    assert builder._options["spark.sql.execution.arrow.pyspark.enabled"] == "true"
-    assert builder._options["spark.sql.execution.arrow.pyspark.fallback.enabled"] == "false"
-    assert builder._options["spark.sql.execution.arrow.maxRecordsPerBatch"] == "7"
+    assert builder.options["spark.sql.execution.arrow.pyspark.enabled"] == "true"
+    assert builder.options["spark.sql.execution.arrow.pyspark.fallback.enabled"] == "false"
+    assert builder.options["spark.sql.execution.arrow.maxRecordsPerBatch"] == "7"
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert "JAVA_HOME" not in os.environ
     environment.setenv("PYSPARK_PYTHON", "/cluster/python")

@@ -101,7 +101,7 @@ def put(table: Table, name: str, body: bytes = b"") -> None:
 
 def reopened(table: Table, options: dict[str, str] | None = None) -> Table:
     """The table for somebody who has nothing in memory."""
-    return Table.open(table.path, options=options or table._options)
+    return Table.open(table.path, options=options or table.context.options)
 
 
 def refused(source: str, *calls: Callable[[], object]) -> None:

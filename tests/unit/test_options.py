@@ -5,7 +5,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import OptionError
-from lakedex.options import _FIXED, DONE, HARMLESS, REFUSED, WriteOptions, parse_options
+from lakedex.options import DONE, FIXED, HARMLESS, REFUSED, WriteOptions, parse_options
 from table_kit import base_files, make, own, rows
 
 
@@ -95,9 +95,9 @@ def test_choices_are_listed() -> None:
         parse_options({"hoodie.datasource.insert.dup.policy": "x"})
 
 
-@pytest.mark.parametrize("name", sorted(_FIXED))
+@pytest.mark.parametrize("name", sorted(FIXED))
 def test_of_some_options_one_value_is_done(name: str) -> None:
-    assert parse_options({name: _FIXED[name].upper()}) == WriteOptions()
+    assert parse_options({name: FIXED[name].upper()}) == WriteOptions()
     with pytest.raises(OptionError, match="is not supported") as caught:
         parse_options({name: "other"})
     assert name in str(caught.value)
@@ -140,7 +140,7 @@ def test_unknown_without_a_near_name() -> None:
 
 
 def test_no_option_is_in_two_classes() -> None:
-    classes = [set(DONE), set(_FIXED), set(REFUSED), set(HARMLESS)]
+    classes = [set(DONE), set(FIXED), set(REFUSED), set(HARMLESS)]
     assert sum(map(len, classes)) == len(set().union(*classes))
 
 

@@ -15,6 +15,8 @@ from bitmap_samples import ByHand, ungated
 from golden_tables import unpack
 from lakedex import Table
 from lakedex.errors import CorruptFileError
+from lakedex.expr.parser import parse_predicate
+from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap import pruning
 from lakedex.index.bitmap.definitions import (
     BitmapDefinition,
@@ -26,7 +28,7 @@ from lakedex.index.bitmap.definitions import (
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.io.local import LocalStorage
-from lakedex.scan.plan import ScanPlan, plan_scan
+from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from limits import Limits
 
 ROWS = 4000
@@ -75,7 +77,7 @@ def test_the_gate_changes_no_answer(table: Table, where: str) -> None:
 
 def alone(table: Table, where: str, **how: Any) -> ScanPlan:
     scan = table.scan(where)
-    predicate = scan._predicate()
+    predicate = BoundPredicate(parse_predicate(where, read_columns(table.schema), scan.rules))
     return plan_scan(scan.snapshot, predicate, indexes=[Bitmaps(**how)])
 
 

@@ -18,7 +18,7 @@ from bitmaps_by_hand import put_bitmaps
 from lakedex import Table
 from lakedex.errors import InvalidInputError, MissingEngineError
 from lakedex.expr.parser import parse_predicate
-from lakedex.expr.terms import to_sql
+from lakedex.expr.terms import to_spark_sql, to_sql
 from lakedex.scan import semi_join as joins
 from limits import Limits
 from table_kit import OWN_FILE, base_files, make
@@ -192,10 +192,11 @@ def test_the_condition_is_part_of_the_scan(fact: Table) -> None:
     assert ids(joined.filter("id < 100")) == [i for i in range(100) if i % 4 == 0 and i % 9 == 1 and i % 11]
     assert str(joined.plan().where) == "plane = 1 AND carrier IN ('AA')"
     for scan in (joined, fact.scan().anti_join(["AA", "BB"], "carrier"), fact.scan().semi_join([DAY], "at")):
-        text = scan._sql
-        assert text is not None
+        assert scan.condition is not None
+        text = to_spark_sql(scan.condition)
+        text = text if scan.where is None else f"({scan.where}) AND ({text})"
         assert fact.scan(text).count() == scan.count()
-    assert to_sql(parse_predicate(str(joined._sql), fact.schema)) == "plane = 1 AND carrier IN ('AA')"
+    assert to_sql(parse_predicate(str(joined.plan().where), fact.schema)) == "plane = 1 AND carrier IN ('AA')"
 
 
 def test_tens_of_thousands_of_keys(fact: Table) -> None:
