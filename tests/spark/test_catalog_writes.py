@@ -166,17 +166,23 @@ def test_cached_names_show_what_python_wrote(spark: SparkSession, trips: Path) -
     table = Table.open(str(trips), spark=spark)
     table.create_view("seen")
     try:
-        spark.sql("cache table sea.trips")
+        spark.sql("cache table sea.trips options ('storageLevel' = 'DISK_ONLY')")
         spark.sql("cache table seen")
+        level = spark.table("sea.trips").storageLevel
+        assert level.useDisk and not level.useMemory
         sums = spark.sql("select sum(n) from sea.trips").cache()
         assert sums.collect() == [(36,)]
         table.update(set={"n": "100"}, where="id = 'k0'")
         assert values(spark, "select n from sea.trips where id = 'k0'") == [100]
         assert values(spark, "select sum(n) from sea.trips") == [136]
         assert values(spark, "select n from seen where id = 'k0'") == [100]
-        assert spark.catalog.isCached("seen")
+        assert spark.catalog.isCached("seen") and spark.catalog.isCached("sea.trips")
         spark.sql(f"insert into sea.trips values {added('k9', 'oslo', 1, 9)}")
         assert values(spark, "select sum(n) from sea.trips") == values(spark, "select sum(n) from seen") == [145]
+        assert spark.catalog.isCached("sea.trips") and spark.table("sea.trips").storageLevel == level
+        spark.sql("uncache table sea.trips")
+        table.update(set={"n": "1"}, where="id = 'k9'")
+        assert not spark.catalog.isCached("sea.trips"), "what is not cached is not cached by a write"
     finally:
         spark.catalog.clearCache()
         spark.catalog.dropTempView("seen")

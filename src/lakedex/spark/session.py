@@ -1,8 +1,7 @@
 """Set up a Spark session for lakedex, and refresh its views and cached tables after writes.
 
 A view is pinned to an instant. So is, from Spark 4.1 on, a cached table of a catalog (``CACHE TABLE``): its name means
-the cached state until a write refreshes it. Before 4.1, a name means the newest state, and rows cached of an older one
-are not used.
+the cached state until a write refreshes it. Before 4.1 a name means the newest state, which a write caches again.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+from lakedex.spark.jvm import JavaObject
+from lakedex.spark.schema import quoted
 
 __all__ = [
     "case_sensitive",
@@ -285,6 +286,10 @@ _sessions: WeakKeyDictionary[SparkSession, _Views] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
+_REFRESHES_NAMES = not pyspark.__version__.startswith(("3.", "4.0."))
+"""Whether Spark knows the cached state of a catalog's table by its name."""
+
+
 def _views(spark: SparkSession) -> _Views:
     with _lock:
         return _sessions.setdefault(spark, _Views())
@@ -315,10 +320,12 @@ def refresh_views_of(spark: SparkSession, base_path: str) -> None:
         else:
             del known.made[name]
     for name in tables if cached else ():
-        if spark.catalog.tableExists(name):
+        if not spark.catalog.tableExists(name):
+            del known.resolved[name]
+        elif _REFRESHES_NAMES:
             spark.catalog.refreshTable(name)
         else:
-            del known.resolved[name]
+            _cache_again(spark, name)
 
 
 def _caches_anything(spark: SparkSession) -> bool:
@@ -331,3 +338,35 @@ def _replace(spark: SparkSession, name: str, make: MakeFrame, *, cached: bool) -
     make().createOrReplaceTempView(name)
     if level is not None and (level.useMemory or level.useDisk):
         spark.catalog.cacheTable(name, level)
+
+
+def _cache_again(spark: SparkSession, name: str) -> None:
+    """Cache the newest state of a catalog's table, if an older one is cached by name; that one goes.
+
+    Before Spark 4.1 these are different tables to Spark, and refreshing the name does not find the older one.
+    """
+    session: JavaObject = spark._jsparkSession
+    manager = session.sharedState().cacheManager()
+    data = manager.getClass().getDeclaredField("cachedData")
+    data.setAccessible(True)
+    entries = data.get(manager)
+    level = None
+    for number in range(entries.size()):
+        plan, builder = entries.apply(number).plan(), entries.apply(number).cachedRepresentation().cacheBuilder()
+        # A DataFrame that was cached has no name, and stays as it is.
+        if builder.tableName().isDefined() and _name_of(plan) == name:
+            level = builder.storageLevel()
+            manager.uncacheQuery(session, plan, False, False)
+    if level is not None:
+        session.catalog().cacheTable(name, level)
+
+
+def _name_of(plan: JavaObject) -> str | None:
+    """The name of the catalog's table that a plan reads as a whole."""
+    while plan.getClass().getSimpleName() == "SubqueryAlias":
+        plan = plan.child()
+    if plan.getClass().getSimpleName() != "DataSourceV2Relation" or plan.identifier().isEmpty():
+        return None
+    identifier = plan.identifier().get()
+    parts = (plan.catalog().get().name(), *identifier.namespace(), identifier.name())
+    return ".".join(quoted(str(part)) for part in parts)
