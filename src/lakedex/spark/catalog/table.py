@@ -319,10 +319,11 @@ class _NotDone(JavaProxy):
 
     def toBatch(self) -> JavaObject:
         """Too late."""
+        path = self._target.snapshot.base_path
         raise InvalidInputError(
-            f"table {self._target.name}: this DELETE's condition has a subquery or a function that Spark does not hand "
-            f"over; use Table.open({self._target.snapshot.base_path!r}, spark=spark).delete(where), or delete(df) with "
-            "the keys"
+            f"table {self._target.name}: Spark hands a table no condition with a subquery, a function that it does not "
+            "translate, or a LIKE other than 'x%', '%x', '%x%' and these without a backslash; use "
+            f"Table.open({path!r}, spark=spark).delete(where=…), or .delete(df) with the keys"
         )
 
 
