@@ -71,8 +71,8 @@ _REPLACED = "\ufffd"
 _IN_QUOTES = {"'": "\\'"}
 
 
-class _UntranslatableError(Exception):
-    """A filter whose text may mean something else."""
+class UntranslatablePredicateError(Exception):
+    """An expression without an exact translation; its text, where somebody reads that."""
 
 
 def filter_texts(jvm: JavaObject, sequences: Iterable[JavaObject]) -> list[str]:
@@ -83,7 +83,7 @@ def filter_texts(jvm: JavaObject, sequences: Iterable[JavaObject]) -> list[str]:
         for index in range(sequence.size()):
             try:
                 texts.append(_text(jvm, sequence.apply(index), clock))
-            except _UntranslatableError:
+            except UntranslatablePredicateError:
                 continue
             except Exception as error:  # another Spark may lack a method that is called by name
                 _log.warning("a filter is not used for skipping files: %s", error)
@@ -108,7 +108,7 @@ def _text(jvm: JavaObject, expression: JavaObject, clock: _Clock) -> str:
     renamed_expression = getattr(rename, "MODULE$").replaceAlias(expression, pairs)
     text = str(renamed_expression.sql())
     if _REPLACED in text:
-        raise _UntranslatableError
+        raise UntranslatablePredicateError
     escapes = _escapes(renamed_expression) if _LIKE_LOSES_ESCAPE and " LIKE " in text else []
     remaining = iter(escapes)
 
@@ -120,13 +120,13 @@ def _text(jvm: JavaObject, expression: JavaObject, clock: _Clock) -> str:
         if match["pattern"] is not None and escapes:
             pattern, escape = next(remaining, ("", ""))
             if pattern != match["pattern"]:
-                raise _UntranslatableError
+                raise UntranslatablePredicateError
             return match[0] + ("" if escape == "\\" else f" ESCAPE '{_IN_QUOTES.get(escape, escape)}'")
         return match[0]
 
     rewritten = _TOKENS.sub(plain, text)
     if next(remaining, None) is not None:
-        raise _UntranslatableError
+        raise UntranslatablePredicateError
     return rewritten
 
 
@@ -142,7 +142,7 @@ def _escapes(expression: JavaObject) -> list[tuple[str, str]]:
             found.append((str(node.right().sql()), str(node.escapeChar())))
         children = node.children()
         stack += [children.apply(index) for index in reversed(range(children.size()))]
-    raise _UntranslatableError
+    raise UntranslatablePredicateError
 
 
 class _Clock:
@@ -161,10 +161,10 @@ class _Clock:
         """``local`` in UTC, with an offset.
 
         Raises:
-            _UntranslatableError: It is no time, or two of them.
+            UntranslatablePredicateError: It is no time, or two of them.
         """
         if _LOCAL_TIME.fullmatch(local) is None:
-            raise _UntranslatableError
+            raise UntranslatablePredicateError
         if self._rules is None:
             zone = getattr(self._jvm, "org.apache.spark.sql.internal.SQLConf").get().sessionLocalTimeZone()
             utils = getattr(self._jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils")
@@ -177,16 +177,16 @@ class _Clock:
                 self._offset(local) if self._fixed is None else self._fixed
             )
         except (ValueError, OverflowError) as error:
-            raise _UntranslatableError from error
+            raise UntranslatablePredicateError from error
         return f"{moved.isoformat(sep=' ')}+00:00"
 
     def _offset(self, local: str) -> datetime.timedelta:
         self._calls += 1
         if self._calls > _MANY_TIMES:
-            raise _UntranslatableError
+            raise UntranslatablePredicateError
         offsets = self._rules.getValidOffsets(self._jvm.java.time.LocalDateTime.parse(local.replace(" ", "T")))
         if offsets.size() != 1:
-            raise _UntranslatableError
+            raise UntranslatablePredicateError
         return datetime.timedelta(seconds=offsets.get(0).getTotalSeconds())
 
 
@@ -233,10 +233,6 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 _PLAIN = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double"})
-
-
-class UntranslatablePredicateError(Exception):
-    """An expression that is not translated; its text."""
 
 
 def condition_of(bridge: JavaBridge, predicates: Iterable[JavaObject]) -> Column | None:

@@ -43,7 +43,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 public final class LakedexRules {
 
-  // Once for a session: its other rules stay.
+  // Adds the rule to a session once; its other rules stay.
   public void register(ExperimentalMethods methods) {
     methods.extraOptimizations_$eq(appended(methods.extraOptimizations(), new AnswerRule()));
     methods.extraStrategies_$eq(appended(methods.extraStrategies(), new AnswerStrategy()));
@@ -87,7 +87,7 @@ public final class LakedexRules {
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
       if (!(node instanceof Aggregate)) return otherwise.apply(node);
       try {
-        LogicalPlan found = new Question((Aggregate) node).answered();
+        LogicalPlan found = new AggregateQuery((Aggregate) node).answered();
         return found == null ? node : found;
       } catch (Exception failure) {
         return left(node, failure);
@@ -139,8 +139,8 @@ public final class LakedexRules {
     return ours ? (DataSourceV2ScanRelation) plan : null;
   }
 
-  // What an aggregate asks of a table, if it asks nothing else. Python reads conditions() and asked().
-  public static final class Question {
+  // An aggregate over a table, if nothing else is in it. Python reads conditions() and json().
+  public static final class AggregateQuery {
     private final Aggregate aggregate;
     private final DataSourceV2ScanRelation scan;
     private final Map columns = new HashMap();
@@ -149,10 +149,10 @@ public final class LakedexRules {
     private final List groupAttributes = new ArrayList();
     private final List calls = new ArrayList();
     private final List callAttributes = new ArrayList();
-    private final Map asked = new LinkedHashMap();
+    private final Map described = new LinkedHashMap();
     private boolean understood = true;
 
-    Question(Aggregate aggregate) {
+    AggregateQuery(Aggregate aggregate) {
       this.aggregate = aggregate;
       this.scan = scanOf(aggregate.child());
     }
@@ -162,8 +162,8 @@ public final class LakedexRules {
           list(conditions), scan.output());
     }
 
-    public String asked() throws Exception {
-      return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(asked);
+    public String json() throws Exception {
+      return new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(described);
     }
 
     LogicalPlan answered() throws Exception {
@@ -181,9 +181,9 @@ public final class LakedexRules {
       List base = new ArrayList(groupAttributes);
       base.addAll(callAttributes);
       for (int i = 0; i < base.size(); i++) types.add(((Attribute) base.get(i)).dataType().catalogString());
-      asked.put("group_by", groups);
-      asked.put("aggregates", calls);
-      asked.put("types", types);
+      described.put("group_by", groups);
+      described.put("aggregates", calls);
+      described.put("types", types);
       Object encoded = ((Function) scan.relation().table()).apply(this);
       if (encoded == null) return null;
       DataInputStream stream = new DataInputStream(new ByteArrayInputStream((byte[]) encoded));
@@ -254,9 +254,9 @@ public final class LakedexRules {
       List wanted = new ArrayList();
       scala.collection.Seq listed = aggregate.aggregateExpressions();
       for (int i = 0; i < listed.size(); i++) {
-        TreeNode told = ((TreeNode) listed.apply(i)).transformDown(new Columns(this));
-        understood = understood && ((Expression) told).deterministic();
-        wanted.add(told);
+        TreeNode replaced = ((TreeNode) listed.apply(i)).transformDown(new Columns(this));
+        understood = understood && ((Expression) replaced).deterministic();
+        wanted.add(replaced);
       }
       return wanted;
     }
@@ -269,59 +269,59 @@ public final class LakedexRules {
       }
       if (!(expression instanceof AggregateExpression)) return null;
       AggregateExpression call = (AggregateExpression) expression;
-      List told = told(call);
-      understood = understood && told != null;
-      if (told == null) return null;
-      int known = calls.indexOf(told);
+      List function = function(call);
+      understood = understood && function != null;
+      if (function == null) return null;
+      int known = calls.indexOf(function);
       if (known < 0) {
         known = calls.size();
-        calls.add(told);
+        calls.add(function);
         callAttributes.add(call.resultAttribute());
       }
       return callAttributes.get(known);
     }
 
     // Name of a function and its column, or null.
-    private List told(AggregateExpression call) {
+    private List function(AggregateExpression call) {
       boolean complete = call.mode() == org.apache.spark.sql.catalyst.expressions.aggregate.Complete$.MODULE$;
       if (!complete || call.filter().isDefined()) return null;
       Object function = call.aggregateFunction();
-      List told = new ArrayList();
+      List found = new ArrayList();
       Expression input;
       if (function instanceof Count) {
         if (((Count) function).children().size() != 1) return null;
         input = (Expression) ((Count) function).children().apply(0);
-        told.add(call.isDistinct() ? "count_distinct" : "count");
+        found.add(call.isDistinct() ? "count_distinct" : "count");
         if (input instanceof Literal && !call.isDistinct() && ((Literal) input).value() != null) {
-          told.set(0, "count_star");
-          told.add(null);
-          return told;
+          found.set(0, "count_star");
+          found.add(null);
+          return found;
         }
       } else if (function instanceof Min) {
         input = ((Min) function).child();
-        told.add("min");
+        found.add("min");
       } else if (function instanceof Max) {
         input = ((Max) function).child();
-        told.add("max");
+        found.add("max");
       } else {
         return null;
       }
       List path = column(input);
       if (path == null) return null;
-      told.add(path);
-      return told;
+      found.add(path);
+      return found;
     }
   }
 
   public static final class Columns extends scala.runtime.AbstractPartialFunction {
-    private final Question question;
+    private final AggregateQuery query;
 
-    Columns(Question question) { this.question = question; }
+    Columns(AggregateQuery query) { this.query = query; }
 
     public boolean isDefinedAt(Object node) { return true; }
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      Object column = question.columnFor((Expression) node);
+      Object column = query.columnFor((Expression) node);
       return column == null ? otherwise.apply(node) : column;
     }
   }
@@ -380,7 +380,7 @@ public final class LakedexRules {
 
   // ------------------------------------------------------------------------------------------------- the nodes
 
-  // Kept through copies of a plan.
+  // Copies of a plan keep it.
   static final TreeNodeTag SOURCE = new TreeNodeTag("lakedex.source");
 
   static LocalRelation relation(scala.collection.Seq output, scala.collection.Seq rows) {
@@ -406,7 +406,7 @@ public final class LakedexRules {
     }
   }
 
-  // Spark plans a LocalRelation without telling where it comes from.
+  // Spark plans a LocalRelation without a text that says where it comes from.
   public static final class AnswerStrategy extends SparkStrategy {
     public SEQ apply(LogicalPlan plan) {
       if (!(plan instanceof LocalRelation)) return list();

@@ -33,7 +33,14 @@ from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark
 from lakedex.types import SessionRules
 
-__all__ = ["MOST_ROWS", "AggregateRequest", "answer", "answer_question", "may_answer"]
+__all__ = ["MOST_ROWS", "AggregateRequest", "answer", "answer_query", "may_answer"]
+
+
+_log = logging.getLogger(__name__)
+
+
+MOST_ROWS = 100_000
+"""Most rows of an answer, which the plan holds on the driver."""
 
 
 AggregateKind = Literal["count_star", "count", "count_distinct", "min", "max"]
@@ -61,7 +68,7 @@ class AggregateRequest:
 
 
 def may_answer(snapshot: Snapshot) -> bool:
-    """Whether the table has anything that could answer; asked before the question is translated."""
+    """Whether the table has an index that could answer; checked before the aggregate is translated."""
     return bool(read_bitmap_definitions(snapshot.storage, snapshot.base_path))
 
 
@@ -81,36 +88,29 @@ def answer(snapshot: Snapshot, request: AggregateRequest) -> pa.Table | None:
     return answer_aggregates(snapshot, request.where, group_by, aggregates, index_only=True)
 
 
-_log = logging.getLogger(__name__)
-
-
-MOST_ROWS = 100_000
-"""Rows of an answer: they lie in the plan, on the driver."""
-
-
-def answer_question(bridge: JavaBridge, target: ScanTarget, question: JavaObject) -> bytes | None:
-    """The encoded answer to the rule's question; None leaves the plan as it is."""
+def answer_query(bridge: JavaBridge, target: ScanTarget, query: JavaObject) -> bytes | None:
+    """The encoded rows of an aggregate that the rule asks for; None leaves the plan as it is."""
     try:
         if not may_answer(target.snapshot):
             return None
-        asked = json.loads(question.asked())
-        request = _request(bridge, target, question, asked)
+        described = json.loads(query.json())
+        request = _request(bridge, target, query, described)
         rows = None if request is None else answer(target.snapshot, request)
         if request is None or rows is None or rows.num_rows > MOST_ROWS:
             return None
-        return _encoded(target, request, rows, asked["types"])
-    except Exception as error:  # Spark reads the rows itself, and tells what is wrong with them
+        return _encoded(target, request, rows, described["types"])
+    except Exception as error:  # Spark reads the rows itself, and reports what is wrong with them
         _log.debug("table %s: an aggregate is not answered by an index: %s", target.name, error, exc_info=True)
         return None
 
 
 def _request(
-    bridge: JavaBridge, target: ScanTarget, question: JavaObject, asked: dict[str, Any]
+    bridge: JavaBridge, target: ScanTarget, query: JavaObject, described: dict[str, Any]
 ) -> AggregateRequest | None:
-    """The question in our words, if all of it has some."""
-    group_by = [_dotted(path) for path in asked["group_by"]]
-    aggregates = [(kind, None if path is None else _dotted(path)) for kind, path in asked["aggregates"]]
-    conditions = question.conditions()
+    """The aggregate as a request to the indexes; None if a part of it cannot be one."""
+    group_by = [_dotted(path) for path in described["group_by"]]
+    aggregates = [(kind, None if path is None else _dotted(path)) for kind, path in described["aggregates"]]
+    conditions = query.conditions()
     texts = filter_texts(bridge.view, (conditions,))
     if len(texts) != conditions.size():
         return None

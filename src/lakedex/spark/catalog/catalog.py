@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -49,27 +46,17 @@ _DEFAULTS = {"boolean": "false", "scala.Option": "scala.Option$.MODULE$.empty()"
 """Java type → the argument where Python has none to give."""
 
 
-class _Compiled:
-    """The rule of each gateway; None where this Spark has other classes than the rule knows."""
-
-    lock = threading.Lock()
-    by_gateway: ClassVar[WeakKeyDictionary[JavaObject, JavaObject]] = WeakKeyDictionary()
-
-
 def register_rules(bridge: JavaBridge) -> bool:
     """Add the rule to the session, once; others stay. False where this Spark has no place for it."""
     try:
-        with _Compiled.lock:
-            if bridge.gateway not in _Compiled.by_gateway:
-                _Compiled.by_gateway[bridge.gateway] = _compiled(bridge)
-        _Compiled.by_gateway[bridge.gateway].register(bridge.session.experimental())
+        _rules(bridge).register(bridge.session.experimental())
     except (Py4JError, KeyError) as error:
         _log.debug("aggregates are not answered by indexes on Spark %s: %s", bridge.spark.version, error)
         return False
     return True
 
 
-def _compiled(bridge: JavaBridge) -> JavaObject:
+def _rules(bridge: JavaBridge) -> JavaObject:
     """The rule, its text filled with the arguments that this Spark's constructors take.
 
     Raises:

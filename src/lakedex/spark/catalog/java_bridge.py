@@ -133,8 +133,8 @@ for _name in ("py4j.clientserver", "py4j.java_gateway"):
 class JavaBridge(Jvm):
     """A session's JVM, as the catalog uses it. One for each session; many threads call it."""
 
-    _starting = threading.Lock()
-    _bridges: ClassVar[WeakKeyDictionary[JavaObject, tuple[JavaObject, JavaObject]]] = WeakKeyDictionary()
+    _compiling = threading.Lock()
+    _compiled: ClassVar[WeakKeyDictionary[JavaObject, dict[str, JavaObject]]] = WeakKeyDictionary()
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
@@ -148,13 +148,17 @@ class JavaBridge(Jvm):
         self._methods: dict[type[JavaProxy], dict[str, list[str]]] = {}
         self._constants: dict[Hashable, JavaObject] = {}
         self._thrown = _Thrown(self)
-        with self._starting:
-            if self.gateway not in self._bridges:
-                self._bridges[self.gateway] = self._glue()
-        self.java, self.scan_builder = self._bridges[self.gateway]
+        try:
+            self.java: JavaObject = self.compiled("LakedexBridge")
+            self.scan_builder: JavaObject = self.compiled("LakedexScanBuilder") if self.needs_builder else None
+        except Py4JJavaError as error:
+            raise UnsupportedFeatureError(
+                f"a catalog needs Java 11 or later and the compiler that comes with Spark: {error.java_exception}",
+                feature="catalog on this Java",
+            ) from error
 
     def compiled(self, name: str, **placeholders: str) -> JavaObject:
-        """An object of the class in ``<name>.java`` of this package, compiled by Janino.
+        """An object of the class in ``<name>.java`` of this package, compiled by Janino once for each JVM.
 
         Args:
             name: The class.
@@ -163,8 +167,15 @@ class JavaBridge(Jvm):
         Raises:
             Py4JJavaError: The text does not fit this Spark.
         """
+        with self._compiling:
+            known = self._compiled.setdefault(self.gateway, {})
+            if name not in known:
+                known[name] = self._compile(name, placeholders)
+            return known[name]
+
+    def _compile(self, name: str, placeholders: Mapping[str, str]) -> JavaObject:
         source = (files("lakedex.spark.catalog") / f"{name}.java").read_text(encoding="utf-8")
-        for word, text in {"SEQ": self.seq, **placeholders}.items():
+        for word, text in {"SEQ": self._seq, **placeholders}.items():
             source = source.replace(word, text)
         # py4j remembers methods by the name of their class, so no two classes may share one.
         unique = f"{name}{uuid.uuid4().hex}"
@@ -174,21 +185,11 @@ class JavaBridge(Jvm):
         return compiler.getClassLoader().loadClass(unique).newInstance()
 
     @property
-    def seq(self) -> str:
+    def _seq(self) -> str:
         """The type that Scala's ``Seq`` is to this Spark."""
         methods = self.java_class("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
         children = next(method for method in methods if str(method.getName()) == "children")
         return str(children.getReturnType().getName())
-
-    def _glue(self) -> tuple[JavaObject, JavaObject]:
-        """The bridge's Java half, and the scan builder where Spark wants a class for it."""
-        try:
-            return self.compiled("LakedexBridge"), self.compiled("LakedexScanBuilder") if self.needs_builder else None
-        except Py4JJavaError as error:
-            raise UnsupportedFeatureError(
-                f"a catalog needs Java 11 or later and the compiler that comes with Spark: {error.java_exception}",
-                feature="catalog on this Java",
-            ) from error
 
     # --------------------------------------------------------------------------------------------------- proxies
 

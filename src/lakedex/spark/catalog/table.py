@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
-from lakedex.spark.catalog.aggregates import answer_question
+from lakedex.spark.catalog.aggregates import answer_query
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
 from lakedex.spark.catalog.scan import DataFrameScan, ScanTarget, TableScanBuilder
 from lakedex.spark.catalog.warehouse import OpenTable
@@ -121,9 +121,9 @@ class CatalogTable(_Table):
         """A read."""
         return TableScanBuilder(self._bridge, self._target).java
 
-    def apply(self, question: JavaObject) -> bytes | None:
-        """The optimizer's question: rows of an aggregate, if an index knows them."""
-        return answer_question(self._bridge, self._target, question)
+    def apply(self, query: JavaObject) -> bytes | None:
+        """Called by the optimizer's rule: the rows of an aggregate, if an index knows them."""
+        return answer_query(self._bridge, self._target, query)
 
     def newWriteBuilder(self, info: JavaObject) -> JavaObject:
         """A write."""
