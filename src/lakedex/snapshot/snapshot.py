@@ -96,7 +96,8 @@ class Snapshot:
             CorruptFileError: a folder of the table's own is a link.
         """
         now = Snapshot._now(self.storage, self.base_path, self.cache, self.as_of, self.read_optimized)
-        return self if now._token() == self._token() else now
+        same = now.timeline is self.timeline and now.metadata.timeline is self.metadata.timeline
+        return self if same and now.config == self.config else now
 
     def with_commit(self, done: Instant, delta: Instant | None) -> Snapshot:
         """The table once a commit of this process and its delta commit are complete, without another listing."""
