@@ -49,7 +49,7 @@ class DuplicateBatchError(LakedexError):
 
 
 def checked_txn(txn: Any) -> tuple[str, int] | None:
-    """What a user gave as ``txn=``.
+    """Check the ``txn=`` of a call.
 
     Raises:
         InvalidInputError: not a name and a number.
@@ -144,7 +144,7 @@ def last_batches(snapshot: Snapshot) -> Batches:
 
 
 def _carried(snapshot: Snapshot) -> Iterator[Batches]:
-    """What commits say of batches, the commit that completed last first."""
+    """The batches that commits carry, from the commit that completed last on."""
     timeline = snapshot.timeline
     commits = timeline.completed(WRITE_ACTIONS)
     for commit in sorted(commits, key=lambda instant: (instant.completed or instant.requested, instant), reverse=True):

@@ -61,14 +61,14 @@ def _files(results: Sequence[WrittenFile]) -> Keyed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCommit:
-    """What a write is about to commit.
+    """A write that is about to be committed.
 
     Attributes:
         results: what the write stage did.
         schema: the table's columns from now on.
         collectors: what was collected of each file, by index.
-        relied_on: partitions whose content this write read or replaces as a whole, so that a commit that came to them
-            in between is a conflict although it touched no file of ours; None for the whole table.
+        partitions_read: partitions whose content this write read or replaces as a whole, so that a commit that came to
+            them in between is a conflict although it touched no file of ours; None stands for the whole table.
         replaced: file ids by partition that are gone from now on; None unless the operation is a replace commit.
         retired: columns that no live file holds any more from now on.
         renames: columns that are called otherwise from now on.
@@ -79,7 +79,7 @@ class PendingCommit:
     results: Sequence[WrittenFile]
     schema: pa.Schema
     collectors: Mapping[str, Collector]
-    relied_on: frozenset[str] | None = frozenset()
+    partitions_read: frozenset[str] | None = frozenset()
     replaced: Mapping[str, tuple[str, ...]] | None = None
     retired: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -256,7 +256,7 @@ class Transaction:
         return logs
 
     def _index(self, now: Snapshot, change: PendingCommit) -> list[IndexUpdate]:
-        """What each index adds to the commit."""
+        """The records and files that each index adds to the commit."""
         ctx = CommitContext(
             snapshot=now,
             before=self.snapshot.schema,
@@ -328,11 +328,11 @@ class Transaction:
             both = frozenset(ours & theirs)
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
-            if change.relied_on is None:
+            if change.partitions_read is None:
                 raise self._conflict(
                     "completed while the whole table was being looked up or rewritten by", instant.requested
                 )
-            shared = change.relied_on & {partition for partition, _ in theirs}
+            shared = change.partitions_read & {partition for partition, _ in theirs}
             if shared:
                 what = f"wrote to {_some(shared)}, whose files this write had looked up, before"
                 raise self._conflict(what, instant.requested)

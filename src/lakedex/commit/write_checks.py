@@ -1,19 +1,16 @@
 """Refuse writes that a table's settings, types or foreign index do not allow.
 
-Settings that all writers of a table share: an option that contradicts them is refused.
+Settings belong to all writers of a table. Hudi keeps most of them in ``hoodie.properties``. ``hoodie.index.type`` is
+none of its table properties, but its Spark data source takes whatever the file holds for options that the user left
+away (``HoodieSparkSqlWriter``, ``mergeParamsAndGetHoodieConfig``), so a key stays unique over all partitions for Java's
+writers too.
 
-Hudi keeps most of them in ``hoodie.properties``. ``hoodie.index.type`` is none of its table properties, but
-its Spark data source takes whatever the file holds for options that the user left away (``HoodieSparkSqlWriter``,
-``mergeParamsAndGetHoodieConfig``), so a key stays unique over all partitions for Java's writers too.
+Columns of Hudi's own types (VECTOR, BLOB, VARIANT) are read and never written: the schema of a commit of lakedex would
+call a vector a list of numbers, and Hudi's files hold bytes.
 
-Columns of types that Hudi has beside Spark's (VECTOR, BLOB, VARIANT): read as what they hold, and never written.
-
-A commit of lakedex would say in its schema that a vector is a list of numbers, and Hudi's files hold bytes.
-
-Tables with Hudi's bucket index, which lakedex reads and does not write.
-
-Hudi looks for a key in the one file group that the key's hash names. A group of another name, or a key in another
-group, doubles rows in its next write, or stops it. ``hoodie.properties`` does not tell such a table; these do:
+Hudi's bucket index looks for a key in the one file group that the key's hash names. A group of another name, or a key
+in another group, doubles rows in its next write, or stops it. ``hoodie.properties`` does not name such a table; these
+signs do:
 
 * SIMPLE: file ids begin with the number of the bucket in eight digits (``BucketIdentifier.newBucketFileIdPrefix``).
 * CONSISTENT_HASHING, and numbers of buckets by partition: files below ``.hoodie/.bucket_index``.

@@ -1,11 +1,6 @@
-"""The engine without Spark: the same stages, in threads of this process, on Arrow tables.
+"""The engine without Spark: the same steps, in threads of this process, on Arrow tables.
 
-Rows that the driver holds, and what an engine does with them without Spark.
-
-Both engines use this: the local one for all of its work, the Spark one for stages so small that a Spark job would
-cost more than the work itself.
-
-The engine without Spark: the same stages, in threads of this process, on Arrow tables.
+The Spark engine uses it too, for steps so small that a Spark job would cost more than the work itself.
 """
 
 from __future__ import annotations
@@ -268,7 +263,7 @@ R = TypeVar("R")
 
 
 class LocalEngine(Engine):
-    """Runs stages in ``threads`` threads (one for each processor unless told)."""
+    """Runs steps in ``threads`` threads; ``None`` takes one for each processor."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1

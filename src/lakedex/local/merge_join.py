@@ -1,7 +1,7 @@
 """The rows of a merge without Spark: pairs of target and source rows, and the first clause that takes each.
 
 A hash join by the key where that was looked up, else by the columns that the condition sets equal; without any, all
-pairs, in blocks. The whole condition is judged on each pair.
+pairs, in blocks. The whole condition is evaluated on each pair.
 
 Memory: the target rows that were read, the source, the pairs that match, and one block of pairs that may.
 """
@@ -40,11 +40,11 @@ MERGED_COLUMNS = pa.schema(
         (POSITION, pa.int64()),
     ]
 )
-"""What an engine says of each row of a merge: what it does, the stored row's place, and which source row it is from."""
+"""The columns that an engine gives each row of a merge: its action, the stored row's place, and its source row."""
 
 
 PAIRS = 1 << 18
-"""Pairs that are judged at once."""
+"""Pairs that are evaluated at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def merge_rows(
     keyed: bool,
     rules: SessionRules = DEFAULT_RULES,
 ) -> pa.Table:
-    """What a merge does, a row for each row that it changes, in ``MERGED_COLUMNS`` and the table's.
+    """The result of a merge: a row for each row that it changes, in ``MERGED_COLUMNS`` and the table's.
 
     Args:
         target: stored rows, meta columns included.

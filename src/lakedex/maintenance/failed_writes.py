@@ -1,9 +1,9 @@
-"""Undoing writes: what they made is removed, on the data timeline and in the metadata table.
+"""Roll back writes: remove their files, on the data timeline and in the metadata table.
 
-Of themselves only writes that died are undone: their writer is dead for sure (its process on this host is gone) or its
-heartbeat stopped long ago. Order matters, since a crash may strike here too. A completed commit becomes pending first,
-in one step. A pending one stays so, and nothing of it is read, until everything else is gone; then its own files go,
-last of all.
+By themselves only failed writes are rolled back: their writer is dead for sure (its process on this host is gone) or
+its heartbeat stopped long ago. Order matters, since a crash may strike here too. A completed commit becomes pending
+first, in one step. A pending one stays so, and nothing of it is read, until everything else is gone; then its own files
+go, last of all.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class HeartbeatPolicy:
         )
 
 
-def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, patience: HeartbeatPolicy) -> list[str]:
+def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: HeartbeatPolicy) -> list[str]:
     """Undo all expired writes, and go on with rollbacks whose own process died. Call under the table lock.
 
     Returns:
@@ -109,7 +109,7 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, patience: He
         UnsupportedFeatureError: a pending action that lakedex cannot undo and must not write beside.
     """
     undone = []
-    for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, patience)):
+    for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, expiry)):
         # Clustering would bring back the rows of the files that it read, whatever is written to them meanwhile.
         action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
         if action in ("clustering", "indexing", "compaction", "logcompaction"):
@@ -118,19 +118,19 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, patience: He
                 "finish it or roll it back with Hudi before you write",
                 feature=f"pending {action}",
             )
-        if instant.action == "savepoint" and patience.is_expired_write(snapshot, instant):
+        if instant.action == "savepoint" and expiry.is_expired_write(snapshot, instant):
             remove_pending(snapshot.timeline, instant)
         if instant.action not in WRITE_ACTIONS:
             continue
-        if patience.policy != "NEVER" and (instant.is_completed or patience.is_expired_write(snapshot, instant)):
+        if expiry.policy != "NEVER" and (instant.is_completed or expiry.is_expired_write(snapshot, instant)):
             roll_back(snapshot, instant, clock)
             snapshot = replace_metadata_timeline(snapshot)
             undone.append(instant.requested)
     return undone
 
 
-def _half_undone(snapshot: Snapshot, patience: HeartbeatPolicy) -> Iterator[Instant]:
-    """What pending rollbacks are about that is not pending itself: completed commits, or instants gone already.
+def _half_undone(snapshot: Snapshot, expiry: HeartbeatPolicy) -> Iterator[Instant]:
+    """Instants of pending rollbacks that are not pending themselves: completed commits, or instants gone already.
 
     Java removes the instant before it completes its rollback, so there is one without the other if it dies there.
     """
@@ -138,7 +138,7 @@ def _half_undone(snapshot: Snapshot, patience: HeartbeatPolicy) -> Iterator[Inst
     completed = {instant.requested: instant for instant in timeline.completed(WRITE_ACTIONS)}
     for rollback in timeline.pending({"rollback"}):
         plan = timeline.begun_rollback_plan(rollback.requested)
-        if plan is None or not patience.is_expired_write(snapshot, replace(rollback, requested=plan.instant)):
+        if plan is None or not expiry.is_expired_write(snapshot, replace(rollback, requested=plan.instant)):
             continue  # Who undoes a completed commit keeps up that commit's heartbeat.
         if plan.instant in completed:
             yield completed[plan.instant]
@@ -147,7 +147,7 @@ def _half_undone(snapshot: Snapshot, patience: HeartbeatPolicy) -> Iterator[Inst
             yield Instant(plan.instant, plan.action, State.COMPLETED, None, "")
 
 
-def remove_orphans(snapshot: Snapshot, patience: HeartbeatPolicy) -> set[str]:
+def remove_orphans(snapshot: Snapshot, expiry: HeartbeatPolicy) -> set[str]:
     """Remove what writers that died at their very end left: markers of completed writes, heartbeats of no write.
 
     Call under the table lock. A write that is just tidying up after itself has a living heartbeat and is left alone.
@@ -164,7 +164,7 @@ def remove_orphans(snapshot: Snapshot, patience: HeartbeatPolicy) -> set[str]:
     temps = {entry.name for entry in list_folder(storage, base, ".hoodie/.temp")} & completed
     half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
     for instant in sorted(beats | temps):
-        if patience.has_stopped(snapshot, instant):
+        if expiry.has_stopped(snapshot, instant):
             if instant in half_built and not timeline.contains(instant):
                 remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
             delete_temp(storage, base, instant)
@@ -255,7 +255,7 @@ def _made_pending(timeline: Timeline, undone: Instant) -> Instant:
 def _correct(
     snapshot: Snapshot, undone: str, files: Iterable[tuple[str, str]], rollback: str, clock: InstantClock
 ) -> None:
-    """Write the correction anew if a rollback that died has written it."""
+    """Write the correction again if a rollback that died has written it."""
     remove_metadata_of(snapshot, rollback)
     own = replace_metadata_timeline(snapshot_without(snapshot, {undone}))
     record_undo(own, by_partition(files), rollback, clock)

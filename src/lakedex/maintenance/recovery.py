@@ -70,7 +70,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """What a restore did.
+    """The result of a restore.
 
     Attributes:
         savepoint: the commit that the table is at again.
@@ -224,7 +224,7 @@ def _done_before(timeline: Timeline, restore: Instant, plan: RestorePlan) -> dic
     return done
 
 
-def finish_restores(snapshot: Snapshot, clock: InstantClock, patience: HeartbeatPolicy) -> bool:
+def finish_restores(snapshot: Snapshot, clock: InstantClock, expiry: HeartbeatPolicy) -> bool:
     """Finish restores that died. Call under the table lock.
 
     Returns:
@@ -236,7 +236,7 @@ def finish_restores(snapshot: Snapshot, clock: InstantClock, patience: Heartbeat
     """
     changed = False
     for restore in snapshot.timeline.pending({"restore"}):
-        if not patience.is_expired_write(snapshot, restore):
+        if not expiry.is_expired_write(snapshot, restore):
             raise CommitConflictError(
                 f"{snapshot.base_path}: the restore {restore.requested} is under way; nothing was written, try again "
                 "once it is done",
@@ -311,13 +311,13 @@ def recover(handle: TableContext, options: WriteOptions, lock: Lock, base: Snaps
     snapshot = handle.snapshot() if base is None else base.refreshed()
     require_writable(snapshot.config)
     clock = InstantClock(snapshot.config.timezone)
-    policy = HeartbeatPolicy.of(options)
-    if finish_restores(snapshot, clock, policy):
+    expiry = HeartbeatPolicy.of(options)
+    if finish_restores(snapshot, clock, expiry):
         snapshot = snapshot.refreshed()
-    undone = rollback_failed_writes(snapshot, clock, policy)
+    undone = rollback_failed_writes(snapshot, clock, expiry)
     if undone:
         snapshot = snapshot.refreshed()
-    clock.leave_out(remove_orphans(snapshot, policy))
+    clock.leave_out(remove_orphans(snapshot, expiry))
     lock.check()
     return RecoveredTable(snapshot, clock, tuple(undone))
 

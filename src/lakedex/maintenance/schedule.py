@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What ``Maintenance.compact_metadata`` did.
+    """The result of ``Maintenance.compact_metadata``.
 
     Attributes:
         instants: compactions of the metadata table that were completed; none where there was nothing to merge.
@@ -72,7 +72,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivalResult:
-    """What ``Maintenance.archive`` did.
+    """The result of ``Maintenance.archive``.
 
     Attributes:
         instants: archived instants of the table, ascending.

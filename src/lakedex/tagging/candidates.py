@@ -1,9 +1,5 @@
 """The base files that may hold an incoming key, from key ranges.
 
-The base files that an incoming key may lie in, with what the table says of their keys.
-
-Which of many keys lie in which of many key ranges, by one sort over keys and bounds together.
-
 RFC-37 builds an interval tree of the files' ranges and asks it key by key. With all keys of a task at hand, sorting
 them once among the bounds gives each range the slice of sorted keys that lies in it: n keys and m files cost
 O((n + m) log(n + m)), and no step is taken key by key.

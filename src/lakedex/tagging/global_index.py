@@ -33,13 +33,13 @@ import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
 from lakedex.tagging.keyed_rows import (
+    DELETED_HERE,
     FILE,
-    GONE,
-    KEPT,
     KEY,
     MOVE,
     PARTITION,
     POSITION,
+    STAYS_HERE,
     Effects,
     MergePolicy,
     comparable,
@@ -48,7 +48,7 @@ from lakedex.tagging.keyed_rows import (
 from lakedex.tagging.tasks import STORED_ORDERING
 from lakedex.types import BoolArray
 
-__all__ = ["Known", "decide"]
+__all__ = ["MatchedKeyPolicy", "resolve_global_keys"]
 
 
 OWN = "__lakedex_own_partition"
@@ -63,8 +63,8 @@ DELETE = "__lakedex_is_delete"
 DECISIONS = pa.schema([(POSITION, pa.int64()), (FILE, pa.int32()), (PARTITION, pa.string()), (MOVE, pa.int32())])
 
 
-class Known(StrEnum):
-    """What becomes of a row whose key is stored."""
+class MatchedKeyPolicy(StrEnum):
+    """The fate of a row whose key is stored."""
 
     MOVE = "move"
     """Its copies in other partitions are deleted (``hoodie.bloom.index.update.partition.path``)."""
@@ -74,8 +74,8 @@ class Known(StrEnum):
     """It is left out."""
 
 
-def decide(
-    engine: Engine, frame: Frame, tags: Frame, policy: MergePolicy, known: Known
+def resolve_global_keys(
+    engine: Engine, frame: Frame, tags: Frame, policy: MergePolicy, known: MatchedKeyPolicy
 ) -> tuple[Frame, dict[str, int]]:
     """Decide over the rows of a batch.
 
@@ -87,8 +87,8 @@ def decide(
         known: what becomes of rows whose key is stored.
 
     Returns:
-        (position, file number or -1 for an insert, partition path, GONE, KEPT or 0), for each row no or several
-        decisions; and the number of inserts by partition path. The caller releases the frame.
+        (position, file number or -1 for an insert, partition path, ``DELETED_HERE``, ``STAYS_HERE`` or 0), for each row
+        no or several decisions; and the number of inserts by partition path. The caller releases the frame.
     """
     known_fields = [frame.schema.field(name) for name in policy.ordering if name in frame.schema.names]
     thin = engine.map(frame, _Thin(policy.effects, known_fields[0] if known_fields else None))
@@ -124,7 +124,7 @@ class _Thin:
 class _Decide:
     """Decide over rows that come sorted by key, each once for every copy. Memory: one batch and one key's rows."""
 
-    known: Known
+    known: MatchedKeyPolicy
     schema: pa.Schema = field(default=DECISIONS)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,9 +151,9 @@ class _Decide:
         is_known = files >= 0
         elsewhere = is_known & ~_flags(pc.equal(own, stored)) & ~deletes
         here, moved = is_known, np.zeros(len(files), bool)
-        if self.known is Known.DROP:
+        if self.known is MatchedKeyPolicy.DROP:
             here = moved
-        elif self.known is Known.MOVE:
+        elif self.known is MatchedKeyPolicy.MOVE:
             here, moved = _moves(rows, is_known, elsewhere)
         first = _first_of_key(rows)
         # An insert is decided once a key, at its first row.
@@ -166,7 +166,10 @@ class _Decide:
                 _column(rows, POSITION, pa.int64()).take(pa.array(np.concatenate([stays, comes]))),
                 pa.array(np.concatenate([files[stays], np.full(len(comes), -1)]), pa.int32()),
                 pa.concat_arrays([stored.take(pa.array(stays)), own.take(pa.array(comes))]),
-                pa.array(np.concatenate([np.where(moved, GONE, KEPT * elsewhere)[stays], comes * 0]), pa.int32()),
+                pa.array(
+                    np.concatenate([np.where(moved, DELETED_HERE, STAYS_HERE * elsewhere)[stays], comes * 0]),
+                    pa.int32(),
+                ),
             ],
             schema=DECISIONS,
         )

@@ -1,11 +1,8 @@
 """Keyed rows: record key, partition path and position of incoming rows, and which of two rows wins.
 
-From a user's frame to keyed rows: bring it to the table's types, build key and partition path, number the rows.
-
-Runs inside the engine's tasks, over the input exactly once. Rows are numbered (task, row in the task) before any
-shuffle, so that "the last of two equal keys" has a meaning.
-
-Keys that come several times in one frame, for ``hoodie.datasource.insert.dup.policy=fail``.
+Rows are prepared inside the engine's tasks, over the input exactly once: brought to the table's types, given key and
+partition path, and numbered (task, row in the task) before any shuffle, so that "the last of two equal keys" has a
+meaning.
 """
 
 from __future__ import annotations
@@ -30,10 +27,9 @@ from lakedex.types import MISFIT, RECORD_KEY
 
 __all__ = [
     "ACTION",
+    "DELETED_HERE",
     "FILE",
-    "GONE",
     "GROUP",
-    "KEPT",
     "KEY",
     "KEY_COLUMNS",
     "LOCATED",
@@ -41,6 +37,7 @@ __all__ = [
     "PARTITION",
     "POSITION",
     "SOFT_DELETE",
+    "STAYS_HERE",
     "Duplicates",
     "Effects",
     "MergePolicy",
@@ -390,16 +387,16 @@ MOVE = "__lakedex_move"
 """A column of routed rows under a global index, for those whose own partition is another than that of the file."""
 
 
-GONE = 1
+DELETED_HERE = 1
 """The row goes to its own partition and is only deleted here."""
 
 
-KEPT = 2
+STAYS_HERE = 2
 """The row stays here, with the partition columns of the stored row."""
 
 
 class RowAction(IntEnum):
-    """What one row of a ``merge`` does; in the column ``ACTION`` of its rows."""
+    """The action of one row of a ``merge``; in the column ``ACTION`` of its rows."""
 
     UPDATE = 1
     DELETE = 2
@@ -421,7 +418,7 @@ class RowAction(IntEnum):
 
 
 class Effects(Enum):
-    """What the incoming rows of a write do."""
+    """The effects of the incoming rows of a write."""
 
     UPSERT = auto()
     """Update the stored row of the same key, or insert; a row marked as deleted (``SOFT_DELETE``) deletes it."""
@@ -448,7 +445,7 @@ class Effects(Enum):
 
 
 class Duplicates(Enum):
-    """What becomes of rows with one key in a batch, and of rows to insert whose key was looked up and is stored."""
+    """The fate of rows with one key in a batch, and of rows to insert whose key was looked up and is stored."""
 
     ALLOW = auto()
     DROP = auto()
@@ -494,7 +491,7 @@ def rows_of_action(rows: pa.RecordBatch, actions: Sequence[RowAction]) -> npt.ND
 
 
 def moved_rows(rows: pa.RecordBatch) -> npt.NDArray[np.int8]:
-    """How a global index moves each row: 0 (not), ``GONE`` or ``KEPT``."""
+    """How a global index moves each row: 0 (not), ``DELETED_HERE`` or ``STAYS_HERE``."""
     position = rows.schema.get_field_index(MOVE)
     if position < 0:
         return np.zeros(rows.num_rows, np.int8)

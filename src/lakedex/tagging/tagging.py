@@ -49,11 +49,11 @@ DRIVER_FILTER_BYTES = 64 << 20
 
 
 GATHER_ROWS = 200_000
-"""Past so many rows the tasks of the keys are many, and read no filters of their own."""
+"""Past this number of rows the tasks of the keys are many, and read no filters of their own."""
 
 
 FOOTER_FILTER_BYTES = 512 * 1024
-"""What a filter in a footer is taken to be, unless its file is smaller: Java makes them for 60,000 keys."""
+"""The assumed size of a filter in a footer, unless its file is smaller: Java makes them for 60,000 keys."""
 
 
 @dataclass(slots=True)

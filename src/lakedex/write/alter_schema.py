@@ -1,13 +1,10 @@
 """Change a table's schema or its comments: commits of their own, and the rewriting of files that some need.
 
-The comment of a table, which is one of its properties.
-
-Schema changes as commits of their own (``ALTER_SCHEMA``), and the rewriting of files that some of them need.
-
 Adding, dropping and most widenings write no file: the commit carries the new schema, and every reader takes columns by
 name, gives null for what a file lacks and widens what is narrower. A rename rewrites the files that hold the old name:
 Hudi's own way without rewriting (schema-on-read) is known to its Java readers only. float to double rewrites too, since
-Java shows the decimal text of an older file's float (0.1) and everybody else its number (0.10000000149).
+Java shows the decimal text of an older file's float (0.1) and everybody else its number (0.10000000149). The comment of
+a table is one of its properties.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ def comment_table(handle: TableContext, options: WriteOptions, text: str) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alteration:
-    """What an attempt does: the schema afterwards, the files it rewrites, and under which names it reads them.
+    """The work of an attempt: the schema afterwards, the files it rewrites, and under which names it reads them.
 
     ``comments`` are those of the columns afterwards; None leaves them as they are.
     """
@@ -278,7 +275,7 @@ def _attempt(
             results=results,
             schema=change.schema,
             collectors=collecting,
-            relied_on=None,
+            partitions_read=None,
             retired=change.retired,
             renames=change.renames,
             comments=change.comments,

@@ -20,10 +20,10 @@ from lakedex.tagging.keyed_rows import ACTION, FILE, KEY, LOCATED, PARTITION, Ro
 
 __all__ = [
     "AssignFileGroups",
+    "AttachFile",
     "FileAssignment",
     "FileGroupTarget",
     "InsertBuckets",
-    "Locate",
     "NewRows",
     "assign_inserts",
     "key_numbers",
@@ -165,7 +165,7 @@ class NewRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Locate:
+class AttachFile:
     """Give each row the number of the base file that it was read from; -1 where it is new."""
 
     found: pa.Schema

@@ -1,4 +1,4 @@
-"""What a merge says: its condition, its clauses in order, and what they mean for the columns of a table."""
+"""The condition and the clauses of a merge, bound to the columns of a table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Aliases:
     source: str = "s"
 
     def __post_init__(self) -> None:
-        """Refuse names that cannot be told apart."""
+        """Refuse names that are equal but for their case."""
         for name in (self.target, self.source):
             if not name.isidentifier():
                 raise InvalidInputError(f"{name!r} is no alias: use letters, digits and '_'")
@@ -252,7 +252,7 @@ def _fixed(snapshot: Snapshot) -> list[str]:
 
 
 def side_columns(aliases: Aliases, target: pa.Schema, source: pa.Schema) -> pa.Schema:
-    """What expressions can name: each side as a struct, and columns of one side only by their bare name."""
+    """The names that expressions can use: each side as a struct, and columns of one side only by their bare name."""
     own = [column for column in source if column.name not in INTERNAL and not column.name.startswith(ASSIGNED)]
     sides = [pa.field(aliases.target, pa.struct(list(target))), pa.field(aliases.source, pa.struct(own))]
     lower = [name.lower() for name in (*target.names, *(column.name for column in own))]
@@ -275,7 +275,7 @@ def _conjuncts(node: Predicate) -> Iterator[Predicate]:
 
 @dataclass(frozen=True, slots=True)
 class Equalities:
-    """What a condition demands.
+    """The demands of a condition.
 
     Attributes:
         pairs: target column → source column that it has to equal.

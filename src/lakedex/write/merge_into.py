@@ -2,7 +2,7 @@
 
 Where the condition demands that all record-key columns are equal, the source's keys are looked up as an upsert's are,
 and only the files that hold one of them are read; any other condition joins the source with the table. Either way the
-rows are worked out on one state of the table, and the write fails, and starts anew, if another commit comes in between.
+rows are worked out on one state of the table, and the write starts again if another commit comes in between.
 
 An update by a merge is explicit: it wins whatever the ordering field says.
 """
@@ -65,7 +65,7 @@ __all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTask:
-    """What an engine needs to work out a merge's rows.
+    """The input of an engine that works out a merge's rows.
 
     Attributes:
         snapshot: the table; only those of its files that may hold a row which matters.

@@ -144,7 +144,7 @@ def _write_frame(
 
 
 def _duplicates(options: WriteOptions) -> Duplicates:
-    """What becomes of repeated keys by ``hoodie.datasource.insert.dup.policy`` and ``hoodie.combine.before.insert``."""
+    """The policy of ``hoodie.datasource.insert.dup.policy`` and ``hoodie.combine.before.insert``."""
     if options.duplicates == "fail":
         return Duplicates.FAIL
     return Duplicates.DROP if options.combine_before_insert or options.duplicates == "drop" else Duplicates.ALLOW
@@ -152,7 +152,7 @@ def _duplicates(options: WriteOptions) -> Duplicates:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a delete goes by: keys, and the paths of their partitions where these are known."""
+    """The keys of a delete, with the paths of their partitions where these are known."""
 
     prepare: PrepareKeys
     snapshot: Snapshot
@@ -259,7 +259,7 @@ def check_assignments(
         if column in (*config.record_key_fields, *config.partition_fields):
             raise InvalidInputError(
                 f"table {config.name}: column {column!r} is part of the record key or partition path; "
-                "delete the row and insert it anew",
+                "delete the row and insert it again",
                 column=column,
             )
         checked[column] = value

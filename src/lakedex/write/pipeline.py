@@ -1,4 +1,4 @@
-"""The pipeline of all writes: stage the input once, find its files, plan, write, commit; again after a conflict."""
+"""The pipeline of all writes: tag the prepared rows, assign file groups, write, commit; again after a conflict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.candidates import CandidateFile, by_key_distance, find_key_ranges
-from lakedex.tagging.global_index import Known, decide
+from lakedex.tagging.global_index import MatchedKeyPolicy, resolve_global_keys
 from lakedex.tagging.keyed_rows import (
     ACTION,
     GROUP,
@@ -44,9 +44,9 @@ from lakedex.tagging.tagging import TaggedKeys, tag
 from lakedex.types import Operation
 from lakedex.write.file_assignment import (
     AssignFileGroups,
+    AttachFile,
     FileAssignment,
     FileGroupTarget,
-    Locate,
     NewRows,
     assign_inserts,
 )
@@ -171,7 +171,7 @@ class _Attempt:
             results=results,
             schema=spec.rows.schema,
             collectors=collecting,
-            relied_on=self._relied_on(targets),
+            partitions_read=self._partitions_read(targets),
             replaced=replaced,
         )
         with reported_step(f"committing to {self.handle.base_path}"):
@@ -238,7 +238,7 @@ class _Attempt:
             groups[item.partition] = (*groups.get(item.partition, ()), item.file_id)
         return groups
 
-    def _relied_on(self, targets: FileAssignment) -> frozenset[str] | None:
+    def _partitions_read(self, targets: FileAssignment) -> frozenset[str] | None:
         if self.spec.replace is not None:
             return self.spec.replace.touched(self.summary.column(PARTITION).to_pylist())
         if self.spec.depends_on_table:
@@ -322,7 +322,7 @@ class _Attempt:
     def _tags(self, files: Sequence[CandidateFile]) -> TaggedKeys:
         """Files of the keys."""
         spec, schema = self.spec, self.spec.rows.schema
-        names = spec.policy.ordering if spec.lookup is Lookup.GLOBAL and self._known is Known.MOVE else ()
+        names = spec.policy.ordering if spec.lookup is Lookup.GLOBAL and self._known is MatchedKeyPolicy.MOVE else ()
         tags = tag(
             self.handle.engine,
             spec.rows.frame,
@@ -338,15 +338,15 @@ class _Attempt:
         return tags
 
     @property
-    def _known(self) -> Known:
+    def _known(self) -> MatchedKeyPolicy:
         if self.spec.effects is Effects.INSERT:
-            return Known.DROP
-        return Known.MOVE if self.options.update_partition_path else Known.STAY
+            return MatchedKeyPolicy.DROP
+        return MatchedKeyPolicy.MOVE if self.options.update_partition_path else MatchedKeyPolicy.STAY
 
     def _decided(self, tags: TaggedKeys) -> _Tagged:
         """The same where a key is one row in the whole table."""
         engine, frame = self.handle.engine, self.spec.rows.frame
-        decisions, inserts = decide(engine, frame, tags.frame, self.spec.policy, self._known)
+        decisions, inserts = resolve_global_keys(engine, frame, tags.frame, self.spec.policy, self._known)
         self._kept.append(decisions)
         frame = engine.join(_without(engine, frame, PARTITION), decisions, [POSITION])
         rows = zip(self.summary.column(PARTITION).to_pylist(), self.summary.column("rows").to_pylist(), strict=True)
@@ -372,7 +372,7 @@ class _Attempt:
                     column=", ".join(self.spec.rows.keys.record_key),
                     count=self.report.matches,
                 )
-        return engine.map(frame, Locate(frame.schema, {item.base.name: item.number for item in files}))
+        return engine.map(frame, AttachFile(frame.schema, {item.base.name: item.number for item in files}))
 
     def _targets(self, files: Sequence[CandidateFile], tagged: _Tagged) -> tuple[FileAssignment, dict[int, int]]:
         """Number the groups that rows may go to."""

@@ -18,11 +18,11 @@ from lakedex.codec.bloom import BloomFilter, HashedKeys
 from lakedex.errors import InvalidInputError
 from lakedex.parquet.conform import compact, conform, plain, shaped
 from lakedex.tagging.keyed_rows import (
-    GONE,
-    KEPT,
+    DELETED_HERE,
     KEY,
     PARTITION,
     POSITION,
+    STAYS_HERE,
     Duplicates,
     Effects,
     MergePolicy,
@@ -87,7 +87,7 @@ class IncomingRows:
         self._keys = self.rows.column(self.rows.schema.get_field_index(KEY))
         self.matched = np.zeros(self.rows.num_rows, bool)
         self._moved = moved_rows(self.rows)
-        self._deletes = delete_mask(self.rows, self.policy.effects) | (self._moved == GONE)
+        self._deletes = delete_mask(self.rows, self.policy.effects) | (self._moved == DELETED_HERE)
         if self.policy.effects is Effects.BY_ACTION:
             self._new = rows_of_action(self.rows, [action for action in RowAction if action.is_new])
         self._ordering = ordering_values(self.rows, self.policy.ordering)
@@ -143,14 +143,14 @@ class IncomingRows:
         gone = wins & self._deletes[partners]
         replaced, is_whole = wins & ~gone, not gone.any()
         self.deleted += int(gone.sum())
-        self.moved += int((gone & (self._moved[partners] == GONE)).sum())
+        self.moved += int((gone & (self._moved[partners] == DELETED_HERE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
             return Merged(stored, every) if is_whole else Merged(stored.filter(pa.array(~gone)), is_whole=False)
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
             return Merged(stored.slice(0, 0), is_whole=False)
-        kept = replaced & (self._moved[partners] == KEPT)
+        kept = replaced & (self._moved[partners] == STAYS_HERE)
         same: frozenset[str] = frozenset()
         if is_whole:
             places = np.flatnonzero(replaced)

@@ -1,9 +1,5 @@
 """A frame's schema against the table's: equal, an added column, a lossless widening, or a refusal.
 
-What a frame's columns mean for the table's schema: the same, an added column, a lossless widening, or a refusal.
-
-Names that live files still hold although the table's schema dropped them.
-
 Every Parquet reader matches columns by name. A dropped name that comes back would show the old values again, so it is
 refused until the files that hold it are rewritten.
 """
@@ -47,7 +43,7 @@ _GROWS: dict[str, tuple[str, ...]] = {
     "int32": ("int64", "double"),
     "float": ("double",),
 }
-"""Widenings of a stored column that Hudi's readers make too (``SchemaCompatibility``); decimals are judged apart."""
+"""Widenings of a stored column that Hudi's readers make too (``SchemaCompatibility``), decimals apart."""
 
 
 def own_columns(schema: pa.Schema) -> pa.Schema:
@@ -181,7 +177,7 @@ def _require_distinct(table: pa.Schema, added: Sequence[str], table_name: str) -
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What becomes of a column's type under a frame's; see :func:`evolve`."""
+    """The type of a column after a frame of another type; see :func:`evolve`."""
 
     table: str
     null_for_missing: bool = False

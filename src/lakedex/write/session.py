@@ -17,7 +17,7 @@ __all__ = ["Session"]
 
 
 class Session(Protocol):
-    """What differs between the engines: how rows come back to the user."""
+    """The differences between the engines: how rows come back to the user."""
 
     engine: Engine
 
@@ -48,10 +48,10 @@ class Session(Protocol):
         """Rows under a condition, as a frame that the engine can write."""
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
-        """Rows under a condition with some columns computed anew."""
+        """Rows under a condition with new values of some columns."""
 
     def merged(self, task: MergeTask) -> Any:
-        """What a merge does: a frame with a row for each row that it changes."""
+        """The result of a merge: a frame with a row for each row that it changes."""
 
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """Make a view."""

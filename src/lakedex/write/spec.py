@@ -129,7 +129,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """What every write operation has.
+    """A write operation; each kind says what its rows do.
 
     Attributes:
         operation: Hudi's name of the action.
