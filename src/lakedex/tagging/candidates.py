@@ -167,8 +167,8 @@ class SortedKeys:
         table = table.select(["code", "key"]).drop_null()
         table = table.take(pc.sort_indices(table, sort_keys=[("code", "ascending"), ("key", "ascending")]))
         table = table.combine_chunks()
-        whole = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in table.columns]
-        return cls(whole[0].to_numpy(), whole[1])
+        columns = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in table.columns]
+        return cls(columns[0].to_numpy(), columns[1])
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -65,7 +65,7 @@ class TaggedKeys:
             if it was asked for.
         files: the candidates.
         report: what finding them took.
-        kept: what the engine keeps for ``frame``, to be released in the end.
+        cached: rows that the engine caches for ``frame``; the caller releases them.
         matched: keys found, by partition.
         holding: numbers of the files that hold a key.
     """
@@ -73,7 +73,7 @@ class TaggedKeys:
     frame: Frame
     files: Sequence[CandidateFile]
     report: TaggingReport
-    kept: Frame
+    cached: Frame
     matched: dict[str, int] = field(default_factory=dict)
     holding: set[int] = field(default_factory=set)
 

@@ -97,7 +97,7 @@ def _pairs(number: int, partitions: pa.Array, keys: pa.Array, schema: pa.Schema)
 class ProbeKeys:
     """Levels 1 and 2: for each file the incoming keys that it may hold.
 
-    ``paths`` numbers the partitions, None for keys of any partition; ``held`` are filters that came with the task.
+    ``paths`` numbers the partitions, None for keys of any partition; ``gathered`` are filters that came with the task.
 
     Memory: one task's distinct keys, with their hashes (4 bytes each, 30 at Hudi's default rate), and one batch of
     filters.
@@ -110,7 +110,7 @@ class ProbeKeys:
     ranges: KeyRanges
     paths: tuple[str, ...] | None
     filters: KeyFilters | None
-    held: Mapping[int, BloomFilter] | None = None
+    gathered: Mapping[int, BloomFilter] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,7 +119,7 @@ class ProbeKeys:
 
     def holding(self, filters: Mapping[int, BloomFilter]) -> ProbeKeys:
         """The same with filters that need not be read."""
-        return replace(self, held=filters)
+        return replace(self, gathered=filters)
 
     def located(self, places: npt.NDArray[np.intp]) -> list[tuple[str, str]]:
         """(partition, name) of some files."""
@@ -161,8 +161,10 @@ class ProbeKeys:
             yield from self._passed(int(files[place]), keys.keys.slice(start, end - start), counts)
 
     def _filters(self, files: npt.NDArray[np.intp]) -> Iterator[tuple[int, BloomFilter]]:
-        if self.held is not None:
-            yield from ((place, self.held[file]) for place, file in enumerate(files.tolist()) if file in self.held)
+        if self.gathered is not None:
+            yield from (
+                (place, self.gathered[file]) for place, file in enumerate(files.tolist()) if file in self.gathered
+            )
         elif self.filters is not None:
             yield from self.filters.read(self.located(files))
         else:
@@ -180,10 +182,10 @@ class ProbeKeys:
 
 def _sorted_keys(batches: Iterator[pa.RecordBatch], paths: Sequence[str] | None) -> SortedKeys:
     """Distinct keys of prepared rows: key, partition path and more."""
-    held = [batch.select([0, 1]) for batch in batches]
-    if not held:
+    pairs = [batch.select([0, 1]) for batch in batches]
+    if not pairs:
         return SortedKeys(np.empty(0, np.int32), pa.array([], pa.string()))
-    table = pa.Table.from_batches(held)
+    table = pa.Table.from_batches(pairs)
     return SortedKeys.of(table.column(0), None if paths is None else table.column(1), paths or ())
 
 
@@ -310,17 +312,17 @@ class MatchKeys:
         columns = pa.schema([(RECORD_KEY, pa.string()), *([] if self.ordering is None else [self.ordering])])
         path = f"{self.base_path}/{base.relative_path}"
         seen = np.zeros(len(keys), bool)
-        held: list[pa.RecordBatch] = []
+        pairs: list[pa.RecordBatch] = []
         for batch in iter_base_file(self.storage, path, columns.names, size=base.size):
             stored = conform(batch, columns)
             places = pc.index_in(stored.column(0), value_set=keys)
             seen[places.drop_null().to_numpy()] = True
             if self.ordering is not None:
-                held.append(stored.filter(places.is_valid()))
+                pairs.append(stored.filter(places.is_valid()))
         if self.ordering is None:
             return int(seen.sum()), [keys.filter(pa.array(seen))]
         # A key that a file holds twice comes twice, each time with its own value.
-        rows = pa.Table.from_batches(held, columns).combine_chunks()
+        rows = pa.Table.from_batches(pairs, columns).combine_chunks()
         found = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in rows.columns]
         return int(seen.sum()), found
 

@@ -36,7 +36,7 @@ from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_tasks import RewriteGroup, WriteFileGroups
 from lakedex.write.file_group_writer import file_group_writer
-from lakedex.write.schema_evolution import added_paths, files_holding, require_unheld, stored_schema, type_at, wider
+from lakedex.write.schema_evolution import added_paths, files_holding, require_free_names, stored_schema, type_at, wider
 
 __all__ = [
     "add_columns",
@@ -103,7 +103,7 @@ def add_columns(handle: TableContext, options: WriteOptions, added: pa.Schema) -
             schema = _with_field(schema, column, name)
         comments = {**snapshot.comments, **arrow_comments(schema)}
         schema = stored_schema(schema, name)
-        require_unheld(snapshot, schema)
+        require_free_names(snapshot, schema)
         return _Alteration(schema=schema, comments=comments)
 
     return _run(handle, options, alter)
@@ -114,10 +114,10 @@ def drop_columns(handle: TableContext, options: WriteOptions, names: Sequence[st
 
     def alter(snapshot: Snapshot) -> _Alteration:
         spelled = [_checked(snapshot, name, "drop_columns") for name in names]
-        kept = [column for column in snapshot.schema if column.name not in spelled]
-        if not spelled or not kept:
+        left = [column for column in snapshot.schema if column.name not in spelled]
+        if not spelled or not left:
             raise InvalidInputError(f"table {snapshot.config.name}: drop_columns names no column, or all of them")
-        return _Alteration(schema=pa.schema(kept))
+        return _Alteration(schema=pa.schema(left))
 
     return _run(handle, options, alter)
 
@@ -133,7 +133,7 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
         if spelled == new:
             raise InvalidInputError(f"table {snapshot.config.name}: column {new!r} has that name already", column=new)
         if spelled.lower() != new.lower():
-            require_unheld(snapshot, schema)
+            require_free_names(snapshot, schema)
         holding = files_holding(snapshot, spelled)
         note = f"rewrote {len(holding)} files that hold {spelled!r}: readers take columns by name"
         paths = ((path, path.split(".", 1)) for path in snapshot.comments)
@@ -269,7 +269,7 @@ def _attempt(
     targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
     label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
     results = handle.engine.run(RewriteGroup(task, change.schema), targets, label)
-    # A commit that came in between may have brought files that the check of held names did not see.
+    # A commit that came in between may have brought files that the check of names in files did not see.
     logs = transaction.commit(
         PendingCommit(
             results=results,

@@ -229,8 +229,8 @@ def _remove_marked(storage: Storage, folder: str) -> bool:
 def _clear_unfinished(handle: TableContext) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    held = entries_of(storage, root)
-    strange = [name for name, is_folder in held.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
+    present = entries_of(storage, root)
+    strange = [name for name, is_folder in present.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
     if strange:
         raise InvalidInputError(
             f"{root} holds {min(strange)!r} but no hoodie.properties: a damaged table, or none of Hudi; restore its "
@@ -241,7 +241,7 @@ def _clear_unfinished(handle: TableContext) -> None:
         raise InvalidInputError(
             f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
         )
-    own = {name for name, is_folder in held.items() if not is_folder}
+    own = {name for name, is_folder in present.items() if not is_folder}
     delete_entries(storage, handle.base_path, ".hoodie", keep=own)
 
 

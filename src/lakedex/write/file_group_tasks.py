@@ -55,25 +55,25 @@ def with_hashes(
         groups: the groups.
         sizing: which filters their files get.
     """
-    held: list[Group] = []
+    waiting: list[Group] = []
     rows = 0
     for number, batch in groups:
-        if held and rows + batch.num_rows > TOGETHER_ROWS:
-            yield from _hashed(held, sizing)
-            held, rows = [], 0
-        held.append((number, batch))
+        if waiting and rows + batch.num_rows > TOGETHER_ROWS:
+            yield from _hashed(waiting, sizing)
+            waiting, rows = [], 0
+        waiting.append((number, batch))
         rows += batch.num_rows
         if batch.num_rows > SMALL_ROWS:
-            yield from _hashed(held, sizing)
-            held, rows = [], 0
-    yield from _hashed(held, sizing)
+            yield from _hashed(waiting, sizing)
+            waiting, rows = [], 0
+    yield from _hashed(waiting, sizing)
 
 
-def _hashed(held: list[Group], sizing: BloomSizing) -> Iterator[tuple[int, pa.RecordBatch, HashedKeys | None]]:
-    small = [batch for _, batch in held if 0 < batch.num_rows <= SMALL_ROWS]
+def _hashed(waiting: list[Group], sizing: BloomSizing) -> Iterator[tuple[int, pa.RecordBatch, HashedKeys | None]]:
+    small = [batch for _, batch in waiting if 0 < batch.num_rows <= SMALL_ROWS]
     found = _hash(small, sizing) if len(small) > 1 else None
     start = 0
-    for number, batch in held:
+    for number, batch in waiting:
         if found is None or not 0 < batch.num_rows <= SMALL_ROWS:
             yield number, batch, None
             continue

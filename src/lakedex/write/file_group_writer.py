@@ -285,17 +285,17 @@ class BaseFileGroupWriter:
         """
         footer = None if stored is None else stored.footer
         old = _decoded(footer)
-        before, growth, kept = 0 if footer is None else footer.rows, incoming.growth(old), None
+        before, growth, old_bloom = 0 if footer is None else footer.rows, incoming.growth(old), None
         # Only where no row comes or goes are the keys what they were.
         if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
-            kept = footer.bloom if self.settings.bloom.fits(old, before) else None
+            old_bloom = footer.bloom if self.settings.bloom.fits(old, before) else None
         writer = BaseFileWriter(
             storage,
             path,
             incoming.schema,
             self.settings,
             expected_rows=before + growth,
-            kept_bloom=kept,
+            kept_bloom=old_bloom,
             # Where a column was renamed, its name may mean another one in the old file.
             stored=None if stored is None or self.renames else stored.chunks,
         )

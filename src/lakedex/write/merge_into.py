@@ -247,15 +247,15 @@ def _attempt(
     _require_same_columns(snapshot, clauses, staged.schema)
     lookup, _ = _lookup(snapshot, merge, source, session)
     report = TaggingReport()
-    whole = merge.has("not matched by source")
+    reads_all = merge.has("not matched by source")
     reading = snapshot
-    if lookup is not None and not whole:
+    if lookup is not None and not reads_all:
         reading = _holding(handle.engine, snapshot, staged, lookup, options, report)
     found = _equalities(snapshot, merge, source, session)
     task = MergeTask(
         snapshot=reading,
-        where=None if whole else found.where,
-        equal={} if whole else found.pairs,
+        where=None if reads_all else found.where,
+        equal={} if reads_all else found.pairs,
         source=staged,
         merge=merge,
         clauses=clauses,
@@ -277,7 +277,7 @@ def _attempt(
             duplicates=Duplicates.ALLOW if merge.only_deletes else Duplicates.FAIL,
             read_at=snapshot.last_completion_time,
             located=tally.stored,
-            joined=in_table or lookup is None or whole or not lookup.with_partitions,
+            joined=in_table or lookup is None or reads_all or not lookup.with_partitions,
         )
         result = run_write(handle, spec, replace(options, conflict_retries=0), ctx)
     if result.instant is not None:

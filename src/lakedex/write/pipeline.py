@@ -52,7 +52,7 @@ from lakedex.write.file_assignment import (
 )
 from lakedex.write.file_group_tasks import WriteFileGroups, decode_results
 from lakedex.write.file_group_writer import file_group_writer
-from lakedex.write.schema_evolution import require_unheld
+from lakedex.write.schema_evolution import require_free_names
 from lakedex.write.spec import Lookup, Placement, WriteSpec
 
 __all__ = ["run_write"]
@@ -134,7 +134,7 @@ class _Attempt:
     transaction: Transaction
     summary: pa.Table
     report: TaggingReport = field(default_factory=TaggingReport)
-    _kept: list[Frame] = field(default_factory=list)
+    _cached: list[Frame] = field(default_factory=list)
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -145,7 +145,7 @@ class _Attempt:
         try:
             return self._run()
         finally:
-            for frame in self._kept:
+            for frame in self._cached:
                 self.handle.engine.release(frame)
 
     def _run(self) -> WriteResult:
@@ -281,7 +281,7 @@ class _Attempt:
                 expected=str(rows.base.schema),
                 found=str(self._snapshot.schema),
             )
-        require_unheld(self._snapshot, rows.schema)
+        require_free_names(self._snapshot, rows.schema)
 
     def _files(self, partitions: Sequence[str] | None) -> list[CandidateFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
@@ -334,7 +334,7 @@ class _Attempt:
             ordering=schema.field(names[0]) if names and names[0] in schema.names else None,
             rows=pc.sum(self.summary.column("rows")).as_py() or 0,
         )
-        self._kept.append(tags.kept)
+        self._cached.append(tags.cached)
         return tags
 
     @property
@@ -347,7 +347,7 @@ class _Attempt:
         """The same where a key is one row in the whole table."""
         engine, frame = self.handle.engine, self.spec.rows.frame
         decisions, inserts = resolve_global_keys(engine, frame, tags.frame, self.spec.policy, self._known)
-        self._kept.append(decisions)
+        self._cached.append(decisions)
         frame = engine.join(_without(engine, frame, PARTITION), decisions, [POSITION])
         rows = zip(self.summary.column(PARTITION).to_pylist(), self.summary.column("rows").to_pylist(), strict=True)
         return _Tagged(frame, tags.holding, {path: count - inserts.get(path, 0) for path, count in rows})
@@ -362,7 +362,7 @@ class _Attempt:
             rows = engine.map(frame, NewRows(frame.schema, moved))
             everywhere = lookup.everywhere and not moved
             found = tag(engine, rows, self._snapshot, files, self.options, self.report, any_partition=everywhere)
-            self._kept.append(found.kept)
+            self._cached.append(found.cached)
             if self.report.matches:
                 key = engine.collect(found.frame).column(KEY)[0].as_py()
                 raise InvalidInputError(
@@ -462,5 +462,5 @@ class _Without:
 
 
 def _without(engine: Engine, frame: Frame, column: str) -> Frame:
-    kept = pa.schema([field for field in frame.schema if field.name != column])
-    return engine.map(frame, _Without(kept))
+    left = pa.schema([field for field in frame.schema if field.name != column])
+    return engine.map(frame, _Without(left))

@@ -150,15 +150,15 @@ class IncomingRows:
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
             return Merged(stored.slice(0, 0), is_whole=False)
-        kept = replaced & (self._moved[partners] == STAYS_HERE)
+        stays = replaced & (self._moved[partners] == STAYS_HERE)
         same: frozenset[str] = frozenset()
         if is_whole:
             places = np.flatnonzero(replaced)
             same = _unchanged(stored, self._as_stored(), places, partners[places])
-            if kept.any():
+            if stays.any():
                 same -= set(self.policy.partition_columns)
         merged = _taken(stored, self._as_stored(), take, same | {FILE_NAME} if is_whole else same)
-        merged = self._with_partition_of(merged, stored, kept, ~gone) if kept.any() else merged
+        merged = self._with_partition_of(merged, stored, stays, ~gone) if stays.any() else merged
         return Merged(merged, same, is_whole)
 
     def _as_file(self, stored: pa.RecordBatch) -> pa.RecordBatch:
@@ -177,14 +177,14 @@ class IncomingRows:
         self,
         merged: pa.RecordBatch,
         stored: pa.RecordBatch,
-        kept: npt.NDArray[np.bool_],
+        stays: npt.NDArray[np.bool_],
         left: npt.NDArray[np.bool_],
     ) -> pa.RecordBatch:
         """Rows that stay in a partition that is not theirs, with its values: a row must not contradict its folder.
 
         Java's files have the incoming values there; its reader shows those of the folder.
         """
-        chosen, mask = pa.array(kept[left]), pa.array(left)
+        chosen, mask = pa.array(stays[left]), pa.array(left)
         for name in self.policy.partition_columns:
             position = self.schema.get_field_index(name)
             if position >= 0:
@@ -330,15 +330,15 @@ def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def by_group(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Split a stream that is sorted by its first column (group number) into groups. Memory: one group's rows."""
     current = -1
-    held: list[pa.RecordBatch] = []
+    parts: list[pa.RecordBatch] = []
     for batch in batches:
         numbers = batch.column(0).to_numpy()
         edges = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])) if len(numbers) else np.empty(0, np.int64)
         for start, end in zip(edges, np.append(edges[1:], len(numbers)), strict=True):
-            if numbers[start] != current and held:
-                yield current, one_batch(held)
-                held = []
+            if numbers[start] != current and parts:
+                yield current, one_batch(parts)
+                parts = []
             current = int(numbers[start])
-            held.append(batch.slice(start, end - start))
-    if held:
-        yield current, one_batch(held)
+            parts.append(batch.slice(start, end - start))
+    if parts:
+        yield current, one_batch(parts)

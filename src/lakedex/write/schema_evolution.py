@@ -27,8 +27,8 @@ __all__ = [
     "files_holding",
     "own_columns",
     "pruned",
+    "require_free_names",
     "require_known",
-    "require_unheld",
     "stored_schema",
     "type_at",
     "unknown_column",
@@ -190,19 +190,19 @@ class Growth:
             SchemaMismatchError: a type whose values have no equal in the column's.
         """
         grown = None if fixed else wider(field.type, found)
-        return field.with_type(grown or self._kept(field.type, found, field.name))
+        return field.with_type(grown or self._type_of(field.type, found, field.name))
 
-    def _kept(self, kind: pa.DataType, found: pa.DataType, path: str) -> pa.DataType:
+    def _type_of(self, kind: pa.DataType, found: pa.DataType, path: str) -> pa.DataType:
         """A type that stays, but for the fields that its structs get."""
         if pa.types.is_struct(kind) and pa.types.is_struct(found):
             return pa.struct(self._fields(list(kind), list(found), path))
         if pa.types.is_list(kind) and pa.types.is_list(found):
             element = kind.value_field
-            return pa.list_(element.with_type(self._kept(element.type, found.value_type, f"{path}.element")))
+            return pa.list_(element.with_type(self._type_of(element.type, found.value_type, f"{path}.element")))
         if pa.types.is_map(kind) and pa.types.is_map(found):
-            self._kept(kind.key_type, found.key_type, f"{path}.key")
+            self._type_of(kind.key_type, found.key_type, f"{path}.key")
             value = kind.item_field
-            return pa.map_(kind.key_type, value.with_type(self._kept(value.type, found.item_type, f"{path}.value")))
+            return pa.map_(kind.key_type, value.with_type(self._type_of(value.type, found.item_type, f"{path}.value")))
         if not can_assign(found, kind):
             raise SchemaMismatchError(
                 f"table {self.table}: column {path!r} is {kind} in the table but {found} in the frame; cast it",
@@ -212,21 +212,21 @@ class Growth:
             )
         return kind
 
-    def _fields(self, kept: Sequence[pa.Field], found: Sequence[pa.Field], path: str) -> list[pa.Field]:
+    def _fields(self, stored: Sequence[pa.Field], found: Sequence[pa.Field], path: str) -> list[pa.Field]:
         ours = match_names(
-            [field.name for field in kept], [field.name for field in found], case_sensitive=self.case_sensitive
+            [field.name for field in stored], [field.name for field in found], case_sensitive=self.case_sensitive
         )
         theirs = {ours[field.name]: field.type for field in found if field.name in ours}
         added = [field.with_nullable(True) for field in found if field.name not in ours]
         fields = []
-        for field in kept:
+        for field in stored:
             if field.name in theirs:
-                fields.append(field.with_type(self._kept(field.type, theirs[field.name], f"{path}.{field.name}")))
+                fields.append(field.with_type(self._type_of(field.type, theirs[field.name], f"{path}.{field.name}")))
                 continue
             if not (self.null_for_missing and field.nullable):
                 raise self._lacks(field, f"{path}.{field.name}", [other.name for other in added])
             fields.append(field)
-        _require_distinct(pa.schema(kept), [field.name for field in added], self.table)
+        _require_distinct(pa.schema(stored), [field.name for field in added], self.table)
         return [*fields, *stored_schema(pa.schema(added), self.table)]
 
     def _lacks(self, field: pa.Field, path: str, others: Sequence[str]) -> SchemaMismatchError:
@@ -290,7 +290,7 @@ def files_holding(snapshot: Snapshot, path: str) -> list[BaseFile]:
     return holding
 
 
-def require_unheld(snapshot: Snapshot, after: pa.Schema) -> None:
+def require_free_names(snapshot: Snapshot, after: pa.Schema) -> None:
     """Refuse a schema that brings back a name which a live file still holds.
 
     Raises:
