@@ -22,7 +22,7 @@ from lakedex.commit.write_checks import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
@@ -270,7 +270,7 @@ class Transaction:
         )
         self._indexing = True
         updates = []
-        for index in all_indexes():
+        for index in INDEXES:
             try:
                 update = index.records_of_commit(ctx, change.results)
             except Exception as error:
@@ -288,7 +288,7 @@ class Transaction:
 
     def upkeep(self) -> None:
         """Let indexes do small upkeep. Call without the lock, once, after the commit is complete."""
-        for index in all_indexes():
+        for index in INDEXES:
             self._count(index, index.after_commit(self.handle, self.instant))
 
     def _without_damage(self, now: Snapshot) -> Snapshot:
@@ -398,7 +398,7 @@ class Transaction:
     def cancel(self) -> None:
         """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""
         self._remove_unaccepted([])
-        for index in all_indexes() if self._indexing else ():
+        for index in INDEXES if self._indexing else ():
             index.discard(self.snapshot, self.instant)
         delete_temp(self.handle.storage, self.handle.base_path, self.instant)
         if self._pending is not None:

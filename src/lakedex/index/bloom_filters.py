@@ -266,10 +266,7 @@ class BloomFilters(MetadataIndex):
 
     partition: ClassVar[MetadataPartition] = BLOOM_FILTERS
 
-    @property
-    def name(self) -> str:
-        """``bloom_filters``."""
-        return BLOOM_FILTERS.name
+    name: ClassVar[str] = BLOOM_FILTERS.name
 
     def collector(self, ctx: CollectContext) -> CollectFilters:
         """Collect the filters that base files get anyway, for their footers."""

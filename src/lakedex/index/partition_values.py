@@ -29,10 +29,7 @@ class PartitionValues(UnindexedBase):
 
     is_built: ClassVar[bool] = False
 
-    @property
-    def name(self) -> str:
-        """``partition``."""
-        return "partition"
+    name: ClassVar[str] = "partition"
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Evaluate each partition once, for all of its slices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -23,7 +23,7 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 
 __all__ = [
-    "all_indexes",
+    "INDEXES",
     "collectors",
     "index_named",
     "index_stats",
@@ -35,8 +35,12 @@ __all__ = [
 ]
 
 
-_INDEXES: list[Index] = [PartitionValues(), PartitionStatsIndex(), ColumnStatsIndex(), BloomFilters(), BitmapIndex()]
-"""In the order of their cost to queries: each looks at the files that those before it left."""
+_indexes: list[Index] = [PartitionValues(), PartitionStatsIndex(), ColumnStatsIndex(), BloomFilters(), BitmapIndex()]
+INDEXES: Sequence[Index] = _indexes
+"""All indexes, in the order of their cost to queries: each looks at the files that those before it left.
+
+A method of an index that a table does not have does nothing, so nobody has to ask which are there.
+"""
 
 
 _FOREIGN = {"secondary_index_": "secondary_index", "expr_index_": "expression_index", "record_index": "record_index"}
@@ -53,34 +57,26 @@ _LISTED = pa.schema(
 )
 
 
-def all_indexes() -> tuple[Index, ...]:
-    """The indexes, in the order in which queries ask them.
-
-    A method of an index that a table does not have does nothing, so nobody has to ask which are there.
-    """
-    return tuple(_INDEXES)
-
-
 @contextmanager
 def registered(index: Index) -> Iterator[None]:
     """Know one more index, after all others, for a while."""
-    _INDEXES.append(index)
+    _indexes.append(index)
     try:
         yield
     finally:
-        _INDEXES.remove(index)
+        _indexes.remove(index)
 
 
 def collectors(ctx: CollectContext) -> dict[str, Collector]:
     """Collectors of the files of a write, by index."""
-    found = {index.name: index.collector(ctx) for index in all_indexes()}
+    found = {index.name: index.collector(ctx) for index in INDEXES}
     return {name: collector for name, collector in found.items() if collector is not None}
 
 
 def table_indexes(snapshot: Snapshot) -> dict[str, Index | None]:
     """The indexes that a table has, by name; None for those that lakedex does not know."""
     found: dict[str, Index | None] = dict.fromkeys(_foreign_names(snapshot))
-    return found | {name: index for index in all_indexes() for name in index.names(snapshot)}
+    return found | {name: index for index in INDEXES for name in index.names(snapshot)}
 
 
 def _foreign_names(snapshot: Snapshot) -> list[str]:
@@ -103,7 +99,7 @@ def list_indexes(snapshot: Snapshot) -> pa.Table:
     covered.
     """
     infos = [_foreign(snapshot, name) for name in _foreign_names(snapshot)]
-    infos += [info for index in all_indexes() for info in index.listed(snapshot)]
+    infos += [info for index in INDEXES for info in index.listed(snapshot)]
     in_metadata = {info.name for info in infos} & (SUPPORTED.keys() | set(_foreign_names(snapshot)))
     infos.sort(key=lambda info: (info.name not in in_metadata, info.name))
     return pa.Table.from_pylist([asdict(info) | {"columns": list(info.columns)} for info in infos], _LISTED)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from lakedex.codec.table_paths import file_path, is_instant, last_part
 from lakedex.errors import CommitConflictError, UnsupportedFeatureError
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import delete_heartbeat, is_expired
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
@@ -201,7 +201,7 @@ def roll_back(
         rollback = create_inflight(timeline, rollback)
     pending = _made_pending(timeline, undone)
     remove_metadata_of(snapshot, undone.requested)
-    for index in all_indexes():
+    for index in INDEXES:
         index.discard(snapshot, undone.requested)
     deleted: dict[str, tuple[str, ...]] = {}
     for partition, name in sorted(files):

@@ -30,7 +30,7 @@ from lakedex.errors import (
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.metadata_index import drop_partitions
 from lakedex.index.protocol import BuildContext, BuildPlan, CommitPolicy, DropPlan, Index, IndexUpdate, LiveBuild
-from lakedex.index.registry import all_indexes, not_found, table_indexes
+from lakedex.index.registry import INDEXES, not_found, table_indexes
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
 from lakedex.layout.file_slice import BaseFile
@@ -93,7 +93,7 @@ def create_index(
 
     ``options`` are those of the table object, ``call`` those of the call.
     """
-    owners = {key: index.name for index in all_indexes() for key in index.own_options}
+    owners = {key: index.name for index in INDEXES for key in index.own_options}
     settings = {key: value for key, value in (call or {}).items() if key in owners}
     others = {key: value for key, value in (call or {}).items() if key not in settings}
     parsed = parse_options(options, others, "create_index")
@@ -122,7 +122,7 @@ def create_index(
 
 def _buildable(name: str, using: str | None) -> Index:
     wanted = using or name
-    kinds = {index.name: index for index in all_indexes() if index.is_built}
+    kinds = {index.name: index for index in INDEXES if index.is_built}
     index = kinds.get(wanted)
     if index is None:
         raise UnsupportedFeatureError(
@@ -222,8 +222,8 @@ def _drop_plan(snapshot: Snapshot, name: str) -> DropPlan | None:
     if name not in found:
         return None
     index = found[name]
-    if index is not None and not index.drop(snapshot, name).partitions:
-        return index.drop(snapshot, name)
+    if index is not None and not (plan := index.drop(snapshot, name)).partitions:
+        return plan
     # Indexes that lakedex cannot keep up are a reason to drop them, not one to refuse it.
     known = frozenset(SUPPORTED)
     require_writable(
@@ -384,7 +384,7 @@ def recompute_entries(
         require_no_pending_writes(now, f"the index {index.name} was not repaired")
         some = [base for base in now.base_files() if (base.partition, base.name) in files]
         try:
-            for one in (index, *(other for other in all_indexes() if index.name in other.made_of)):
+            for one in (index, *(other for other in INDEXES if index.name in other.made_of)):
                 build = _Build(handle, options, one, clock, name, recompute=True)
                 now = handle.snapshot()
                 if build.plan(now):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from lakedex.codec.table_paths import is_instant
 from lakedex.errors import CommitConflictError
 from lakedex.index.protocol import CommitPolicy, Index
-from lakedex.index.registry import all_indexes, table_indexes
+from lakedex.index.registry import INDEXES, table_indexes
 from lakedex.io.liveness import Heartbeat, is_expired
 from lakedex.io.locks import table_lock
 from lakedex.layout.table_files import delete_partition
@@ -34,7 +34,7 @@ __all__ = ["disable_partitions", "needs_repair", "rebuild_metadata", "repair_met
 
 def _required() -> tuple[Index, ...]:
     """Indexes of the metadata table that lakedex builds, each before those that are made of it."""
-    found = [index for index in all_indexes() if index.is_built and index.commit_policy is CommitPolicy.REQUIRED]
+    found = [index for index in INDEXES if index.is_built and index.commit_policy is CommitPolicy.REQUIRED]
     return tuple(
         one
         for index in found

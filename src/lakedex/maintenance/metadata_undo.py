@@ -18,7 +18,7 @@ from typing import Any
 
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import RemovedFiles, UndoContext, merge_records
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import Heartbeat
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, all_partitions_record, files_key, files_record
 from lakedex.metadata.store import MetadataStore
@@ -95,7 +95,7 @@ def prepare_undo(
     store = snapshot.metadata
     instant = clock.next(max(snapshot.timeline.last_time, store.timeline.last_time)) if touched else ""
     ctx = UndoContext(snapshot=snapshot, instant=instant, run=_run)
-    updates = [index.before_undo(ctx, target, touched, options) for index in all_indexes()]
+    updates = [index.before_undo(ctx, target, touched, options) for index in INDEXES]
     if touched:
         listing: Keyed = [(ALL_PARTITIONS, all_partitions_record(map(files_key, touched)))]
         # Should we die in between: its heartbeat tells the next writer that it is to be removed.
@@ -138,7 +138,7 @@ def records_of_removal(snapshot: Snapshot, removed: RemovedFiles, instant: str) 
     if removed.partitions:
         listed.append((ALL_PARTITIONS, all_partitions_record((), map(files_key, removed.partitions))))
     ctx = UndoContext(snapshot=snapshot, instant=instant, run=_run)
-    return merge_records(listed, [index.undo(ctx, removed) for index in all_indexes()])
+    return merge_records(listed, [index.undo(ctx, removed) for index in INDEXES])
 
 
 def write_metadata(snapshot: Snapshot, instant: str, updates: Mapping[str, Keyed], clock: InstantClock) -> None:

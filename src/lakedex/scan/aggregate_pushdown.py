@@ -30,7 +30,7 @@ from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.partition_values import partition_bounds
 from lakedex.index.protocol import DAMAGED
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import run_threads, stream_ordered
 from lakedex.parquet.base_file_reader import read_footer
@@ -194,7 +194,7 @@ def plan_aggregate(query: AggregateQuery) -> ScanPlan:
     if known is not None:
         return replace(known, seconds=time.perf_counter() - started)
     plan = plan_scan(
-        q.snapshot, q.predicate, skipping=q.skipping, indexes=[one for one in all_indexes() if one.name != "bitmap"]
+        q.snapshot, q.predicate, skipping=q.skipping, indexes=[one for one in INDEXES if one.name != "bitmap"]
     )
     if all(item.reason != DAMAGED for item in plan.unused):
         with view.lock:

@@ -30,7 +30,7 @@ from lakedex.expr.types import NotPrunableError
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.protocol import Index, PruningIndex, RowSelection, UnusedIndex, damaged, unprunable_terms
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceTable
 from lakedex.metadata.records import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.printing import printed
@@ -221,7 +221,7 @@ def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | No
     """
     return tuple(
         replace(index, select=select, gated=gated, result=result) if isinstance(index, Bitmaps) else index
-        for index in all_indexes()
+        for index in INDEXES
     )
 
 
@@ -260,7 +260,7 @@ def plan_scan(
         unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="skipping is off"))
     elif predicate is not None:
         unused += unprunable_terms(predicate)
-        for index in all_indexes() if indexes is None else indexes:
+        for index in INDEXES if indexes is None else indexes:
             if not len(rows):
                 break
             stage, kept = _ask(snapshot, predicate, index, rows, unused, selections)

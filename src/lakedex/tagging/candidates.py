@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakedex.codec.column_bounds import is_order_safe
 from lakedex.engine import Engine
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
@@ -78,7 +78,7 @@ def _find_key_ranges(
     report.source = "metadata" if options.use_metadata_blooms else "footers"
     if not options.prune_by_ranges:
         return [CandidateFile(number, base) for number, base in enumerate(bases)]
-    for index in all_indexes() if options.use_metadata_blooms else ():
+    for index in INDEXES if options.use_metadata_blooms else ():
         ranges = index.key_ranges(snapshot, bases)
         if ranges is not None:
             found = enumerate(zip(bases, ranges, strict=True))

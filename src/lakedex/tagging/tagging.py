@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
 from lakedex.index.protocol import KeyFilters
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport
@@ -104,7 +104,7 @@ def tag(
         rows: how many rows ``keyed`` has, if the caller knows.
     """
     before = snapshot.storage.counted.copy()
-    offered = (index.key_filters(snapshot) for index in all_indexes()) if options.use_metadata_blooms else iter(())
+    offered = (index.key_filters(snapshot) for index in INDEXES) if options.use_metadata_blooms else iter(())
     filters = next((found for found in offered if found is not None), None)
     if files and options.use_metadata_blooms and filters is None:
         report.notes.append("the table's metadata has no bloom_filters: filters were read from footers")

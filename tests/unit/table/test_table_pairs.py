@@ -16,7 +16,7 @@ from bitmap_samples import ByHand
 from lakedex import Table
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate
-from lakedex.index.registry import all_indexes
+from lakedex.index.registry import INDEXES
 from lakedex.scan.plan import plan_scan, read_columns
 from lakedex.types import SessionRules
 from pairs import FOLDER, Case, load
@@ -85,7 +85,7 @@ def test_files_dropped_by_each_index(case: Case, folder: Path) -> None:
     if index != "all":
         predicate = parse_predicate(case.sql, read_columns(table.schema), scan.rules)
         plan = plan_scan(
-            scan.snapshot, BoundPredicate(predicate), indexes=[one for one in all_indexes() if one.name == index]
+            scan.snapshot, BoundPredicate(predicate), indexes=[one for one in INDEXES if one.name == index]
         )
     by_stage: dict[str, set[str]] = {}
     for item, stage in plan.dropped:

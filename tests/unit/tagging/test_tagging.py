@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakedex import Table
-from lakedex.index.column_stats import key_ranges
+from lakedex.index.column_stats import index as key_ranges
 from lakedex.parquet.base_file_reader import read_footer
 from table_kit import OWN_FILE, make, own, rows
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -80,10 +81,7 @@ class Bitmaps:
     gated: bool = True
     result: frozenset[str] | None = None
 
-    @property
-    def name(self) -> str:
-        """``bitmap``."""
-        return "bitmap"
+    name: ClassVar[str] = "bitmap"
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Evaluate the slices by the values of their indexed columns."""

@@ -8,21 +8,22 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lakedex.codec.column_bounds import stats_supported
+from lakedex.codec.column_bounds import is_order_safe, stats_supported
 from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.column_stats.build import PartitionBuild, StatsBuild, plan_partition_stats, plan_stats
-from lakedex.index.column_stats.key_ranges import stored_key_ranges
 from lakedex.index.column_stats.partition_stats import (
     partition_records_of_commit,
     records_for_both,
     records_of_partitions,
 )
 from lakedex.index.column_stats.pruning import ColumnStats, PartitionStats
+from lakedex.index.column_stats.reader import MANY, stat_arrays
 from lakedex.index.column_stats.stats import (
     ColumnStat,
     ColumnStatsBuilder,
     covered_columns,
     indexable_columns,
+    stat_of,
     stats_records,
     storable_stats,
     unlisted,
@@ -54,15 +55,17 @@ from lakedex.metadata.records import (
     PARTITION_STATS,
     MetadataPartition,
     column_stats_key,
+    column_stats_prefix,
     deleted_stats_record,
     is_deleted,
     partition_stats_key,
 )
+from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
 from lakedex.options import WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
-from lakedex.types import META_COLUMNS
+from lakedex.types import META_COLUMNS, RECORD_KEY
 
 __all__ = ["CollectColumnStats", "ColumnStatsIndex", "PartitionStatsIndex"]
 
@@ -318,3 +321,49 @@ def _columns_ever(snapshot: Snapshot) -> list[str]:
         schema = snapshot.parse_schema(text, source)
         names.update(indexable_columns(schema, limit=len(schema)))
     return sorted(names)
+
+
+def stored_key_ranges(store: MetadataStore, files: Sequence[BaseFile]) -> list[KeyRange]:
+    """Ranges of base files. Bounds of a writer that compares in another order are no proof, and left out."""
+    found = _from_arrays(store, files) if len(files) >= MANY else None
+    return _from_records(store, files) if found is None else found
+
+
+def _from_records(store: MetadataStore, files: Sequence[BaseFile]) -> list[KeyRange]:
+    """A record that names another file, whose hashes are the same, says nothing."""
+    keys = [column_stats_key(RECORD_KEY, base.partition, base.name) for base in files]
+    partitions = {base.partition for base in files}
+    if len(partitions) > 256:
+        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY)])
+    elif len(files) <= 4 * len(partitions):
+        found = store.get_many(COLUMN_STATS.name, keys)
+    else:
+        found = store.scan(COLUMN_STATS.name, [column_stats_prefix(RECORD_KEY, partition) for partition in partitions])
+    ranges = []
+    for key, base in zip(keys, files, strict=True):
+        record = found.get(key)
+        own = record is not None and (record["ColumnStatsMetadata"] or {}).get("fileName") == base.name
+        stat = stat_of(record, pa.string()) if record is not None and own else None
+        if stat is None or stat.all_null:
+            ranges.append(KeyRange())
+        else:
+            ranges.append(_range(stat.minimum, stat.maximum, stat.value_count))
+    return ranges
+
+
+def _from_arrays(store: MetadataStore, files: Sequence[BaseFile]) -> list[KeyRange] | None:
+    """The records of all files at once; None if that fails."""
+    named = [(base.partition, base.name) for base in files]
+    stats = stat_arrays(store, named, {RECORD_KEY: pa.string()}, named=True).get(RECORD_KEY)
+    if stats is None:
+        return None
+    known = zip(stats.low.to_pylist(), stats.high.to_pylist(), stats.nulls.tolist(), stats.counts.tolist(), strict=True)
+    ranges = []
+    for is_known in stats.known.tolist():
+        low, high, nulls, rows = next(known) if is_known else (None, None, 0, 0)
+        ranges.append(KeyRange() if not is_known or nulls == rows else _range(str(low), str(high), rows))
+    return ranges
+
+
+def _range(low: str, high: str, rows: int) -> KeyRange:
+    return KeyRange(low, high, rows) if is_order_safe(low) and is_order_safe(high) else KeyRange(rows=rows)

@@ -259,10 +259,7 @@ _FEW = 64
 class ColumnStats:
     """Prunes file slices."""
 
-    @property
-    def name(self) -> str:
-        """``column_stats``."""
-        return COLUMN_STATS.name
+    name: ClassVar[str] = COLUMN_STATS.name
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Evaluate slices by the bounds of the predicate's columns."""
@@ -295,10 +292,7 @@ def slice_bounds(
 class PartitionStats:
     """Prunes whole partitions, so that column stats of their files need not be read."""
 
-    @property
-    def name(self) -> str:
-        """``partition_stats``."""
-        return PARTITION_STATS.name
+    name: ClassVar[str] = PARTITION_STATS.name
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Evaluate the partitions of the slices; within one partition nothing is gained, since files come next."""
