@@ -160,7 +160,7 @@ def test_bitmaps_that_cannot_be_written(table: Table, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(bitmap_upkeep, "write_runs", full)
         result = table.upsert(batch(0, 60, 3, g="z"))
-    assert any("could not be written (no space)" in note and "refresh_index" in note for note in result.notes)
+    assert any("could not be written (no space)" in note and "indexes.refresh" in note for note in result.notes)
     assert len(uncovered(table, *COLUMNS)) == 3
     same_answers(table, *ASKED, "g = 'z'")
     assert table.indexes.refresh("idx").files == 3
