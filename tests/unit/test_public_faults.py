@@ -334,7 +334,7 @@ def test_values_that_make_odd_folders(tmp_path: Path, style: dict[str, str]) -> 
 @pytest.mark.parametrize("name", ["$price", "360p", "a b", "x-y"])
 def test_names_that_avro_lacks(tmp_path: Path, name: str) -> None:
     """A name that Hudi cannot keep is refused, with the rule, before anything is written."""
-    with pytest.raises(LakedexError, match="Avro names begin with a letter") as caught:
+    with pytest.raises(LakedexError, match="Avro names start with a letter") as caught:
         Table.create(tmp_path / "t", pa.schema([ID, (name, pa.int32())]), record_key="id")
     assert name in str(caught.value)
     assert not Table.is_table(tmp_path / "t")

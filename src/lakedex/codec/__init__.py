@@ -1,1 +1,1 @@
-"""Bytes in, values out: HFiles, log blocks, Avro, bloom filters, hash ids, properties. Nothing here opens a file."""
+"""Encode and decode Hudi's binary formats: HFiles, log blocks, Avro, bloom filters, hash ids and properties."""

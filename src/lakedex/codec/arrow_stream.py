@@ -1,8 +1,8 @@
-"""How many bytes an Arrow stream takes once it is unpacked, read from its messages before anything is unpacked.
+"""Compute the decompressed size of an Arrow stream from its message headers, before any buffer is decompressed.
 
-A message is a FlatBuffer (``Message.fbs``: type and header of a message; a record batch's third field is its buffers,
-as offset and length, its fourth says that they are packed) and a body. A packed buffer begins with the size of its
-content in 8 bytes, little endian; -1 says that it is as it was.
+A message is a FlatBuffer and a body. ``Message.fbs`` gives the type and the header of a message; field 3 of a record
+batch lists its buffers as offset and length, field 4 says that they are compressed. A compressed buffer begins with
+its decompressed size in 8 bytes, little endian; -1 marks a buffer stored without compression.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _WORD = 8
 
 
 def unpacked_size(data: bytes) -> int:
-    """Bytes of all buffers of an Arrow stream.
+    """Total size of all buffers of an Arrow stream after decompression.
 
     Raises:
-        ValueError: No Arrow stream.
+        ValueError: The bytes are not an Arrow stream.
     """
     total = 0
     try:
         for message in pa.ipc.MessageReader.open_stream(data):
             total += _unpacked(memoryview(message.metadata), memoryview(message.body or b""))
     except (struct.error, pa.ArrowInvalid) as error:
-        raise ValueError(f"no Arrow stream: {error}") from error
+        raise ValueError(f"not an Arrow stream: {error}") from error
     return total
 
 
@@ -66,12 +66,12 @@ def _unpacked(metadata: memoryview, body: memoryview) -> int:
 
 
 def _at(data: memoryview, place: int) -> int:
-    """Where an offset at a place leads to."""
+    """Target of the relative offset stored at ``place``."""
     return place + int(struct.unpack_from("<I", data, place)[0])
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """Where a table's field lies, 0 if it has none."""
+    """Position of a table's field, or 0 if the table does not have it."""
     entries = table - struct.unpack_from("<i", data, table)[0]
     (size,) = struct.unpack_from("<H", data, entries)
     entry = 4 + 2 * number
@@ -80,6 +80,6 @@ def _field(data: memoryview, table: int, number: int) -> int:
 
 
 def _table(data: memoryview, table: int, number: int) -> int:
-    """Where the table or vector of a field begins, 0 if it has none."""
+    """Position of the table or vector that a field refers to, or 0 if the field is absent."""
     place = _field(data, table, number)
     return _at(data, place) if place else 0

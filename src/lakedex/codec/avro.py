@@ -1,14 +1,6 @@
-r"""Avro: schemas of Hudi's own records, single datums, container files, and skipping values.
+r"""Read, write and skip Avro values of Hudi's own records, alone and in object container files.
 
-Stepping over Avro values without making them: for a few fields of a record that holds much more.
-
-A commit of 25,000 files is megabytes of write stats, and planning wants its schema, which stands behind them. Values of
-bounded shape (numbers, booleans, enums, and optional ones) are stepped over by one regular expression for as many as
-follow one another, so a write stat of 31 fields costs some ten steps.
-
-Avro: the schemas of Hudi's own records, single datums, and object container files.
-
-Bodies of the timeline are object container files that hold one record:
+A timeline body is an object container file with one record:
 
     =========  ==================================================================
     bytes      content
@@ -19,11 +11,15 @@ Bodies of the timeline are object container files that hold one record:
     blocks     count (long), size in bytes (long), that many bytes, sync marker
     =========  ==================================================================
 
-In Hudi: ``TimelineMetadataUtils.serializeAvroMetadata`` and ``CommitMetadataSerDe`` (1.1.1); both leave the codec at
-``null``, which is the only one read here.
+In Hudi: ``TimelineMetadataUtils.serializeAvroMetadata`` and ``CommitMetadataSerDe`` (1.1.1). Both use the codec
+``null``, the only one supported here.
 
-Logical types are taken off before a datum is read or written. A value is therefore always its physical one (an
-``int`` for a date, ``bytes`` for a decimal), and dates that Python cannot hold do not stop a reader.
+Logical types are removed before a datum is read or written, so a value is always physical (an ``int`` for a date,
+``bytes`` for a decimal), and dates beyond Python's range do not stop a reader.
+
+Skipping saves time where few fields are needed: a commit of 25,000 files carries megabytes of write stats in front of
+its schema. One regular expression skips all consecutive values of bounded shape (numbers, booleans, enums and optional
+ones), so a write stat of 31 fields takes about ten steps.
 """
 
 from __future__ import annotations
@@ -63,7 +59,7 @@ __all__ = [
 
 
 Skip = Callable[[bytes, int], int]
-"""From the offset of a value to the offset behind it; a ``ValueError`` or ``IndexError`` for bytes that do not fit."""
+"""Maps the offset of a value to the offset after it; raises ``ValueError`` or ``IndexError`` on invalid bytes."""
 
 
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -80,14 +76,14 @@ _SHAPES = {
 
 
 def skip_of(node: Any, known: Mapping[str, Any]) -> Skip:
-    """What steps over values of a type.
+    """Build the function that skips values of a type.
 
     Args:
-        node: the type, parsed by fastavro: names are full names.
-        known: named types that ``node`` may refer to.
+        node: Type as parsed by fastavro; names are full names.
+        known: Named types that ``node`` may refer to.
 
     Raises:
-        ValueError: A type that refers to itself, or to one that is not known.
+        ValueError: The type refers to itself or to an unknown type.
     """
     return _compiled(_parts(node, known, ()))
 
@@ -102,7 +98,7 @@ def _parts(node: Any, known: Mapping[str, Any], inside: tuple[str, ...]) -> list
         if node in ("string", "bytes"):
             return [_skip_text]
         if node in inside or node not in known:
-            raise ValueError(f"a type {node!r} that cannot be stepped over")
+            raise ValueError(f"cannot skip values of Avro type {node!r}")
         return _parts(known[node], known, inside)
     kind = node["type"]
     if kind in ("record", "error"):
@@ -131,14 +127,14 @@ def _union_parts(branches: list[list[bytes | Skip]]) -> list[bytes | Skip]:
     def skip(data: bytes, pos: int) -> int:
         place, pos = _number(data, pos)
         if not 0 <= place < len(steps):
-            raise ValueError("a branch that its union does not have")
+            raise ValueError("union branch out of range")
         return steps[place](data, pos)
 
     return [skip]
 
 
 def _compiled(parts: list[bytes | Skip]) -> Skip:
-    """One step for all parts, neighbouring expressions put together."""
+    """Join all parts into one function, merging adjacent regular expressions."""
     steps: list[Skip] = []
     run = b""
     for part in parts:
@@ -170,7 +166,7 @@ def _matching(expression: bytes) -> Skip:
     def skip(data: bytes, pos: int) -> int:
         found = match(data, pos)
         if found is None:
-            raise ValueError("bytes that do not fit the schema")
+            raise ValueError("the bytes do not match the schema")
         return found.end()
 
     return skip
@@ -184,7 +180,7 @@ def _number(data: bytes, pos: int) -> tuple[int, int]:
     value, shift = byte & 0x7F, 7
     while byte >= 0x80:
         if shift > 63:
-            raise ValueError("a number of more than ten bytes")
+            raise ValueError("a varint longer than ten bytes")
         byte = data[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
@@ -200,7 +196,7 @@ def _skip_text(data: bytes, pos: int) -> int:
         size, pos = _number(data, pos)
     end = pos + size
     if size < 0 or end > len(data):
-        raise ValueError("a text that runs past the end")
+        raise ValueError("a string that runs past the end")
     return end
 
 
@@ -208,7 +204,7 @@ def _skip_optional_text(data: bytes, pos: int) -> int:
     if data[pos] == 0:
         return pos + 1
     if data[pos] != 2:
-        raise ValueError("a branch that its union does not have")
+        raise ValueError("union branch out of range")
     return _skip_text(data, pos + 1)
 
 
@@ -230,7 +226,7 @@ def _blocks(step: Skip) -> Skip:
 
 
 ParsedSchema = dict[str, Any]
-"""What :func:`parsed` and :func:`parse` give: a schema that fastavro has prepared."""
+"""A schema prepared by fastavro, as :func:`parsed` and :func:`parse` return it."""
 
 
 MAGIC = b"Obj\x01"
@@ -254,7 +250,7 @@ DATUM_FAILURES = (
     MemoryError,
     struct.error,
 )
-"""What fastavro raises for bytes or values that do not fit the schema."""
+"""Exceptions that fastavro raises for bytes or values that do not match the schema."""
 
 
 @cache
@@ -266,14 +262,13 @@ def _packaged() -> dict[str, dict[str, Any]]:
 
 @cache
 def metadata_schema_json(table_version: int = 8) -> str:
-    """The schema of a metadata record on disk, character for character as Java 1.1.1 writes it.
+    """Schema of a metadata record on disk, character for character as Java 1.1.1 writes it.
 
-    It stands in the file info of metadata HFiles and in the header of their log blocks, and holds the five meta
+    It is stored in the file info of metadata HFiles and in the header of their log blocks. It includes the five meta
     fields although the metadata table does not populate them.
 
     Args:
-        table_version: The table's version; before 8 the schema is that of Java 0.15.0, which reads no later one for
-            sure.
+        table_version: Version of the table. Below 8 the schema is that of Java 0.15.0, which may not read later ones.
     """
     release = "0.15.0" if table_version < 8 else "1.1.1"
     file = resources.files("lakedex.codec").joinpath(f"schemas/metadata_record_{release}.json")
@@ -287,10 +282,10 @@ def __getattr__(name: str) -> str:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Schema of one of Hudi's records, by its bare name. Do not change what is returned.
+    """Schema of one of Hudi's records, by its bare name. Callers must not change it.
 
     Raises:
-        InvalidInputError: A name that lakedex does not know.
+        InvalidInputError: lakedex has no schema of that name.
     """
     try:
         return _packaged()[name]
@@ -300,15 +295,15 @@ def schema(name: str) -> dict[str, Any]:
 
 @cache
 def parsed(name: str) -> ParsedSchema:
-    """The schema of one of Hudi's records, ready for reading and writing datums (logical types taken off)."""
+    """Schema of one of Hudi's records, ready for reading and writing datums (logical types removed)."""
     return parse(schema(name))
 
 
 def parse(avro_schema: Any) -> ParsedSchema:
-    """Prepare the schema of a record for reading and writing datums (logical types taken off).
+    """Prepare the schema of a record for reading and writing datums (logical types removed).
 
     Raises:
-        InvalidInputError: Something that is no schema of a record.
+        InvalidInputError: ``avro_schema`` is not the schema of a record.
     """
     try:
         check_shape(avro_schema)
@@ -324,7 +319,7 @@ def parse_json(text: str, path: str = "", offset: int = 0) -> ParsedSchema:
     """Prepare the schema that a file carries as JSON text; equal texts are prepared once.
 
     Raises:
-        CorruptFileError: The text is no schema of a record.
+        CorruptFileError: The text is not the schema of a record.
     """
     try:
         return _parse_text(text)
@@ -355,16 +350,16 @@ def _physical(node: Any) -> Any:
 def encode_datum(parsed_schema: ParsedSchema, record: Mapping[str, Any]) -> bytes:
     """Avro binary form of one record.
 
-    Unions of several records take ``("org.apache.hudi.avro.model.IntWrapper", {"value": 1})``.
+    A member of a union of several records is written as ``("org.apache.hudi.avro.model.IntWrapper", {"value": 1})``.
 
     Raises:
-        InvalidInputError: The record does not fit the schema.
+        InvalidInputError: The record does not match the schema.
     """
     out = io.BytesIO()
     try:
         schemaless_writer(out, parsed_schema, record)
     except DATUM_FAILURES as error:
-        raise InvalidInputError(f"record does not fit {parsed_schema.get('name')}: {error}") from error
+        raise InvalidInputError(f"record does not match {parsed_schema.get('name')}: {error}") from error
     return out.getvalue()
 
 
@@ -373,10 +368,10 @@ def decode_datum(
 ) -> dict[str, Any]:
     """One record from its Avro binary form, which must fill ``data`` exactly.
 
-    Members of a union of several records come as ``(full name, record)``.
+    Members of a union of several records are returned as ``(full name, record)``.
 
     Raises:
-        CorruptFileError: The bytes do not fit the schema. ``offset`` is where ``data`` starts in the file.
+        CorruptFileError: The bytes do not match the schema. ``offset`` is where ``data`` starts in the file.
     """
     stream = io.BytesIO(data)
     record = _read_one(parsed_schema, stream, path, offset)
@@ -427,7 +422,7 @@ def _read_fields(
 
 @lru_cache(maxsize=64)
 def _field_readers(text: str, fields: frozenset[str]) -> list[tuple[str, ParsedSchema, Skip | None]] | None:
-    """For each field its name, a record of it alone, and what steps over it if it is not wanted; None if that fails."""
+    """Name, schema and skip function (None: read it) of each field; None if the schema cannot be cut by field."""
     prepared, original = _parse_text(text), json.loads(text)
     known = named_types(prepared)
     try:
@@ -438,7 +433,7 @@ def _field_readers(text: str, fields: frozenset[str]) -> list[tuple[str, ParsedS
             for field, ready in zip(original["fields"], prepared["fields"], strict=True)
         ]
     except (InvalidInputError, *DATUM_FAILURES):
-        return None  # Types that contain themselves, one that an earlier field defines, or a schema that is damaged.
+        return None  # Recursive types, types defined by an earlier field, or a damaged schema.
 
 
 def named_types(node: Any) -> dict[str, Any]:
@@ -463,7 +458,7 @@ def write_container(schema_name: str, record: Mapping[str, Any], *, sync: bytes 
     Args:
         schema_name: Bare name of the record, e.g. ``HoodieCommitMetadata``.
         record: The record.
-        sync: The 16 byte sync marker. Taken from the content when not given, so equal records give equal bytes.
+        sync: The 16 byte sync marker. Derived from the content if None, so equal records give equal bytes.
     """
     datum = encode_datum(parsed(schema_name), record)
     marker = md5(datum, usedforsecurity=False).digest() if sync is None else sync
@@ -480,15 +475,15 @@ def read_container(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Writer's schema and all records of an object container file.
 
-    Fields are those of the writer's schema: what an older release did not know is absent.
+    Fields are those of the writer's schema; fields that an older release did not have are absent.
 
     Args:
         data: The file.
         path: Named in errors.
-        fields: The only fields to give, if not all; the others are stepped over.
+        fields: Names of the fields to return, others are skipped; None returns all.
 
     Raises:
-        CorruptFileError: Damaged bytes, or compressed ones.
+        CorruptFileError: The bytes are damaged, or compressed.
     """
     reader = _Cursor(bytes(data), path)
     reader.expect(MAGIC, "the magic of an Avro container")
@@ -546,7 +541,7 @@ def _long(value: int) -> bytes:
 
 
 class _Cursor:
-    """Walks over a container's header and block frames."""
+    """Reads a container's header and block frames."""
 
     __slots__ = ("data", "path", "pos")
 
@@ -564,7 +559,7 @@ class _Cursor:
         return self.data[self.pos - size : self.pos]
 
     def expect(self, wanted: bytes, what: str) -> None:
-        """Step over bytes that must be ``wanted``."""
+        """Skip bytes that must equal ``wanted``."""
         start = self.pos
         found = self.take(len(wanted), what)
         if found != wanted:

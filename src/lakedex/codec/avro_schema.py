@@ -1,19 +1,6 @@
-"""Table schemas: Arrow to Avro and back, and the limits of a schema that was read.
+"""Convert table schemas between Arrow and Avro, and refuse Avro schemas that are too costly to read by.
 
-What an Avro schema may be before anything is read by it.
-
-Schemas come with the bytes: in containers, in HFiles, in log blocks. fastavro follows them in C, without a limit of its
-own, so a damaged one could take all memory, all time, or the process:
-
-* a record that holds itself ends the process, since its reader calls itself once a level;
-* lists and maps of values that take no bytes (``null``, a record of nulls, a ``fixed`` of size 0) say how many there
-  are and then hold nothing, so that their count is not bounded by the bytes that are there;
-* types that are used by name, each of them in the next one several times, make few words mean millions of values.
-
-The second and third are bounded by what the schema spells out, so that a table may have any number of columns: a
-nullable column is a union, whose null takes the byte that says so. Nothing that Hudi or Spark writes is near them.
-
-Table schemas: Arrow to Avro and back, with the names and shapes that Hudi's Spark writer gives them.
+Converted schemas have the names and shapes that Hudi's Spark writer gives them:
 
     ======================  ==================================================================
     record                  ``<table>_record`` in namespace ``hoodie.<table>``
@@ -25,7 +12,19 @@ Table schemas: Arrow to Avro and back, with the names and shapes that Hudi's Spa
     ======================  ==================================================================
 
 In Hudi: ``AvroConversionUtils.convertStructTypeToAvroSchema``, ``AvroSchemaUtils.getAvroRecordQualifiedName``,
-``HoodieAvroUtils.addMetadataFields`` (1.1.1). Not read: unions of several types and recursive records.
+``HoodieAvroUtils.addMetadataFields`` (1.1.1). Unsupported: unions of several types and recursive records.
+
+Schemas come with the bytes, in containers, HFiles and log blocks. fastavro follows them in C without a limit, so a
+damaged schema could exhaust memory, time or the stack:
+
+* a record that contains itself overflows the stack, since the reader recurses once per level;
+* lists and maps of values without bytes (``null``, a record of nulls, a ``fixed`` of size 0) declare a count that the
+  remaining bytes do not bound;
+* named types that each use the next one several times let a short schema describe millions of values.
+
+:func:`check_shape` bounds the last two by the number of types that the schema spells out, so a table may have any
+number of columns: the null of a nullable column takes the byte of its union branch. Schemas of Hudi and Spark stay far
+below the limits.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ MAX_DEPTH = 100
 
 
 MAX_TYPES = 1 << 16
-"""Types in a schema once each name stands for all of its type; more only if it spells out its share of them."""
+"""Limit of types in a schema with all names expanded; above it, a schema must spell out a fixed share of them."""
 
 
 MAX_TYPES_PER_NODE = 4
 
 
 MAX_WITHOUT_BYTES = 256
-"""Of these, types whose values take no bytes: a datum of few bytes may have so many values beside them."""
+"""Limit of expanded types whose values take no bytes: each adds a value to a datum without adding a byte."""
 
 
 _FIXED_BYTES = {"null": 0, "float": 4, "double": 8}
@@ -79,21 +78,21 @@ class _Shape(NamedTuple):
 
 
 def check_shape(schema: Any) -> int:
-    """Refuse a schema that costs more than the bytes that are read by it.
+    """Refuse a schema whose values could cost far more than the bytes that encode them.
 
-    What is no schema at all is left for those who parse it.
+    Anything that is not a schema is left to the parser.
 
     Returns:
-        Fewest bytes that a value takes. A value of a type for which that is none never takes any.
+        Least number of bytes of a value. It is 0 only if values of this type never take any.
 
     Raises:
-        ValueError: It does; the message says how.
+        ValueError: The schema exceeds a limit; the message names it.
     """
     return _Walk({}).shape(schema, "", 0).size
 
 
 class _Walk:
-    """One schema, and the types that it has named so far; None for a record that is not yet at its end."""
+    """Walk over one schema; ``named`` maps the types met so far, with None for a record that is still open."""
 
     __slots__ = ("named", "nodes")
 
@@ -104,21 +103,21 @@ class _Walk:
     def shape(self, node: Any, namespace: str, level: int) -> _Shape:
         self.nodes += 1
         if level > MAX_DEPTH:
-            raise ValueError(f"a schema of more than {MAX_DEPTH} levels")
+            raise ValueError(f"the schema has more than {MAX_DEPTH} levels")
         found = self._shape(node, namespace, level)
         if found.depth > MAX_DEPTH:
-            raise ValueError(f"a schema of more than {MAX_DEPTH} levels")
+            raise ValueError(f"the schema has more than {MAX_DEPTH} levels")
         if found.types > max(MAX_TYPES, MAX_TYPES_PER_NODE * self.nodes):
-            raise ValueError(f"a schema of {self.nodes} nodes that stands for {found.types} types")
+            raise ValueError(f"the schema has {self.nodes} nodes but describes {found.types} types")
         if found.empty > MAX_WITHOUT_BYTES:
-            raise ValueError(f"a schema with more than {MAX_WITHOUT_BYTES} types whose values take no bytes")
+            raise ValueError(f"the schema has more than {MAX_WITHOUT_BYTES} types whose values take no bytes")
         return found
 
     def _shape(self, node: Any, namespace: str, level: int) -> _Shape:
         if isinstance(node, list):
             branches = [self.shape(branch, namespace, level + 1) for branch in node]
             found = _around(branches, 1 + min((branch.size for branch in branches), default=0), 0)
-            # The place of the branch takes a byte, and only one branch is there.
+            # The branch number takes one byte, and only one branch is present.
             return found._replace(empty=max((branch.empty for branch in branches if branch.types > 1), default=0))
         if isinstance(node, str):
             return self._by_name(node, namespace)
@@ -130,9 +129,9 @@ class _Walk:
         if kind in ("array", "map"):
             element = self.shape(node.get("items" if kind == "array" else "values"), namespace, level + 1)
             if kind == "array" and not element.size:
-                raise ValueError("a list of values without bytes")
+                raise ValueError("the schema has a list of values without bytes")
             if kind == "map" and not element.size:
-                raise ValueError("a map of values without bytes")
+                raise ValueError("the schema has a map of values without bytes")
             return _around([element], 1, 0)
         if kind in ("record", "error", "fixed"):
             return self._named_type(node, kind, namespace, level)
@@ -164,7 +163,7 @@ class _Walk:
             if full in self.named:
                 found = self.named[full]
                 if found is None:
-                    raise ValueError(f"the record {full!r} holds itself")
+                    raise ValueError(f"the record {full!r} contains itself")
                 return found
         return _leaf(_FIXED_BYTES.get(name, 1))
 
@@ -183,7 +182,7 @@ def _around(parts: list[_Shape], size: int, empty: int) -> _Shape:
 
 
 def full_name(node: dict[str, Any], namespace: str) -> str:
-    """The full name of a named type: with a dot it is one already, else its namespace or the enclosing one."""
+    """Full name of a named type: the name if it has a dot, else prefixed by its own or the enclosing namespace."""
     name = str(node.get("name"))
     if "." in name:
         return name
@@ -197,7 +196,7 @@ AvroType = str | dict[str, Any] | list[Any]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-_NAME_RULE = "Avro names begin with a letter A-Z, a-z or _ and go on with those and digits"
+_NAME_RULE = "Avro names start with a letter A-Z, a-z or _, followed by letters, digits and _"
 
 
 _INVALID = re.compile(r"[^A-Za-z0-9_]")
@@ -216,18 +215,18 @@ _MAX_DEPTH = 100
 
 
 def sanitize_name(name: str) -> str:
-    """A table's name as Avro allows it (``HoodieAvroUtils.sanitizeName``)."""
+    """Convert a table's name into a valid Avro name (``HoodieAvroUtils.sanitizeName``)."""
     if name and _INVALID_FIRST.match(name):
         name = _MASK + name[1:]
-    # Java replaces UTF-16 units, so a character beyond the first plane counts twice.
+    # Java replaces UTF-16 units, so a supplementary character yields two.
     return _INVALID.sub(lambda found: _MASK * (1 + (found.group() > "\uffff")), name)
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Refuse columns (also nested ones) whose names Avro cannot hold.
+    """Refuse columns (also nested ones) whose names are invalid in Avro.
 
     Raises:
-        InvalidInputError: ``column`` names the first one.
+        InvalidInputError: ``column`` names the first of them.
     """
     _check_fields(list(schema), "")
 
@@ -237,16 +236,16 @@ def _check_fields(fields: Iterable[pa.Field[Any]], parent: str) -> None:
     for field in fields:
         path = f"{parent}.{field.name}" if parent else field.name
         if not _NAME.fullmatch(field.name):
-            raise InvalidInputError(f"column {path!r} has a name that Avro does not allow: {_NAME_RULE}", column=path)
+            raise InvalidInputError(f"column {path!r} has a name that is invalid in Avro: {_NAME_RULE}", column=path)
         if field.name in seen:
-            raise InvalidInputError(f"column {path!r} occurs twice; the fields of an Avro record differ", column=path)
+            raise InvalidInputError(f"column {path!r} occurs twice; rename one of them", column=path)
         seen.add(field.name)
         for struct in _structs(field.type):
             _check_fields([struct.field(i) for i in range(struct.num_fields)], path)
 
 
 def _structs(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Structs in a type that are not inside of another struct."""
+    """Structs in a type outside of other structs."""
     if pa.types.is_struct(kind):
         yield kind
     elif pa.types.is_map(kind):
@@ -256,7 +255,7 @@ def _structs(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _item_field(kind: pa.DataType) -> pa.Field[Any] | None:
-    """The element of a list type."""
+    """Element field of a list type; None for other types."""
     if isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
         return kind.value_field
     return None
@@ -266,10 +265,10 @@ def _item_field(kind: pa.DataType) -> pa.Field[Any] | None:
 
 
 def arrow_to_avro(schema: pa.Schema, table_name: str) -> dict[str, Any]:
-    """Avro schema of a table, without meta fields, as ``extraMetadata["schema"]`` of a commit has it.
+    """Avro schema of a table, without meta fields, as stored in ``extraMetadata["schema"]`` of a commit.
 
     Raises:
-        InvalidInputError: A column whose name or type Avro or Hudi cannot hold; ``column`` names it.
+        InvalidInputError: A column whose name or type Avro or Hudi cannot store; ``column`` names it.
     """
     check_names(schema)
     table = sanitize_name(table_name)
@@ -277,7 +276,7 @@ def arrow_to_avro(schema: pa.Schema, table_name: str) -> dict[str, Any]:
 
 
 def with_meta_fields(avro_schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with Hudi's five meta fields in front (any that it has already are replaced)."""
+    """The schema with Hudi's five meta fields in front (replacing any that are there)."""
     meta = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
     own = [field for field in avro_schema["fields"] if field["name"] not in META_COLUMNS]
     return {**avro_schema, "fields": meta + own}
@@ -325,9 +324,9 @@ def _to_avro(kind: pa.DataType, name: str, namespace: str, path: str) -> AvroTyp
         return {"type": "array", "items": _element(item, name, namespace, path)}
     if pa.types.is_map(kind):
         if not (pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)):
-            raise InvalidInputError(f"column {path!r}: keys of a map must be strings, not {kind.key_type}", column=path)
+            raise InvalidInputError(f"column {path!r}: map keys must be strings, not {kind.key_type}", column=path)
         return {"type": "map", "values": _element(kind.item_field, name, namespace, path)}
-    raise InvalidInputError(f"column {path!r}: a Hudi table cannot hold {kind}{_advice(kind)}", column=path)
+    raise InvalidInputError(f"column {path!r}: a Hudi table cannot store {kind}{_advice(kind)}", column=path)
 
 
 def _element(field: pa.Field[Any], name: str, namespace: str, path: str) -> AvroType:
@@ -336,7 +335,7 @@ def _element(field: pa.Field[Any], name: str, namespace: str, path: str) -> Avro
 
 
 def _decimal_size(precision: int) -> int:
-    """Fewest bytes that hold every number of that many digits, with its sign."""
+    """Least number of bytes for any signed number of that many digits."""
     largest: int = 10**precision - 1
     return largest.bit_length() // 8 + 1
 
@@ -373,15 +372,15 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def avro_to_arrow(avro_schema: dict[str, Any], path: str = "") -> pa.Schema:
-    """Arrow schema of a record. Timestamps have time zone UTC, local ones none.
+    """Arrow schema of a record. Timestamps have the time zone UTC, local timestamps have none.
 
     Args:
         avro_schema: A record's schema.
-        path: File that it comes from, for errors.
+        path: File that the schema comes from, for errors.
 
     Raises:
-        CorruptFileError: Not the schema of a record.
-        UnsupportedFeatureError: A valid one that has no counterpart here; ``feature`` says what.
+        CorruptFileError: ``avro_schema`` is not the schema of a record.
+        UnsupportedFeatureError: The schema has a type without counterpart in Arrow; ``feature`` names it.
     """
     try:
         kind, _ = _FromAvro().convert(avro_schema, "", 0)
@@ -396,7 +395,7 @@ def avro_to_arrow(avro_schema: dict[str, Any], path: str = "") -> pa.Schema:
 
 
 class _FromAvro:
-    """Converts one schema, keeping the types that it has named so far."""
+    """Converter of one schema; remembers its named types."""
 
     __slots__ = ("_named",)
 
@@ -459,13 +458,15 @@ class _FromAvro:
             if full in self._named:
                 found = self._named[full]
                 if found is None:
-                    raise UnsupportedFeatureError(f"Avro record {full} holds itself", feature="recursive Avro record")
+                    raise UnsupportedFeatureError(
+                        f"Avro record {full} contains itself", feature="recursive Avro record"
+                    )
                 return found
         raise ValueError(f"unknown Avro type {name!r}")
 
 
 def _logical(node: dict[str, Any]) -> pa.DataType | None:
-    """Arrow type of a logical type; one that is unknown or does not fit its type is ignored, as Avro demands."""
+    """Arrow type of a logical type; unknown or misplaced ones are ignored, as Avro requires."""
     logical = node.get("logicalType")
     if logical == "decimal" and node["type"] in ("bytes", "fixed"):
         precision, scale = int(node["precision"]), int(node.get("scale", 0))

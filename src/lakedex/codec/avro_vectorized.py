@@ -1,14 +1,12 @@
-"""Avro datums of one schema as Arrow columns, decoded column by column with numpy.
+"""Decode Avro datums of one schema into Arrow columns, column by column with numpy.
 
-Many Avro datums of one schema at once, column by column: each step reads one field of all records with numpy.
+Every record has a cursor, and all cursors advance together: a field takes a few array operations for any number of
+records. Lists and maps would take a step per element, so schemas with them, or with unions of several types, go to
+fastavro, many datums per call. :mod:`lakedex.codec.metadata_record` reads records that may contain both: unions of
+several types become dense unions of Arrow, lists and maps must be null. Either way values are physical at first;
+logical types are applied to complete columns afterwards.
 
-Every record has a cursor, and all cursors move together, so a field costs a handful of array operations however many
-records there are. Lists and maps would need a step for each element and are not read here;
-:mod:`lakedex.codec.avro_vectorized` leaves schemas that have them to fastavro, and those with unions of several types.
-:mod:`lakedex.codec.metadata_record` reads records that may have both: unions of several types become dense unions of
-Arrow, and lists and maps only have to be null.
-
-Avro datums of one schema as Arrow columns: the content of AVRO_DATA log blocks, and the values of HFILE_DATA ones.
+Datums come from the values of HFILE_DATA log blocks or from the content of AVRO_DATA ones:
 
     ======  ====================================================================
     bytes   content of an AVRO_DATA block (big-endian)
@@ -20,10 +18,7 @@ Avro datums of one schema as Arrow columns: the content of AVRO_DATA log blocks,
 
 In Hudi: ``HoodieAvroDataBlock`` (1.1.1).
 
-Flat schemas are read column by column (:mod:`lakedex.codec.avro_vectorized`). Those with lists or maps go to
-fastavro, many
-datums in one call, whose values Arrow takes over. Both give physical values; logical types are put on whole columns
-afterwards. Memory: the Python values of ``ROWS_AT_ONCE`` records besides the columns.
+Memory: the columns, and the Python values of ``ROWS_AT_ONCE`` records where fastavro reads.
 """
 
 from __future__ import annotations
@@ -70,22 +65,22 @@ _MAX_OFFSET = (1 << 31) - 1
 
 
 _LONG_TEXT = 256
-"""Texts longer than this are copied one by one: a place for each of their bytes takes eight times their size."""
+"""Longer texts are copied one by one: indexing each of their bytes would take eight times their size."""
 
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
 class DatumError(ValueError):
-    """Bytes that do not fit the schema; internal, :mod:`lakedex.codec.avro_vectorized` names the file."""
+    """Bytes that do not match the schema; internal, callers add the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatType:
-    """A type that this module reads.
+    """Type that the vectorized reader supports.
 
-    ``kind`` is Avro's name of it, or ``choice`` for a union of several types, ``opaque`` for one that cannot be read;
-    ``null`` is the place of null in a union around it, None where there is none. ``name`` is that of a named type.
+    ``kind`` is the Avro type, or ``choice`` for a union of several types, ``opaque`` for an unsupported one;
+    ``null`` is the branch of null in the enclosing union, None without one. ``name`` is that of a named type.
     """
 
     kind: str
@@ -103,13 +98,13 @@ _OPAQUE = FlatType("opaque")
 def flat_type(
     node: Any, known: dict[str, FlatType] | None = None, namespace: str = "", *, partly: bool = False
 ) -> FlatType | None:
-    """What a schema is made of, or None for one that this module does not read.
+    """Translate a schema; None if the vectorized reader does not support it.
 
     Args:
-        node: the schema.
-        known: named types that it may refer to; those that it defines are added.
-        namespace: of the type around it.
-        partly: take unions of several types for ``choice``, and what cannot be read for ``opaque``.
+        node: Avro schema.
+        known: Named types that it may refer to; types that it defines are added.
+        namespace: Namespace of the enclosing type.
+        partly: Read unions of several types as ``choice``, and unsupported types as ``opaque``.
     """
     known = {} if known is None else known
     found = _flat(node, known, namespace, partly)
@@ -163,7 +158,7 @@ _ARROW = {**PRIMITIVES, "opaque": pa.null(), "enum": pa.string()}
 
 
 def arrow_of(kind: FlatType, wanted: Collection[str] | None = None) -> pa.DataType:
-    """The Arrow type that values of a type are read as; of a record only the ``wanted`` fields if they are given."""
+    """Arrow type of the values of ``kind``. ``wanted`` limits the fields of a record; None takes all."""
     if kind.kind == "union":
         return arrow_of(kind.children[0], wanted)
     if kind.kind == "record":
@@ -176,7 +171,7 @@ def arrow_of(kind: FlatType, wanted: Collection[str] | None = None) -> pa.DataTy
 
 @dataclass(frozen=True, slots=True)
 class Datums:
-    """Records in Avro's binary form: where each begins and ends in some bytes."""
+    """Records in Avro's binary form, as offsets into one buffer."""
 
     data: bytes | memoryview
     starts: IntArray
@@ -184,7 +179,7 @@ class Datums:
 
     @classmethod
     def of(cls, parts: Sequence[bytes]) -> Datums:
-        """Datums that come one by one."""
+        """Join separate datums."""
         sizes = np.fromiter((len(part) for part in parts), np.int64, len(parts))
         ends = np.cumsum(sizes)
         return cls(b"".join(parts), ends - sizes, ends)
@@ -193,11 +188,11 @@ class Datums:
         return len(self.starts)
 
     def slice(self, start: int, rows: int) -> Datums:
-        """Some of them."""
+        """``rows`` datums from ``start`` on."""
         return Datums(self.data, self.starts[start : start + rows], self.ends[start : start + rows])
 
     def parts(self) -> list[memoryview]:
-        """The bytes of each."""
+        """Bytes of each datum."""
         view = memoryview(self.data)
         return [view[start:end] for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
 
@@ -205,16 +200,16 @@ class Datums:
 def read_columns(
     datums: Datums, record: FlatType, types: Mapping[str, pa.DataType], wanted: Collection[str]
 ) -> dict[str, Any]:
-    """Some top-level columns of all datums.
+    """Read some top-level columns of all datums.
 
     Args:
-        datums: Each fills its bytes exactly.
-        record: Of the records.
+        datums: Records; each must fill its bytes exactly.
+        record: Type of the records.
         types: Arrow type of each top-level column, as fastavro would give its values.
         wanted: Names of the columns.
 
     Raises:
-        DatumError: Bytes that do not fit the schema.
+        DatumError: Bytes that do not match the schema.
     """
     reader = _Reader(datums)
     rows = np.arange(len(datums))
@@ -224,12 +219,12 @@ def read_columns(
         if name in wanted:
             columns[name] = column
     if (reader.position != reader.end).any():
-        raise DatumError("a datum is longer than its schema says")
+        raise DatumError("a datum is longer than its schema allows")
     return columns
 
 
 class _Reader:
-    """Cursors over all datums. Every ``read`` gives one value for each of ``rows``; without a type it only steps on."""
+    """Cursors over all datums. Each ``read`` returns one value per row; without a type it only advances the cursors."""
 
     def __init__(self, datums: Datums) -> None:
         self.data = np.frombuffer(datums.data, np.uint8)
@@ -244,7 +239,7 @@ class _Reader:
         if kind.kind == "choice":
             return self._choice(kind, rows, arrow)
         if kind.kind == "opaque" and len(rows):
-            raise DatumError("a list, a map or another type that is not read here")
+            raise DatumError("a list, a map or another unsupported type")
         if kind.kind in ("null", "opaque"):
             return None if arrow is None else pa.nulls(len(rows), arrow)
         if kind.kind in ("int", "long"):
@@ -260,10 +255,10 @@ class _Reader:
         branch = self._varint(rows)
         if kind.null is None:
             if branch.any():
-                raise DatumError("a branch that its union does not have")
+                raise DatumError("union branch out of range")
             return self.read(kind.children[0], rows, arrow)
         if ((branch != 0) & (branch != 1)).any():
-            raise DatumError("a branch that its union does not have")
+            raise DatumError("union branch out of range")
         there = branch != kind.null
         if there.all():
             return self.read(kind.children[0], rows, arrow)
@@ -277,7 +272,7 @@ class _Reader:
     def _choice(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         branch = self._varint(rows)
         if len(rows) and not (branch.min() >= 0 and branch.max() < len(kind.children)):
-            raise DatumError("a branch that its union does not have")
+            raise DatumError("union branch out of range")
         offsets = np.zeros(len(rows), np.int32)
         children = []
         for place, child in enumerate(kind.children):
@@ -308,7 +303,7 @@ class _Reader:
         if arrow is None:
             return None
         if arrow == pa.int32() and len(values) and (values.min() < -(2**31) or values.max() >= 2**31):
-            raise DatumError("an int past 32 bits")
+            raise DatumError("an int of more than 32 bits")
         return pa.array(values.astype(arrow.to_pandas_dtype(), copy=False), arrow)
 
     def _text(self, rows: IntArray, arrow: pa.DataType | None) -> Any:
@@ -333,7 +328,7 @@ class _Reader:
     def _enum(self, kind: FlatType, rows: IntArray, arrow: pa.DataType | None) -> Any:
         places = self._varint(rows)
         if len(places) and not (places.min() >= 0 and places.max() < len(kind.symbols)):
-            raise DatumError("a symbol that its enum does not have")
+            raise DatumError("enum symbol out of range")
         return None if arrow is None else pa.array(kind.symbols, arrow).take(pa.array(places))
 
     def _fixed(self, kind: str, size: int, rows: IntArray, arrow: pa.DataType | None) -> Any:
@@ -354,7 +349,7 @@ class _Reader:
         return pa.Array.from_buffers(arrow, len(rows), [None, offsets, flat])
 
     def _take(self, rows: IntArray, lengths: IntArray) -> IntArray:
-        """Step over so many bytes; gives where they begin."""
+        """Advance each cursor by its length; return the positions before."""
         begin = self.position[rows]
         if (lengths < 0).any() or (lengths > self.end[rows] - begin).any():
             raise DatumError("a value that runs past the end of its datum")
@@ -374,7 +369,7 @@ class _Reader:
             if not len(left):
                 break
             if place == _MAX_VARINT:
-                raise DatumError("a number of more than ten bytes")
+                raise DatumError("a varint of more than ten bytes")
             at = position[left]
             if (at >= end[left]).any():
                 raise DatumError("a number that runs past the end of its datum")
@@ -399,10 +394,10 @@ _DECIMAL_BYTES = 16
 
 
 def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 0) -> Datums:
-    """The datums of a block's content.
+    """Locate the datums in the content of an AVRO_DATA block.
 
     Raises:
-        CorruptFileError: Sizes that do not fill the content, or another version.
+        CorruptFileError: The sizes do not add up to the content, or the version is unknown.
     """
     view = memoryview(content)
     if len(view) < 2 * _INT.size:
@@ -416,7 +411,7 @@ def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 
     pos = 2 * _INT.size
     size_at = _INT.unpack_from
     for _ in range(records):
-        # Each size tells where the next one is, so this is the one step that cannot be done for all records at once.
+        # Each size gives the position of the next, so this step cannot be vectorized.
         start = pos + _INT.size
         size = size_at(view, pos)[0] if start <= len(view) else -1
         if size < 0:
@@ -432,13 +427,13 @@ def split_avro_block(content: bytes | memoryview, path: str = "", offset: int = 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A record's Arrow schema, and how its datums are read.
+    """Arrow schema of a record, and the schemas that its datums are read with.
 
     Attributes:
-        schema: with logical types.
-        array: what fastavro reads an array of such records by.
-        flat: the record if it is a flat one.
-        least: fewest bytes of a datum.
+        schema: Arrow schema with logical types.
+        array: Avro schema with which fastavro reads an array of such records.
+        flat: Type for the vectorized reader; None if it does not support the record.
+        least: Least number of bytes of a datum.
     """
 
     schema: pa.Schema
@@ -459,8 +454,8 @@ def datum_schema(text: str, path: str = "", offset: int = 0) -> pa.Schema:
     """Arrow schema of the record whose Avro schema is ``text``.
 
     Raises:
-        CorruptFileError: The text is no schema of a record.
-        UnsupportedFeatureError: It has a type without counterpart in Arrow.
+        CorruptFileError: The text is not the schema of a record.
+        UnsupportedFeatureError: The schema has a type without counterpart in Arrow.
     """
     return _prepare(text, path, offset).schema
 
@@ -477,7 +472,7 @@ def _prepare(text: str, path: str, offset: int) -> _Prepared:
 
 
 def _physical(node: Any, numbers: count[int]) -> Any:
-    """Copy of a schema without logical types, and with maps as lists of entries, which is what they are in bytes."""
+    """Copy of a schema without logical types, and with maps as lists of entries, as they are encoded."""
     if isinstance(node, list):
         return [_physical(branch, numbers) for branch in node]
     if not isinstance(node, dict):
@@ -497,21 +492,21 @@ def _physical(node: Any, numbers: count[int]) -> Any:
 
 
 def decode_datums(datums: Datums, text: str, columns: Collection[str], path: str = "", offset: int = 0) -> pa.Table:
-    """Some columns of records of one schema.
+    """Decode some columns of records of one schema.
 
     Args:
-        datums: The records in Avro's binary form.
-        text: The schema of all of them, as JSON.
-        columns: Names of the columns; those that the schema lacks are left out.
-        path: Named in errors.
-        offset: Where the datums begin in the file, for errors.
+        datums: Records in Avro's binary form.
+        text: Schema of the records, as JSON.
+        columns: Names of the columns; names that the schema lacks are ignored.
+        path: File named in errors.
+        offset: Offset of the datums in the file, for errors.
 
     Returns:
-        The columns in the schema's order, with its types.
+        Columns in the schema's order, with its types.
 
     Raises:
-        CorruptFileError: Bytes that do not fit the schema.
-        UnsupportedFeatureError: A type without counterpart in Arrow.
+        CorruptFileError: The bytes do not match the schema.
+        UnsupportedFeatureError: The schema has a type without counterpart in Arrow.
     """
     prepared = _prepare(text, path, offset)
     schema = prepared.schema
@@ -539,9 +534,9 @@ def decode_datums(datums: Datums, text: str, columns: Collection[str], path: str
 
 
 def _read_array(datums: Datums, prepared: _Prepared, path: str, offset: int) -> list[Any]:
-    """All datums in one call: together, between their number and a zero, they are an Avro array."""
+    """Read all datums in one call: framed by their count and a zero they form an Avro array."""
     if not prepared.least and (datums.ends > datums.starts).any():
-        # fastavro would take what they hold for the numbers of further records, which cost it time and no bytes.
+        # fastavro would read the extra bytes as counts of further records, which cost it time and no bytes.
         raise CorruptFileError(path, offset, "datums without bytes, as their schema has it", "datums with bytes")
     head, rest = bytearray(), len(datums) << 1
     while rest > 0x7F:
@@ -563,7 +558,7 @@ def _read_array(datums: Datums, prepared: _Prepared, path: str, offset: int) -> 
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type whose values fastavro gives for a column of ``kind``."""
+    """Type of the values that fastavro returns for a column of ``kind``."""
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return pa.int32()
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
@@ -583,7 +578,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _logical(array: Any, kind: pa.DataType) -> Any:
-    """A column of plain values as what they stand for."""
+    """Convert a column of physical values to its logical type."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
@@ -602,14 +597,14 @@ def _logical(array: Any, kind: pa.DataType) -> Any:
 
 
 def _in_range(array: Any) -> Any:
-    """The column, whose decimals have no more digits and whose times of day no more hours than their type."""
+    """Return the column after checking that decimals and times of day are within the range of their type."""
     if pa.types.is_decimal(array.type) or pa.types.is_time(array.type):
         array.validate(full=True)
     return array
 
 
 def decimals(array: Any, kind: pa.DataType) -> Any:
-    """Two's complement big-endian numbers of any length up to 16 bytes as decimals of ``kind``.
+    """Convert two's complement big-endian numbers of up to 16 bytes to decimals of type ``kind``.
 
     Raises:
         ValueError: A number is longer.

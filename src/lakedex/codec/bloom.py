@@ -1,8 +1,6 @@
-"""Bloom filters over record keys, bit for bit those of Hudi: build, probe many, choose a size.
+"""Build, probe, encode and size bloom filters over record keys, bit for bit those of Hudi, on Arrow columns.
 
-Bloom filters over record keys, bit for bit those of Hudi, on whole Arrow columns.
-
-Text form: standard base64 of big-endian bytes.
+The text form is standard base64 of big-endian bytes:
 
     ==========  ================================================================================
     SIMPLE      ``i32 -1 | i32 hashes | u8 1 (murmur) | i32 bits | ceil(bits / 8) bytes``;
@@ -13,12 +11,8 @@ Text form: standard base64 of big-endian bytes.
 
 Hash: Hadoop's Murmur2, each hash seeded by the one before (first seed 0); bit ``abs(hash % bits)`` with Java's
 remainder. In Hudi: ``SimpleBloomFilter``, ``HoodieDynamicBoundedBloomFilter``, ``InternalBloomFilter``,
-``InternalDynamicBloomFilter``, ``BloomFilterUtils``, ``MurmurHash`` (1.1.1). Not read: filters of the unversioned
-Hadoop form and filters by another hash, neither of which Hudi writes.
-
-Many bloom filters asked for the same keys.
-
-How large a file's bloom filter is to be, and whether one that is there will do.
+``InternalDynamicBloomFilter``, ``BloomFilterUtils``, ``MurmurHash`` (1.1.1). Unsupported, since Hudi does not write
+them: filters of Hadoop's unversioned form and filters with another hash function.
 """
 
 from __future__ import annotations
@@ -89,11 +83,11 @@ _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
 
 
-# Keys hashed at a time: the working set then stays within a core's cache.
+# Keys hashed at a time: the working set then fits a core's cache.
 _BLOCK = 16_384
 
 
-# So few keys are looked up by all of their hashes at once: calls cost more than what they would save.
+# Up to this many keys are probed with all of their hashes at once: numpy calls would cost more than they save.
 _FEW = 64
 
 
@@ -102,7 +96,7 @@ _FEW = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashedKeys:
-    """A column of keys with its first hashes: hashed once, probes many filters of any size."""
+    """Column of keys with its first hashes, computed once to probe many filters of any size."""
 
     keys: Keys
     hashes: Words
@@ -117,19 +111,19 @@ class HashedKeys:
         return int(self.hashes.shape[1])
 
     def slice(self, start: int, length: int) -> HashedKeys:
-        """Some of the keys that follow each other."""
+        """``length`` consecutive keys from ``start`` on."""
         return HashedKeys(self.keys.slice(start, length), self.hashes[:, start : start + length])
 
 
 def hash_keys(keys: Keys, num_hashes: int) -> HashedKeys:
-    """Hash a string column; :meth:`BloomFilter.probe` takes what comes out.
+    """Hash a string column for :meth:`BloomFilter.probe`.
 
     Args:
-        keys: string or large_string, chunked or not.
-        num_hashes: How many hashes the filters use (``max(f.num_hashes for f in filters)``).
+        keys: Array or chunked array of string or large_string.
+        num_hashes: Number of hashes that the filters use (``max(f.num_hashes for f in filters)``).
 
     Raises:
-        InvalidInputError: Null or empty keys, or a type that is no string.
+        InvalidInputError: A key is null or empty, or the type is not a string.
     """
     _check_hashes(num_hashes)
     hashes = np.empty((num_hashes, len(keys)), dtype=np.uint32)
@@ -141,9 +135,9 @@ def hash_keys(keys: Keys, num_hashes: int) -> HashedKeys:
 
 
 class _Block:
-    """Keys cut into little-endian words that are already mixed: that part does not depend on the seed.
+    """Keys cut into little-endian words with the seed-independent part of the hash already applied.
 
-    Keys are ordered by falling length, so the ones that have a *j*-th word are a prefix.
+    Keys are ordered by decreasing length, so the keys that have a *j*-th word form a prefix.
     """
 
     __slots__ = ("_has_tails", "_lengths", "_order", "_tail", "_tail_factor", "_words", "size")
@@ -164,7 +158,7 @@ class _Block:
         self._tail, self._tail_factor = _tails(data, starts + lengths, left)
 
     def fill(self, out: Words) -> None:
-        """Write the chain's magnitudes, in the keys' own order, one hash per row of ``out``."""
+        """Write the magnitudes of the chain to ``out``, one hash per row, in the original order of the keys."""
         for row, magnitudes in zip(out, self.chain(len(out)), strict=True):
             if self._order is None:
                 row[:] = magnitudes
@@ -173,14 +167,14 @@ class _Block:
 
     @property
     def order(self) -> npt.NDArray[np.intp] | None:
-        """Which keys :meth:`chain` speaks of, one after the other; None for their own order."""
+        """Original positions of the keys in the order of :meth:`chain`; None if the order is unchanged."""
         return self._order
 
     def chain(self, length: int) -> Iterator[Words]:
-        """The magnitudes of each hash; an array is only good until the next is asked for."""
+        """Magnitudes of each hash; an array is valid only until the next one is requested."""
         hashed = np.zeros(self.size, dtype=np.uint32)
         scratch = np.empty_like(hashed)
-        # With few keys most of the time would go into views of them and calls.
+        # With few keys most of the time would go into views and calls.
         parts = [(hashed[: len(word)], word) for word in self._words]
         for _ in range(length):
             np.bitwise_xor(hashed, self._lengths, out=hashed)
@@ -195,7 +189,7 @@ class _Block:
             np.multiply(hashed, _M, out=hashed)
             np.right_shift(hashed, 15, out=scratch)
             np.bitwise_xor(hashed, scratch, out=hashed)
-            # abs(INT_MIN) stays INT_MIN, which read as unsigned is the magnitude that Java's remainder has.
+            # abs(INT_MIN) stays INT_MIN, which as unsigned is the magnitude in Java's remainder.
             np.abs(hashed.view(np.int32), out=scratch.view(np.int32))
             yield scratch
 
@@ -212,7 +206,7 @@ def _blocks(keys: Keys) -> list[_Block]:
 
 
 def _words(data: Bytes, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> list[Words]:
-    """The mixed *j*-th words of all keys that have one, for each *j*."""
+    """Mixed *j*-th words of all keys that have one, for each *j*."""
     most = int(counts[0])
     if not most:
         return []
@@ -230,9 +224,9 @@ def _words(data: Bytes, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.in
 
 
 def _tails(data: Bytes, ends: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> tuple[Words, Words]:
-    """What the last 1 to 3 bytes add by xor, and the factor that follows (1 where there are none).
+    """Value to xor for the last 1 to 3 bytes, and the factor to multiply by (1 if there are no such bytes).
 
-    Java's bytes are signed, so each one is extended over the whole word.
+    Java's bytes are signed, so each one is sign-extended.
     """
     signed = data.view(np.int8)
     tail = np.zeros(len(ends), dtype=np.uint32)
@@ -250,24 +244,24 @@ def _check_hashes(num_hashes: int) -> None:
 
 
 class _BitSetter:
-    """Sets bits of packed rows, through a byte per bit where so many are set that this is faster."""
+    """Sets bits of packed rows; uses a byte per bit where the number of bits makes that faster."""
 
-    __slots__ = ("_bytes", "_packed", "_positions", "_whole")
+    __slots__ = ("_bytes", "_packed", "_positions", "_quotients")
 
     def __init__(self, packed: Bytes, keys: int, hashes: int) -> None:
         self._packed = packed
         self._bytes = np.zeros(packed.size * 8, dtype=np.bool_) if keys * hashes >= packed.size else None
-        # The integers that numpy indexes by; others it would copy to these each time.
+        # numpy indexes with this integer type and would copy any other.
         self._positions = np.empty(keys, dtype=np.intp)
-        self._whole = np.empty(keys, dtype=np.uint32)
+        self._quotients = np.empty(keys, dtype=np.uint32)
 
     def set(self, hashes: Words, bits: int, begins: npt.NDArray[np.intp] | None) -> None:
-        """Set the bit of each hash in a row of ``bits`` that begins where ``begins`` says, else in the first."""
+        """Set the bit of each hash in the row that starts at ``begins``; None means the first row."""
         positions, divisor = self._positions, np.uint32(bits)
-        # numpy's division by one number is several times quicker than its remainder.
-        whole = np.floor_divide(hashes, divisor, out=self._whole)
-        np.multiply(whole, divisor, out=whole)
-        np.subtract(hashes, whole, out=positions, casting="unsafe", dtype=np.uint32)
+        # numpy divides by a scalar several times faster than it computes remainders.
+        quotients = np.floor_divide(hashes, divisor, out=self._quotients)
+        np.multiply(quotients, divisor, out=quotients)
+        np.subtract(hashes, quotients, out=positions, casting="unsafe", dtype=np.uint32)
         if begins is not None:
             positions += begins
         if self._bytes is not None:
@@ -277,7 +271,7 @@ class _BitSetter:
             np.bitwise_or.at(self._packed.reshape(-1), positions >> 3, mask)
 
     def finish(self) -> None:
-        """Bring all bits into the packed rows."""
+        """Pack all bits into the rows."""
         if self._bytes is not None:
             self._packed |= np.packbits(self._bytes, bitorder="little").reshape(self._packed.shape)
 
@@ -294,17 +288,17 @@ class BloomFilter:
     bits: int
     """Bits per row."""
     rows: Bytes
-    """One row of packed bits; several for a DYNAMIC_V0 filter that has grown."""
+    """Rows of packed bits; only a DYNAMIC_V0 filter can have several."""
     entries_per_row: int = 0
     """DYNAMIC_V0 only."""
     last_row_entries: int = 0
-    """DYNAMIC_V0 only: keys added since the last row was begun."""
+    """DYNAMIC_V0 only: keys added to the last row."""
 
     def probe(self, keys: Keys | HashedKeys) -> npt.NDArray[np.bool_]:
-        """Which keys may be in: False is certain, True is not.
+        """Mask of the keys that may be in the filter: False is certain, True is not.
 
         Raises:
-            InvalidInputError: Null or empty keys, or a type that is no string.
+            InvalidInputError: A key is null or empty, or the type is not a string.
         """
         hashed = keys if isinstance(keys, HashedKeys) else hash_keys(keys, self.num_hashes)
         if hashed.num_hashes < self.num_hashes:
@@ -317,7 +311,7 @@ class BloomFilter:
         return found
 
     def encode(self) -> bytes:
-        """The text form."""
+        """Encode as text."""
         row_header = _ROW_HEADER.pack(_VERSION, self.num_hashes, _MURMUR, self.bits)
         parts: list[bytes] = []
         if self.type_code == DYNAMIC:
@@ -329,7 +323,7 @@ class BloomFilter:
 
 
 def _survivors(row: Bytes, chain: Words, bits: int, alive: npt.NDArray[np.intp] | None) -> npt.NDArray[np.intp] | slice:
-    """Keys whose bits are all set. Of many, each hash is looked up for those only that passed the hashes before."""
+    """Positions of keys whose bits are all set; of many keys, each hash is probed only for those that passed so far."""
     if chain.shape[1] <= _FEW and alive is None:
         positions = chain % np.uint32(bits)
         hit = (row[positions >> 3] >> (positions & 7).astype(np.uint8) & 1).astype(np.bool_).all(axis=0)
@@ -348,10 +342,10 @@ def _survivors(row: Bytes, chain: Words, bits: int, alive: npt.NDArray[np.intp] 
 
 
 def filter_size(num_entries: int, fpp: float) -> tuple[int, int]:
-    """Bits and hashes for a number of keys and a false-positive rate (``BloomFilterUtils``).
+    """Number of bits and hashes for a number of keys and a false-positive rate (``BloomFilterUtils``).
 
     Raises:
-        InvalidInputError: No keys, or a rate outside of 0 to 1.
+        InvalidInputError: ``num_entries`` is below 1, or ``fpp`` is not between 0 and 1.
     """
     if num_entries < 1 or not 0 < fpp < 1:
         raise InvalidInputError(f"a bloom filter needs entries >= 1 and 0 < fpp < 1, not {num_entries} and {fpp}")
@@ -362,10 +356,10 @@ def filter_size(num_entries: int, fpp: float) -> tuple[int, int]:
 
 
 class BloomBuilder:
-    """Collects keys batch by batch into one filter.
+    """Builds one filter from batches of keys.
 
-    A DYNAMIC_V0 filter begins a new row whenever ``num_entries`` keys are in, until its rows hold ``max_entries``;
-    from then on the first key goes to row 0 and the others to all rows in turn, from row 0 again.
+    A DYNAMIC_V0 filter starts a new row after every ``num_entries`` keys until its rows hold ``max_entries``; the
+    next key goes to row 0 and the following ones to all rows in turn, again from row 0.
     """
 
     def __init__(self, *, num_entries: int, fpp: float, type_code: str = DYNAMIC, max_entries: int = 100_000) -> None:
@@ -383,7 +377,7 @@ class BloomBuilder:
         """Add a string column.
 
         Raises:
-            InvalidInputError: Null or empty keys, or a type that is no string. Nothing is added then.
+            InvalidInputError: A key is null or empty, or the type is not a string; no key is added.
         """
         if isinstance(keys, HashedKeys) and keys.num_hashes >= self._num_hashes:
             if len(keys):
@@ -422,7 +416,7 @@ class BloomBuilder:
             self._rows = np.concatenate([self._rows, np.zeros((missing, self._row_size), dtype=np.uint8)])
 
     def finish(self) -> BloomFilter:
-        """The filter over all keys so far."""
+        """Return the filter over all keys added."""
         rows = self._rows.copy()
         if self._type_code == SIMPLE:
             return BloomFilter(SIMPLE, self._num_hashes, self._bits, rows)
@@ -433,17 +427,17 @@ class BloomBuilder:
 def build_bloom(
     keys: Keys, *, num_entries: int, fpp: float, type_code: str = DYNAMIC, max_entries: int = 100_000
 ) -> BloomFilter:
-    """Filter over a string column, equal to the one that Java builds from the same keys in the same order.
+    """Build the filter over a string column, equal to Java's for the same keys in the same order.
 
     Args:
-        keys: string or large_string, chunked or not.
+        keys: Array or chunked array of string or large_string.
         num_entries: ``hoodie.index.bloom.num_entries``.
         fpp: ``hoodie.index.bloom.fpp``.
         type_code: ``hoodie.bloom.index.filter.type``.
         max_entries: ``hoodie.bloom.index.filter.dynamic.max.entries``.
 
     Raises:
-        InvalidInputError: Null or empty keys, a type that is no string, or parameters out of range.
+        InvalidInputError: A key is null or empty, the type is not a string, or a parameter is out of range.
     """
     builder = BloomBuilder(num_entries=num_entries, fpp=fpp, type_code=type_code, max_entries=max_entries)
     builder.add(keys)
@@ -454,10 +448,10 @@ def build_bloom(
 
 
 def decode_bloom(text: bytes | str, type_code: str, path: str = "") -> BloomFilter:
-    """Filter from its text form. Offsets in errors count the bytes under the base64.
+    """Decode a filter from its text form. Offsets in errors count decoded bytes.
 
     Raises:
-        CorruptFileError: Damaged text, or a type or hash that Hudi does not write.
+        CorruptFileError: The text is damaged, or the filter type or hash function is unknown.
     """
     try:
         data = base64.b64decode(text, validate=True)
@@ -497,7 +491,7 @@ def _decode_dynamic(data: bytes, path: str) -> BloomFilter:
 
 
 def _shape(data: bytes, path: str) -> tuple[int, int]:
-    """Hashes and bits from the header that both forms begin with."""
+    """Number of hashes and bits, from the header common to both forms."""
     if len(data) < _ROW_HEADER.size:
         raise CorruptFileError(path, len(data), f"a header of {_ROW_HEADER.size} bytes", f"{len(data)} bytes")
     version, num_hashes, hash_type, bits = _ROW_HEADER.unpack_from(data)
@@ -513,7 +507,7 @@ def _shape(data: bytes, path: str) -> tuple[int, int]:
 
 
 def _rows(data: bytes, path: str, start: int, count: int, row_size: int) -> Bytes:
-    """View of the rows that must fill ``data`` from ``start``."""
+    """View of the rows, which must fill ``data`` from ``start`` on."""
     if len(data) - start != count * row_size:
         expected = f"{count} row(s) of {row_size} bytes"
         raise CorruptFileError(path, start, expected, f"{len(data) - start} bytes")
@@ -524,17 +518,17 @@ _SIZES = 4
 
 
 PLACED = 6
-"""Of so many hashes of each key the bits are worked out beforehand. In a full filter one key of 64 gets further."""
+"""Number of hashes per key with precomputed bits. In a full filter one absent key of 64 needs more."""
 
 
 _FEW_ALIVE = 4096
 
 
 class KeyProbe:
-    """A column of keys that is looked up in many filters, mostly of few sizes.
+    """Column of keys to probe in many filters of few different sizes.
 
-    Keys are hashed once, and where a key's first bits lie is worked out once for all filters of a size.
-    Memory per key: 4 bytes for each hash (30 at Hudi's default rate), and ``PLACED`` x 9 bytes for each of 4 sizes.
+    Keys are hashed once, and the bits of a key's first hashes are computed once per filter size.
+    Memory per key: 4 bytes per hash (30 at Hudi's default rate), and ``PLACED`` x 9 bytes for each of 4 sizes.
     """
 
     __slots__ = ("_hashed", "_keys", "_placed")
@@ -545,10 +539,10 @@ class KeyProbe:
         self._placed: dict[int, list[tuple[npt.NDArray[np.intp], Bytes]]] = {}
 
     def passing(self, bloom: BloomFilter, start: int, end: int) -> npt.NDArray[np.intp]:
-        """Places among the keys, from ``start`` to ``end``, of those that may be in a filter.
+        """Positions, among the keys from ``start`` to ``end``, of those that may be in a filter.
 
         Raises:
-            InvalidInputError: Null or empty keys, or a type that is no string.
+            InvalidInputError: A key is null or empty, or the type is not a string.
         """
         chain = self._chain(bloom)
         found = None
@@ -579,7 +573,7 @@ class KeyProbe:
                 at, mask = placed[number]
                 at, mask = at[alive], mask[alive]
             elif alive.size <= _FEW_ALIVE:
-                # Most of these are in the filter: nothing is saved by looking hash by hash, and calls cost more.
+                # Most of these are in the filter: probing hash by hash would save nothing.
                 at, mask = _place(chain[number:, alive], bits)
                 passing: npt.NDArray[np.bool_] = ((row.take(at) & mask) != 0).all(axis=0)
                 return alive[passing]
@@ -590,21 +584,22 @@ class KeyProbe:
 
 
 def _place(hashes: Words, bits: int) -> tuple[npt.NDArray[np.intp], Bytes]:
-    """Byte and mask of the bit that each hash stands for."""
+    """Byte offset and mask of the bit of each hash."""
     positions = hashes % np.uint32(bits)
     return (positions >> 3).astype(np.intp), np.left_shift(np.uint8(1), (positions & 7).astype(np.uint8))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomSizing:
-    """What filters are wanted.
+    """Type and size of the bloom filters to write.
 
     Attributes:
-        num_entries: keys that a filter (a row of a DYNAMIC_V0 one) is made for, ``hoodie.index.bloom.num_entries``;
-            None for as many as the file has.
-        fpp: false-positive rate, ``hoodie.index.bloom.fpp``.
-        type_code: SIMPLE or DYNAMIC_V0, ``hoodie.bloom.index.filter.type``.
-        max_entries: where a DYNAMIC_V0 filter stops to grow, ``hoodie.bloom.index.filter.dynamic.max.entries``.
+        num_entries: Number of keys per filter, or per row of a DYNAMIC_V0 one (``hoodie.index.bloom.num_entries``);
+            None sizes the filter for the keys of the file.
+        fpp: False-positive rate (``hoodie.index.bloom.fpp``).
+        type_code: SIMPLE or DYNAMIC_V0 (``hoodie.bloom.index.filter.type``).
+        max_entries: Number of keys at which a DYNAMIC_V0 filter stops growing
+            (``hoodie.bloom.index.filter.dynamic.max.entries``).
     """
 
     num_entries: int | None = None
@@ -613,18 +608,18 @@ class BloomSizing:
     max_entries: int = 100_000
 
     def builder(self, keys: int) -> BloomBuilder:
-        """A builder for a file of about so many keys."""
+        """Builder for a file of about ``keys`` keys."""
         entries = self.num_entries or max(keys, 1)
         return BloomBuilder(
             num_entries=entries, fpp=self.fpp, type_code=self.type_code, max_entries=self._largest(entries)
         )
 
     def _largest(self, entries: int) -> int:
-        # A filter that is sized for the keys must not be capped below them.
+        # The cap must not be below the number of keys that the filter is sized for.
         return max(self.max_entries, entries)
 
     def fits(self, bloom: BloomFilter, keys: int) -> bool:
-        """Whether a filter over ``keys`` keys is of that type, rate and size; one for up to twice the keys will do."""
+        """Whether a filter over ``keys`` keys has this type, rate and size; up to twice the size is accepted."""
         if bloom.type_code != self.type_code:
             return False
         if self.num_entries is not None:
@@ -632,7 +627,7 @@ class BloomSizing:
         keys = max(keys, 1)
         if bloom.type_code == SIMPLE:
             bits, hashes = filter_size(keys, self.fpp)
-            # A filter does not say for how many keys it was made; a part of a hash is rounded up.
+            # A filter does not store the number of keys it was sized for; the number of hashes is rounded up.
             return bits <= bloom.bits <= 2 * bits and abs(bloom.num_hashes - hashes) <= 1
         entries = bloom.entries_per_row
         shape = filter_size(entries, self.fpp)

@@ -1,9 +1,8 @@
-"""Bounds in column statistics: wrapper records of values, and strings widened outwards.
+"""Encode and decode the bounds in column statistics, and shorten bounds of strings outwards.
 
-Minimum and maximum values in column statistics: the wrapper records of ``HoodieMetadataColumnStats``.
-
-The index's version (``version`` in ``index.json``) decides their form. V1 is that of table versions below 9, as Java
-takes bounds from Parquet footers. V2 has primitive wrappers only, and ``valueType`` says what they mean:
+Bounds are the wrapper records of ``HoodieMetadataColumnStats``. Their form depends on the version of the index
+(``version`` in ``index.json``). V1, in tables of versions below 9, takes bounds as Java reads them from Parquet
+footers. V2 has primitive wrappers only; ``valueType`` gives their meaning:
 
     ====================  ==============================  =====================================================
     Arrow type            V1                              V2: wrapper, type ordinal
@@ -20,15 +19,13 @@ takes bounds from Parquet footers. V2 has primitive wrappers only, and ``valueTy
     decimal               DecimalWrapper at scale 15      BytesWrapper at its own scale, 10 with "precision,scale"
     ====================  ==============================  =====================================================
 
-Unscaled decimals are big-endian and as short as they can be.
+Unscaled decimals are big-endian and as short as possible.
 In Hudi: ``HoodieAvroWrapperUtils.wrapValueIntoAvro``, ``ParquetUtils.convertToNativeJavaType``, ``ValueType``,
 ``ValueMetadata``, ``HoodieTableMetadataUtil.isColumnTypeSupported`` (1.1.1).
 
-Bounds of strings: shortened outwards, and for record keys valid in two orders at once.
-
-Spark, HFiles and Parquet order strings by UTF-8 bytes (that is by code point); Java's tagging compares with
-``String.compareTo``, by UTF-16 unit. The two differ only where a code point past U+D7FF takes part. A bound that
-consists of lower code points is valid in both orders if it is valid in one.
+Bounds of record keys are valid in two orders: Spark, HFiles and Parquet order strings by UTF-8 bytes (that is by code
+point), Java's tagging compares with ``String.compareTo``, by UTF-16 unit. The orders differ only for code points
+above U+D7FF, so a bound of lower code points that is valid in one order is valid in both.
 """
 
 from __future__ import annotations
@@ -70,7 +67,7 @@ StatsVersion = Literal["V1", "V2"]
 
 
 Wrapped = tuple[str, dict[str, Any]]
-"""A wrapper as the record codec takes and gives it: full name and ``{"value": ...}``."""
+"""A wrapper as the record codec takes and returns it: full name and ``{"value": ...}``."""
 
 
 StatValue = bool | int | float | str | bytes | Decimal
@@ -96,34 +93,34 @@ _UNITS = {15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
 
 
 def default_stats_version(table_version: int) -> StatsVersion:
-    """Version of a new index of column stats in a table (``HoodieIndexVersion.getCurrentVersion``)."""
+    """Version of a new column stats index (``HoodieIndexVersion.getCurrentVersion``)."""
     return "V1" if table_version < 9 else "V2"
 
 
 def stats_supported(arrow_type: pa.DataType, version: StatsVersion = "V1") -> bool:
-    """Whether a column of this type gets column statistics.
+    """Whether columns of this type have column statistics.
 
-    In V1 decimals must fit ``decimal(30, 15)`` once they are at scale 15 (``isColumnTypeSupportedV1``).
+    In V1, decimals must fit ``decimal(30, 15)`` after rescaling to 15 (``isColumnTypeSupportedV1``).
     """
     if version == "V2":
         return _primitive_of(arrow_type) is not None
     if pa.types.is_decimal128(arrow_type):
-        whole_digits = arrow_type.precision - arrow_type.scale
-        return bool(0 <= arrow_type.scale <= DECIMAL_SCALE and whole_digits + DECIMAL_SCALE <= DECIMAL_PRECISION)
+        integer_digits = arrow_type.precision - arrow_type.scale
+        return bool(0 <= arrow_type.scale <= DECIMAL_SCALE and integer_digits + DECIMAL_SCALE <= DECIMAL_PRECISION)
     return _wrapper_of(arrow_type) is not None
 
 
 def wrap_stat(value: Any, arrow_type: pa.DataType, version: StatsVersion = "V1") -> Wrapped | None:
-    """Wrapper of one bound, or None for no bound.
+    """Encode one bound; None if there is no bound.
 
     Args:
         value: Physical value: an int for dates (days), times and timestamps (in the column's unit), a Decimal for
-            decimals. A date may also be a ``datetime.date``. None and NaN are no bounds.
+            decimals. A date may also be a ``datetime.date``. None and NaN mean that there is no bound.
         arrow_type: Type of the column; :func:`stats_supported` must hold.
         version: The index's version.
 
     Raises:
-        InvalidInputError: A type without statistics, or a value that is not of the type.
+        InvalidInputError: The type has no statistics, or the value does not have the type.
     """
     found = _stored_as(arrow_type, version)
     if found is None:
@@ -133,7 +130,7 @@ def wrap_stat(value: Any, arrow_type: pa.DataType, version: StatsVersion = "V1")
 
 @functools.lru_cache(maxsize=256)
 def _stored_as(arrow_type: pa.DataType, version: StatsVersion) -> tuple[str, Callable[[Any], Any]] | None:
-    """Wrapper of a type's bounds, and what makes its value; None for a type without statistics."""
+    """Wrapper of a type's bounds and the function that encodes a value; None for a type without statistics."""
     if not stats_supported(arrow_type, version):
         return None
     if version == "V2":
@@ -143,10 +140,10 @@ def _stored_as(arrow_type: pa.DataType, version: StatsVersion) -> tuple[str, Cal
 
 
 def value_type(arrow_type: pa.DataType, version: StatsVersion) -> dict[str, Any] | None:
-    """``valueType`` of the records of a column, those without bounds included: None in V1.
+    """``valueType`` of the records of a column, with or without bounds; None in V1.
 
     Raises:
-        InvalidInputError: A type without statistics.
+        InvalidInputError: The type has no statistics.
     """
     if version == "V1":
         return None
@@ -158,7 +155,7 @@ def value_type(arrow_type: pa.DataType, version: StatsVersion) -> dict[str, Any]
 
 
 def rewrap_stat(value: StatValue | None, like: Wrapped, kind: Mapping[str, Any] | None) -> Wrapped | None:
-    """A value as the bound of another record: None where it cannot stand in it.
+    """Encode a value like the bound of another record; None if it cannot be encoded that way.
 
     Args:
         value: From :func:`unwrap_stat`.
@@ -185,15 +182,15 @@ def _wrapped(value: Any, found: tuple[str, Callable[[Any], Any]], what: object) 
     try:
         physical = convert(value)
     except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
-        raise InvalidInputError(f"{value!r} is no value of {what}: {error}") from error
+        raise InvalidInputError(f"{value!r} is not a value of {what}: {error}") from error
     return f"{NAMESPACE}.{name}", {"value": physical}
 
 
 def unwrap_stat(wrapped: Wrapped | None, value_type: Mapping[str, Any] | None = None) -> StatValue | None:
-    """Value of one bound: physical integers for dates, times and timestamps, a Decimal for decimals.
+    """Decode one bound: physical integers for dates, times and timestamps, a Decimal for decimals.
 
-    None is no bound: either there was none, or it is of a kind that lakedex does not know. It never means that the
-    column is all null; that is what the counts say.
+    None means that there is no bound, or that lakedex does not know its type. It never means that the column is all
+    null; the counts tell that.
 
     Args:
         wrapped: ``minValue`` or ``maxValue`` of a decoded record.
@@ -210,9 +207,9 @@ def unwrap_stat(wrapped: Wrapped | None, value_type: Mapping[str, Any] | None = 
 
 
 def timestamp_unit(wrapped: Wrapped | None, value_type: Mapping[str, Any] | None = None) -> str | None:
-    """Arrow unit of a timestamp bound where the record says it (V2, or TimestampMicrosWrapper), else None.
+    """Arrow unit of a timestamp bound if the record states it (V2, or TimestampMicrosWrapper), else None.
 
-    A V1 LongWrapper has the unit of the column in the file that the statistics are of.
+    A V1 LongWrapper has the unit of the column in the file that the statistics describe.
     """
     if value_type is not None:
         return _UNITS.get(value_type.get("typeOrdinal", -1))
@@ -222,7 +219,7 @@ def timestamp_unit(wrapped: Wrapped | None, value_type: Mapping[str, Any] | None
 
 
 def _decimal_scale(name: str, kind: Mapping[str, Any] | None) -> int | None:
-    """Scale of a bound that is a decimal; None for other bounds, and where the record does not say it."""
+    """Scale of a decimal bound; None for other bounds, or if the record does not state it."""
     if name == "DecimalWrapper":
         return DECIMAL_SCALE
     if kind is None or kind.get("typeOrdinal") != _DECIMAL_ORDINAL:
@@ -234,7 +231,7 @@ def _decimal_scale(name: str, kind: Mapping[str, Any] | None) -> int | None:
 
 
 def _primitive_of(arrow_type: pa.DataType) -> tuple[int, str, Callable[[Any], Any]] | None:
-    """V2: type ordinal, wrapper, and what makes its value."""
+    """V2: type ordinal, wrapper, and the function that encodes a value."""
     if pa.types.is_decimal128(arrow_type):
         return _DECIMAL_ORDINAL, "BytesWrapper", _unscaled_of(arrow_type.precision, arrow_type.scale)
     if pa.types.is_timestamp(arrow_type):
@@ -258,7 +255,7 @@ def _wrapper_of(arrow_type: pa.DataType) -> tuple[str, Callable[[Any], Any]] | N
 
 
 def _boolean(value: Any) -> bool:
-    # numpy's own bool is no bool; 0 and 1 are what it casts from.
+    # numpy's bool is not a Python bool, and casts from 0 and 1.
     if value in (True, False):
         return bool(value)
     raise TypeError("not a boolean")
@@ -291,7 +288,7 @@ def _days(value: Any) -> int:
 def _unscaled_at(scale: int) -> Callable[[Any], bytes]:
     def convert(value: Any) -> bytes:
         number = int(_EXACT.scaleb(_EXACT.create_decimal(value), scale).to_integral_exact(context=_EXACT))
-        # BigInteger.toByteArray: just enough bytes for the magnitude and one bit of sign.
+        # BigInteger.toByteArray: the fewest bytes for the magnitude and one bit of sign.
         bits = (number if number >= 0 else ~number).bit_length()
         return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
@@ -311,7 +308,7 @@ def _unscaled_of(precision: int, scale: int) -> Callable[[Any], bytes]:
 
 
 def _from_unscaled(data: bytes, scale: int) -> Decimal:
-    # Built from digits, so the caller's decimal context does not round it.
+    # Built from digits, so that the caller's decimal context does not round it.
     unscaled = int.from_bytes(data, "big", signed=True)
     digits = tuple(int(digit) for digit in str(abs(unscaled)))
     return Decimal((1 if unscaled < 0 else 0, digits, -scale))
@@ -369,22 +366,22 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 
 
 LAST_COMMON = "\ud7ff"
-"""The last code point before which UTF-8 and UTF-16 order agree."""
+"""Last code point up to which UTF-8 and UTF-16 order agree."""
 
 
 MAX_BOUND_LENGTH = 256
-"""Longest bound kept, in code points; longer values are shortened outwards."""
+"""Longest bound written, in code points; longer values are shortened outwards."""
 
 
 def lower_bound(value: str, limit: int = MAX_BOUND_LENGTH) -> str:
-    """A string not above ``value``, at most ``limit`` code points long."""
+    """String not above ``value``, of at most ``limit`` code points."""
     return value[:limit]
 
 
 def upper_bound(value: str, limit: int = MAX_BOUND_LENGTH) -> str:
-    """A string not below any string that starts like ``value``'s first ``limit`` code points.
+    """String not below any string that starts like ``value``'s first ``limit`` code points.
 
-    ``value`` itself where it is short enough or where its prefix has no successor.
+    Returns ``value`` itself if it is short enough or its prefix has no successor.
     """
     if len(value) <= limit:
         return value
@@ -397,14 +394,14 @@ def _successor(prefix: str, last: str) -> str:
     if not prefix:
         return ""
     point = ord(prefix[-1]) + 1
-    # Surrogates are no characters: UTF-8 cannot hold them.
+    # UTF-8 cannot encode surrogates.
     if 0xD800 <= point <= 0xDFFF:
         point = 0xE000
     return prefix[:-1] + chr(point)
 
 
 def is_order_safe(bound: str) -> bool:
-    """Whether comparing with ``bound`` gives the same answer in both orders."""
+    """Whether comparisons with ``bound`` have the same result in both orders."""
     return not bound or max(bound) <= LAST_COMMON
 
 
@@ -412,12 +409,12 @@ def key_bounds(minimum: str, maximum: str) -> tuple[str, str]:
     """Bounds of record keys that hold in UTF-8 and UTF-16 order.
 
     Args:
-        minimum: smallest key in UTF-8 order.
-        maximum: largest key in UTF-8 order.
+        minimum: Smallest key in UTF-8 order.
+        maximum: Largest key in UTF-8 order.
 
     Returns:
-        Lower and upper bound. Where keys *start* with both a supplementary character and one of U+E000..U+FFFF no
-        upper bound holds in both orders; the one returned then holds in UTF-8 order, that of all reads.
+        Lower and upper bound. If keys *start* with both a supplementary character and one of U+E000..U+FFFF, no upper
+        bound holds in both orders; the one returned then holds in UTF-8 order, the order of all reads.
     """
     low = lower_bound(_common_prefix(minimum))
     if is_order_safe(maximum):

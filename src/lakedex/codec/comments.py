@@ -1,7 +1,7 @@
-"""Comments of columns: ``doc`` of an Avro field, ``comment`` in the metadata of an Arrow field.
+"""Read and set comments of columns: ``doc`` of an Avro field, ``comment`` in the metadata of an Arrow field.
 
-Between the two they are a mapping from dotted paths, in which ``element`` and ``value`` lead into lists and maps, as in
-Spark's SQL. So the schemas that rows are written and read by stay free of them. In Hudi:
+Comments are a mapping from dotted paths, in which ``element`` and ``value`` lead into lists and maps, as in Spark's
+SQL; the schemas used to read and write rows have none. In Hudi:
 ``AvroConversionUtils.getAvroSchemaWithDefaults`` (0.11 to 1.1).
 """
 
@@ -21,17 +21,17 @@ _KEY = b"comment"
 
 
 def check_comment(text: Any, what: str) -> str:
-    """The text itself, if it can be stored.
+    """Return the text if it can be stored.
 
     Raises:
-        InvalidInputError: no text, or half of a character (a lone surrogate), which UTF-8 does not have.
+        InvalidInputError: It is not a string, or has a lone surrogate, which UTF-8 cannot encode.
     """
     if not isinstance(text, str):
-        raise InvalidInputError(f"the comment of {what} is a text, not {type(text).__name__}")
+        raise InvalidInputError(f"the comment of {what} must be a string, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInputError(f"the comment of {what} is no Unicode text: {error}") from error
+        raise InvalidInputError(f"the comment of {what} is not valid Unicode: {error}") from error
     return text
 
 
@@ -39,13 +39,13 @@ def check_comment(text: Any, what: str) -> str:
 
 
 def avro_comments(avro_schema: Any) -> dict[str, str]:
-    """Path → comment, of a schema that :func:`lakedex.codec.avro_schema.avro_to_arrow` has taken."""
+    """Comments by path, of a schema that :func:`lakedex.codec.avro_schema.avro_to_arrow` has accepted."""
     docs = ((path, field.get("doc")) for path, field in _avro_fields(avro_schema, ""))
     return {path: doc for path, doc in docs if doc and isinstance(doc, str)}
 
 
 def with_docs(avro_schema: dict[str, Any], comments: Mapping[str, str]) -> dict[str, Any]:
-    """The schema, made just now, with comments put into it; those of fields that it does not have are left out."""
+    """Put comments into a schema, in place, and return it; comments of unknown fields are ignored."""
     for path, field in _avro_fields(avro_schema, ""):
         if path in comments:
             field["doc"] = comments[path]
@@ -53,7 +53,7 @@ def with_docs(avro_schema: dict[str, Any], comments: Mapping[str, str]) -> dict[
 
 
 def _avro_fields(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The fields of the record in a type, and those inside of them; a record that is only named was met before."""
+    """Fields of the records in a type, at any depth; a record given by its name was visited where it is defined."""
     if isinstance(node, list):
         for branch in node:
             yield from _avro_fields(branch, path)
@@ -80,10 +80,10 @@ def _below(path: str, name: str) -> str:
 
 
 def arrow_comments(schema: pa.Schema) -> dict[str, str]:
-    """Path → comment.
+    """Comments by path.
 
     Raises:
-        InvalidInputError: one that is not UTF-8; names the column.
+        InvalidInputError: A comment is not UTF-8; ``column`` names its column.
     """
     return {path: text for path, field in _arrow_fields(schema, "") if (text := _text(path, field))}
 
@@ -96,7 +96,7 @@ def _text(path: str, field: pa.Field[Any]) -> str:
 
 
 def field_paths(schema: pa.Schema) -> list[str]:
-    """Paths of all columns and of the fields inside of them."""
+    """Paths of all columns and nested fields."""
     return [path for path, _ in _arrow_fields(schema, "")]
 
 
@@ -117,7 +117,7 @@ def _inside(kind: Any, path: str) -> Iterator[tuple[str, pa.Field[Any]]]:
 
 
 def with_comments(schema: pa.Schema, comments: Mapping[str, str]) -> pa.Schema:
-    """The schema with comments in its fields' metadata; those of fields that it does not have are left out."""
+    """Schema with comments in the metadata of its fields; comments of unknown fields are ignored."""
     return pa.schema(_commented(schema, "", comments)) if comments else schema
 
 

@@ -1,8 +1,8 @@
-"""Deflate, the compression within gzip: by ISA-L where it is installed, else by zlib.
+"""Compress and decompress gzip streams with ISA-L if it is installed, else with zlib.
 
-ISA-L needs a quarter of zlib's time for what an HFile holds (text of bitmaps and of bloom filters), half of it to read
-that back, and its streams are no longer. Either reads what the other wrote, and so does Java. Without a wheel of
-``isal`` for the machine all is as before, only slower.
+ISA-L takes a quarter of zlib's time to compress the text of bitmaps and bloom filters in an HFile, and half of it to
+decompress; its streams are no longer. Each reads what the other wrote, and so does Java. Without a wheel of ``isal``
+for the platform only speed differs.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _JAVA_LEVEL = 6
 
 
 _ISAL_LEVEL = 2
-"""Of 0 to 3: costs what 1 does, is a percent shorter; 3 takes a fifth longer for another half of a percent."""
+"""Of 0 to 3: as fast as 1 and a percent smaller; 3 takes a fifth longer to save another half percent."""
 
 
 class Inflater(Protocol):
-    """What reads one gzip member, with its checksum."""
+    """Reader of one gzip member that verifies its checksum."""
 
     @property
     def eof(self) -> bool:
-        """Whether the member's end was reached, and it is whole."""
+        """Whether the member was read to its end and its checksum matches."""
 
     @property
     def unused_data(self) -> bytes:
-        """What came after the end."""
+        """Bytes after the end of the member."""
 
     def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes:
-        """At most so many of the next bytes.
+        """Return at most ``max_length`` of the next decompressed bytes.
 
         Raises:
-            InflateError: damaged bytes.
+            InflateError: The bytes are damaged.
         """
 
 
 def deflate_as_java(data: bytes) -> bytes:
-    """A raw stream, byte for byte the one of ``java.util.zip`` where zlib is not one of its forks."""
+    """Compress to a raw stream, byte for byte that of ``java.util.zip`` unless zlib is one of its forks."""
     return zlib.compress(data, _JAVA_LEVEL, _RAW)
 
 
@@ -54,16 +54,16 @@ except ImportError:
     crc32, deflate = zlib.crc32, deflate_as_java
 
     def gzip_inflater() -> Inflater:
-        """A reader of one gzip member."""
+        """Reader of one gzip member."""
         return zlib.decompressobj(_GZIP)
 else:
-    InflateError = isal_zlib.error  # type: ignore[assignment]  # The stub takes the class for an instance.
+    InflateError = isal_zlib.error  # type: ignore[assignment]  # The stub declares the class as an instance.
     crc32 = isal_zlib.crc32
 
     def deflate(data: bytes) -> bytes:
-        """A raw stream."""
+        """Compress to a raw stream."""
         return isal_zlib.compress(data, _ISAL_LEVEL, _RAW)
 
     def gzip_inflater() -> Inflater:
-        """A reader of one gzip member."""
+        """Reader of one gzip member."""
         return isal_zlib.decompressobj(_GZIP)

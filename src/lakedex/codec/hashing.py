@@ -1,8 +1,4 @@
-"""Hashes by which Hudi names columns, partitions and files, on whole Arrow columns.
-
-Arrow string columns as plain numpy buffers.
-
-Hashes by which Hudi names columns, partitions and files, and spreads keys over file groups.
+"""Hash columns, partitions, file names and keys as Hudi does, on Arrow columns.
 
     ============  ==================================================  ==========
     id            hash                                                text
@@ -53,12 +49,12 @@ StringChunk: TypeAlias = "tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], pa
 
 
 def string_chunks(keys: Keys, what: str = "key") -> Iterator[StringChunk]:
-    """Offsets (from 0), UTF-8 bytes and the array itself, per chunk that is not empty.
+    """Offsets (from 0), UTF-8 bytes and the array itself, for each chunk that is not empty.
 
-    Slices are honoured: the bytes are those of the slice only. Nothing is copied but the offsets.
+    The bytes of a slice are those of the slice only. Only the offsets are copied.
 
     Raises:
-        InvalidInputError: Nulls, or a type that is no string.
+        InvalidInputError: A key is null, or the type is not a string.
     """
     for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
         if chunk.null_count:
@@ -79,7 +75,7 @@ def _as_string(array: pa.Array[Any], what: str) -> pa.Array[Any]:
 
 
 def _buffers(array: pa.Array[Any]) -> StringChunk:
-    # Arrow leaves a buffer out when there is nothing in it.
+    # Arrow omits empty buffers.
     _, offset_buffer, data_buffer = (buffer if buffer is not None else b"" for buffer in array.buffers())
     width = "<i8" if pa.types.is_large_string(array.type) else "<i4"
     offsets = np.frombuffer(memoryview(offset_buffer), dtype=width)[
@@ -89,7 +85,7 @@ def _buffers(array: pa.Array[Any]) -> StringChunk:
     return offsets - first, np.frombuffer(memoryview(data_buffer), dtype=np.uint8)[first:last], array
 
 
-# HashID keeps 0xdabadaba in an int; XXHash64 widens it to a long, sign and all.
+# HashID stores 0xdabadaba in an int; XXHash64 sign-extends it to a long.
 SEED_64 = 0xFFFFFFFF_DABADABA
 
 
@@ -113,7 +109,7 @@ def column_id(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def partition_id(path: str) -> str:
-    """Id of a partition by its path; ``''`` stands for the one of a table without partitions."""
+    """Id of a partition by its path; ``''`` for a table without partitions."""
     return _xxh64(path or NON_PARTITIONED)
 
 
@@ -138,7 +134,7 @@ def java_hash(text: str) -> int:
 
 
 def file_group_index(key: str, n: int) -> int:
-    """Which of ``n`` file groups of a metadata partition holds ``key``."""
+    """Number of the file group, of the ``n`` of a metadata partition, that stores ``key``."""
     return int(file_group_index_many([key], n)[0])
 
 
@@ -146,7 +142,7 @@ def file_group_index_many(keys: Sequence[str] | Keys, n: int) -> npt.NDArray[np.
     """:func:`file_group_index` of each key.
 
     Raises:
-        InvalidInputError: ``n`` below 1, or keys that are null or no strings.
+        InvalidInputError: ``n`` is out of range, or a key is null or not a string.
     """
     if not 1 <= n <= _INT_MAX:
         raise InvalidInputError(f"a metadata partition has 1 to {_INT_MAX} file groups, not {n}")
@@ -157,7 +153,7 @@ def file_group_index_many(keys: Sequence[str] | Keys, n: int) -> npt.NDArray[np.
         hashes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint32)
     else:
         hashes = _hashes(*_units(keys))
-    # Java: abs(abs(h) % n). Its abs leaves INT_MIN alone, whose remainder's magnitude is that of 2**31.
+    # Java: abs(abs(h) % n). Its abs(INT_MIN) is INT_MIN, whose remainder has the magnitude of 2**31's.
     magnitude = np.abs(hashes.view(np.int32)).view(np.uint32)
     return (magnitude % np.uint32(n)).astype(np.int64)
 
@@ -170,7 +166,7 @@ def _arrow_hashes(chunk: StringChunk) -> npt.NDArray[np.uint32]:
 
 
 def _units(keys: Sequence[str]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
-    """UTF-16 units of all keys in a row, and where each key begins (with the end as last entry)."""
+    """UTF-16 units of all keys, concatenated, and the offset of each key (the end as last entry)."""
     joined = "".join(keys)
     units = np.frombuffer(joined.encode("utf-16-le", "surrogatepass"), dtype="<u2").astype(np.uint16, copy=False)
     if joined and max(joined) > chr(_MAX_BMP):

@@ -1,6 +1,4 @@
-"""Blocks of log files, and the content of DELETE blocks.
-
-Blocks of log files.
+"""Encode and decode blocks of log files, including the content of DELETE and command blocks.
 
     ======  ====================================================================
     bytes   content (big-endian)
@@ -16,15 +14,15 @@ Blocks of log files.
     8       size of the block with the magic and without the first size field
     ======  ====================================================================
 
-In Hudi: ``HoodieLogFormatWriter``, ``HoodieLogFileReader`` and ``HoodieLogBlock`` (1.1.1). Its reader takes a block for
-corrupt if its two sizes differ or if neither the end of the file nor the magic follows, and goes on at the next magic:
-records are lost in silence. Here only what an interrupted writer leaves may be skipped (``skip_torn``): a block that
-runs past the end of the file or whose two sizes differ. All other damage is an error. A block without a single byte is
-no block: an empty log file is what a writer leaves that ended before its first block.
+In Hudi: ``HoodieLogFormatWriter``, ``HoodieLogFileReader`` and ``HoodieLogBlock`` (1.1.1). Its reader considers a
+block corrupt if its two sizes differ or if neither the end of the file nor the magic follows, and resumes at the next
+magic, losing records silently. This reader skips only the remains of an interrupted writer (``skip_torn``): a block
+that runs past the end of the file or whose two sizes differ. All other damage is an error. An empty log file has no
+blocks: its writer ended before the first one.
 
 Hudi keeps the header in a hash map of enums, so its order differs from run to run; here it is that of the dict.
 
-Content of DELETE log blocks: the keys of deleted records.
+Content of DELETE log blocks:
 
     ======  ====================================================================
     bytes   content (big-endian)
@@ -35,7 +33,7 @@ Content of DELETE log blocks: the keys of deleted records.
     ======  ====================================================================
 
 In Hudi: ``HoodieDeleteBlock`` (1.1.1). Its versions 1 and 2 are objects serialized by Java and Kryo; tables of the
-versions that lakedex reads do not hold them.
+supported versions do not contain them.
 """
 
 from __future__ import annotations
@@ -81,11 +79,11 @@ HEADER_KEYS = (
 
 
 WINDOW_SIZE = 64 * 1024
-"""Fetched at once when only headers are read: a header is a schema and little more."""
+"""Bytes fetched at once when only headers are read: a header is a schema and little more."""
 
 
 MAX_TORN_BLOCKS = 1000
-"""Beyond so many unfinished blocks no writer's end explains a file, and looking at each takes requests."""
+"""Limit of unfinished blocks: interrupted writers do not explain more, and each takes requests."""
 
 
 _FIRST_SEARCH = 256
@@ -134,9 +132,9 @@ class LogBlock:
     Attributes:
         block_type: One of ``BLOCK_TYPES``.
         header: Texts by the names of ``HEADER_KEYS``, in the order of the file.
-        content: A view of the content; empty if only headers were read.
-        offset: Where the block begins in the file.
-        content_offset: Where its content begins in the file.
+        content: View of the content; empty if only headers were read.
+        offset: Offset of the block in the file.
+        content_offset: Offset of its content in the file.
         content_length: Size of the content.
     """
 
@@ -150,7 +148,7 @@ class LogBlock:
 
 @dataclass(frozen=True, slots=True)
 class RollbackCommand:
-    """What a command block asks for: blocks before it that ``target_instant`` wrote are void."""
+    """A command to ignore the preceding blocks written by ``target_instant``."""
 
     instant: str
     target_instant: str
@@ -178,7 +176,7 @@ class _Buffer:
 
 
 class _Window:
-    """A log file read in windows, for what lies close together is needed together."""
+    """A log file read in windows, as adjacent blocks are needed together."""
 
     __slots__ = ("buffer", "fetch", "path", "size", "start")
 
@@ -200,10 +198,10 @@ class _Window:
 
 
 def decode_log_blocks(buf: bytes | memoryview, path: str = "") -> list[LogBlock]:
-    """Read all blocks of a log file in memory; their contents are views of it.
+    """Read all blocks of a log file in memory; their contents are views of ``buf``.
 
     Raises:
-        CorruptFileError: Any damage, with the offset of the field that shows it.
+        CorruptFileError: The bytes are damaged; ``offset`` is that of the first invalid field.
     """
     source = _Buffer(buf)
     blocks: list[LogBlock] = []
@@ -219,17 +217,17 @@ def decode_log_blocks(buf: bytes | memoryview, path: str = "") -> list[LogBlock]
 def read_block_headers(fetch: Fetch, size: int, path: str = "", *, skip_torn: bool = False) -> list[LogBlock]:
     """Read all blocks of a log file without their contents.
 
-    Blocks that lie within 64 KiB share one call of ``fetch``; otherwise each block takes one call, for the end of
+    Blocks within 64 KiB share one call of ``fetch``; otherwise each block takes one call, for the end of
     one block and the header of the next.
 
     Args:
-        fetch: Gives the bytes of half-open ranges ``(start, end)`` of the file.
+        fetch: Reads half-open ranges ``(start, end)`` of the file.
         size: Size of the file.
-        path: Named in errors.
-        skip_torn: Leave out blocks that a writer did not finish, as Hudi's reader does.
+        path: File named in errors.
+        skip_torn: Skip blocks that a writer did not finish, as Hudi's reader does.
 
     Raises:
-        CorruptFileError: Any damage outside the contents.
+        CorruptFileError: The bytes outside of the contents are damaged.
     """
     source = _Window(fetch, size, path)
     blocks: list[LogBlock] = []
@@ -249,7 +247,7 @@ def read_block_headers(fetch: Fetch, size: int, path: str = "", *, skip_torn: bo
 
 
 def _is_torn(source: _Source, offset: int) -> bool:
-    """Whether an interrupted writer left these bytes (``HoodieLogFileReader.isBlockCorrupted``)."""
+    """Whether these bytes are the remains of an interrupted writer (``HoodieLogFileReader.isBlockCorrupted``)."""
     left = source.size - offset
     if left < len(_MAGIC):
         return True
@@ -266,7 +264,7 @@ def _is_torn(source: _Source, offset: int) -> bool:
 
 
 def _next_magic(source: _Source, start: int) -> int:
-    """Where the next block begins at or after an offset; the size of the file where there is none."""
+    """Offset of the next block at or after ``start``; the size of the file if there is none."""
     step = _FIRST_SEARCH
     while start < source.size:
         stop = min(start + step, source.size)
@@ -279,7 +277,7 @@ def _next_magic(source: _Source, start: int) -> int:
 
 
 def _read_block(source: _Source, offset: int, path: str) -> tuple[LogBlock, int]:
-    """Read the block at an offset, without its content; also gives the offset after it."""
+    """Read the block at an offset, without its content; return it with the offset after it."""
     left = source.size - offset
     if left < _SIZED_FROM + _MIN_SIZE:
         raise CorruptFileError(path, offset, f"a log block of at least {_SIZED_FROM + _MIN_SIZE} bytes", f"{left}")
@@ -304,7 +302,7 @@ def _read_block(source: _Source, offset: int, path: str) -> tuple[LogBlock, int]
     if footer != 0:
         raise CorruptFileError(path, end - _END.size, "a footer without entries", f"{footer} entries")
     if size_again != size + len(_MAGIC):
-        raise CorruptFileError(path, end - _LONG.size, f"block size {size + len(_MAGIC)} again", str(size_again))
+        raise CorruptFileError(path, end - _LONG.size, f"the block size {size + len(_MAGIC)} repeated", str(size_again))
     return LogBlock(BLOCK_TYPES[kind], header, b"", offset, content_offset, content_length), end
 
 
@@ -333,15 +331,15 @@ def _read_header(source: _Source, pos: int, count: int, limit: int, path: str) -
 
 
 def encode_log_block(block_type: str, header: Mapping[str, str], content: bytes | memoryview) -> bytes:
-    """Write a block.
+    """Encode a block.
 
     Args:
         block_type: One of ``BLOCK_TYPES`` except ``CORRUPT``.
         header: Texts by the names of ``HEADER_KEYS``. Hudi requires INSTANT_TIME, and SCHEMA on data and delete blocks.
-        content: The content, complete.
+        content: Complete content.
 
     Raises:
-        InvalidInputError: A type or header key that Hudi does not know, or a block that is too large for its reader.
+        InvalidInputError: The type or a header key is unknown to Hudi, or the block is too large for its reader.
     """
     if block_type not in BLOCK_TYPES or block_type == "CORRUPT":
         raise InvalidInputError(f"log block type {block_type!r} is not one that Hudi writes")
@@ -359,10 +357,10 @@ def encode_log_block(block_type: str, header: Mapping[str, str], content: bytes 
 
 
 def decode_command_block(block: LogBlock, path: str = "") -> RollbackCommand:
-    """Read a command block. All of it stands in the header; a rollback is the only command that Hudi has.
+    """Decode a command block. It is stored in the header; Hudi's only command is the rollback.
 
     Raises:
-        CorruptFileError: Another command, or no instant in the header.
+        CorruptFileError: The command is not a rollback, or the header lacks an instant.
     """
     header = block.header
     if block.block_type != "COMMAND" or header.get("COMMAND_BLOCK_TYPE") != _ROLLBACK:
@@ -375,7 +373,7 @@ def decode_command_block(block: LogBlock, path: str = "") -> RollbackCommand:
 
 
 def encode_rollback_block(command: RollbackCommand) -> bytes:
-    """Write a command block that rolls an instant back."""
+    """Encode a command block that rolls an instant back."""
     header = {
         "INSTANT_TIME": command.instant,
         "COMMAND_BLOCK_TYPE": _ROLLBACK,
@@ -397,19 +395,19 @@ _LIST = "deleteRecordList"
 
 
 def decode_delete_block(content: bytes | memoryview, path: str = "", offset: int = 0) -> list[dict[str, Any]]:
-    """Read the deleted records.
+    """Decode the deleted records.
 
     Args:
         content: Content of the block.
-        path: Named in the error.
-        offset: Offset of the content in the file, for the error.
+        path: File named in errors.
+        offset: Offset of the content in the file, for errors.
 
     Returns:
         A dict per record: ``recordKey``, ``partitionPath`` and ``orderingVal``, which is None or a pair of the full
         name of a wrapper record and that record.
 
     Raises:
-        CorruptFileError: Damaged bytes, or another version.
+        CorruptFileError: The bytes are damaged, or the version is unknown.
     """
     if len(content) < _DELETE_START.size:
         raise CorruptFileError(path, offset, f"a delete block of at least {_START.size} bytes", f"{len(content)}")
@@ -424,10 +422,10 @@ def decode_delete_block(content: bytes | memoryview, path: str = "", offset: int
 
 
 def encode_delete_block(records: Iterable[Mapping[str, Any]]) -> bytes:
-    """Write the content of a delete block; records as :func:`decode_delete_block` gives them.
+    """Encode the content of a delete block; records as :func:`decode_delete_block` returns them.
 
     Raises:
-        InvalidInputError: A record that does not fit ``HoodieDeleteRecordList``.
+        InvalidInputError: A record does not match ``HoodieDeleteRecordList``.
     """
     datum = encode_datum(parsed(_SCHEMA), {_LIST: list(records)})
     return _DELETE_START.pack(_DELETE_VERSION, len(datum)) + datum

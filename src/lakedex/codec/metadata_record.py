@@ -1,22 +1,17 @@
-"""Records of the metadata table as HFile values: one at a time, as columns, and RFC-92's bitmap record.
-
-Records of the metadata table: ``HoodieMetadataRecord`` as the value of an HFile entry.
+"""Encode and decode records of the metadata table as HFile values, one by one or as Arrow columns.
 
 The schema on disk has Hudi's five meta fields before the record's own, all null, and the record's ``key`` is empty:
 the HFile's key stands for it. In Hudi: ``HoodieMetadataPayload``, ``HoodieAvroHFileReaderImplBase`` (1.1.1).
 
-Records are read by the schema that their file carries. Fields that its release did not have yet are filled in with
-their defaults; fields that only a later release has are kept. Bounds of column statistics come and go as wrappers
-(:mod:`lakedex.codec.column_bounds`).
+Records are read by the schema of their file. Fields missing from an older release are filled with their defaults;
+fields of a later release are preserved. Bounds of column statistics are wrappers (:mod:`lakedex.codec.column_bounds`).
 
-Many records of the metadata table at once, as Arrow columns: the fast way beside ``codec.metadata_record``.
+:func:`payload_columns` reads many records as Arrow columns. It leaves schemas of another shape, records without the
+payload and damaged bytes to :func:`decode_many`, which reads them or reports what is wrong.
 
-Column statistics of 100,000 files are 100,000 records. What is not read here (a schema of another shape, a record
-without the payload, damaged bytes) is left to ``decode_many``, which reads it or says what is wrong with it.
-
-``BitmapIndexMetadata``: the record type that RFC-92 adds to Hudi's metadata record.
-
-Hudi has no such field in any release, so this schema is its metadata record of 1.1.1 with one more field at the end,
+``BitmapIndexMetadata`` is the record type that RFC-92 adds to Hudi's metadata record. Hudi has no such field in any
+release, so its schema is the metadata record of 1.1.1 with one more field at the end, null in all other records. A
+reader that resolves fields by name sees such a record as one without a payload.
 null in all other records. A reader that resolves by field names takes such a record as one without a payload.
 
     ============  ===============  ====================================================================
@@ -66,19 +61,19 @@ __all__ = [
 
 
 Gaps = tuple[tuple[str | None, dict[str, Any]], ...]
-"""Fields to fill in: name of the part of the record that lacks them (None for the record itself), and defaults."""
+"""Defaults of missing fields by the part of the record that lacks them (None for the record itself)."""
 
 
 def encode_metadata_record(record: Mapping[str, Any], *, keep_key: bool = False, table_version: int = 8) -> bytes:
-    """HFile value of one record, by the schema that a table of this version has, with meta fields.
+    """Encode one record with the schema for this table version, with meta fields.
 
     Args:
-        record: The record; fields that are not given have their defaults, those that the schema lacks go.
-        keep_key: Write ``key`` as it is instead of leaving it empty as on disk.
+        record: The record. Absent fields get their defaults; fields that the schema lacks are dropped.
+        keep_key: Write ``key`` instead of leaving it empty as on disk.
         table_version: See :func:`~lakedex.codec.avro.metadata_schema_json`.
 
     Raises:
-        InvalidInputError: The record does not fit the schema.
+        InvalidInputError: The record does not match the schema.
     """
     return encode_many([record], keep_key=keep_key, table_version=table_version)[0]
 
@@ -102,16 +97,16 @@ def encode_many(records: Iterable[Mapping[str, Any]], *, keep_key: bool = False,
 def decode_metadata_record(
     data: bytes | memoryview, writer_schema_json: str, *, key: str = "", path: str = ""
 ) -> dict[str, Any]:
-    """One record from its HFile value.
+    """Decode one record from its HFile value.
 
     Args:
-        data: The value.
-        writer_schema_json: The file's own schema (file info ``schema``, or the log block's header).
-        key: The HFile key, put in place of an empty ``key``.
+        data: HFile value.
+        writer_schema_json: Schema of the file (file info ``schema``, or the log block's header).
+        key: The HFile key, which replaces an empty ``key``.
         path: File, for errors.
 
     Raises:
-        CorruptFileError: Damaged bytes, or a schema of something else.
+        CorruptFileError: The bytes are damaged, or the schema is not that of a metadata record.
     """
     return decode_many([data], writer_schema_json, keys=[key], path=path)[0]
 
@@ -156,7 +151,7 @@ def decode_many(
 
 
 def is_metadata_schema(writer_schema_json: str) -> bool:
-    """Whether a file's schema is one whose records :func:`decode_many` takes."""
+    """Whether :func:`decode_many` can read records of this schema."""
     try:
         _gaps(writer_schema_json)
     except DATUM_FAILURES:
@@ -173,15 +168,15 @@ def _fill(records: list[dict[str, Any]], part: str | None, defaults: dict[str, A
 
 @lru_cache(maxsize=64)
 def _gaps(writer_schema_json: str) -> Gaps:
-    """What to fill in for a writer's schema.
+    """Fields to fill in for a writer's schema.
 
     Raises:
-        ValueError: the schema of something else, or one whose values are not what fields of these names hold.
+        ValueError: The schema is not that of a metadata record, or a field has an incompatible type.
     """
     writer = parse_json(writer_schema_json)
     fields = _fields(writer)
     if not {"key", "type"} <= fields.keys():
-        raise ValueError("no key and type")
+        raise ValueError("it has no fields key and type")
     for name, known in _fields(parse_json(metadata_schema_json())).items():
         if name in fields:
             _require_fitting(fields[name], known, name, named_types(writer), fillable=_record_of(known) is not None)
@@ -189,24 +184,24 @@ def _gaps(writer_schema_json: str) -> Gaps:
     for part, known in _known_fields().items():
         has = fields if part is None else _fields(fields.get(part))
         missing = {name: default for name, default in known.items() if name not in has}
-        # A part that the writer does not have at all is null in every record.
+        # A part that the writer lacks is null in every record.
         if missing and (part is None or has):
             gaps.append((part, missing))
     return tuple(gaps)
 
 
 def _require_fitting(writer: Any, known: Any, name: str, named: dict[str, Any], *, fillable: bool = False) -> None:
-    """Refuse a writer's type whose values those who read ``name`` cannot take.
+    """Refuse a writer's type that readers of field ``name`` cannot use.
 
     Args:
-        writer: the type.
-        known: the type in the release that is written.
-        name: of the field.
-        named: the writer's named types.
-        fillable: absent fields of this record are filled in, if they have a default.
+        writer: Type in the writer's schema.
+        known: Type in the release that lakedex writes.
+        name: Name of the field.
+        named: Named types of the writer.
+        fillable: Accept absent fields of this record that have a default.
     """
     kinds = _branches(known, _known_names())
-    # Bounds come in one of many records, and a later release may have more of them (:func:`unwrap_stat`).
+    # Bounds are a union of records, and a later release may add some (:func:`unwrap_stat`).
     is_open = sum(isinstance(other, dict) for other in kinds.values()) > 1
     for kind, node in _branches(writer, named).items():
         if kind not in kinds and is_open and isinstance(node, dict):
@@ -227,16 +222,16 @@ def _require_fitting(writer: Any, known: Any, name: str, named: dict[str, Any], 
 
 
 def _branches(node: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """Branches of a union, or the type itself, by kind; records by their full name, which readers tell them by."""
+    """Branches of a union, or the type itself, by kind; records by their full name, which readers dispatch on."""
     found: dict[str, Any] = {}
     for branch in node if isinstance(node, list) else [node]:
-        whole = named.get(branch, branch) if isinstance(branch, str) else branch
-        if isinstance(whole, dict) and isinstance(whole.get("type"), dict | list):
-            found |= _branches(whole["type"], named)
-        elif isinstance(whole, dict):
-            found[str(whole["name"] if whole["type"] == "record" else whole["type"])] = whole
+        kind = named.get(branch, branch) if isinstance(branch, str) else branch
+        if isinstance(kind, dict) and isinstance(kind.get("type"), dict | list):
+            found |= _branches(kind["type"], named)
+        elif isinstance(kind, dict):
+            found[str(kind["name"] if kind["type"] == "record" else kind["type"])] = kind
         else:
-            found[str(whole)] = whole
+            found[str(kind)] = kind
     return found
 
 
@@ -247,7 +242,7 @@ def _known_names() -> dict[str, Any]:
 
 @cache
 def _known_fields() -> dict[str | None, dict[str, Any]]:
-    """Defaults of all fields of the release that is written: of the record, and of its parts by their field."""
+    """Defaults of all fields in the release that lakedex writes: of the record, and of its parts by their field."""
     top = _fields(parse_json(metadata_schema_json()))
     payloads = {name: None for name, kind in top.items() if isinstance(kind, list) and "null" in kind}
     known: dict[str | None, dict[str, Any]] = {None: payloads | _defaults(parse_json(metadata_schema_json()))}
@@ -259,7 +254,7 @@ def _known_fields() -> dict[str | None, dict[str, Any]]:
 
 
 def _record_of(schema: Any) -> Any:
-    """The record in ``["null", record]``."""
+    """Record in ``["null", record]``."""
     if isinstance(schema, list):
         return next((branch for branch in schema if isinstance(branch, dict)), None)
     return schema
@@ -282,16 +277,16 @@ def _defaults(schema: Any) -> dict[str, Any]:
 def payload_columns(
     values: Sequence[bytes], writer_schema_json: str, payload: str, fields: frozenset[str]
 ) -> pa.StructArray | None:
-    """Some fields of the payload of each record; None if they cannot be read in this way.
+    """Read some payload fields of each record; None if the vectorized reader does not support them.
 
-    A field that the writer's release did not have is left out. A union of several wrappers is a dense union, whose
-    branches are called by their places (:func:`wrapper_names`).
+    Fields missing from the writer's release are left out. A union of several wrappers becomes a dense union, whose
+    branches are named by their positions (:func:`wrapper_names`).
 
     Args:
         values: HFile values.
-        writer_schema_json: the file's own schema.
-        payload: name of the record's part that all of them have.
-        fields: names of the fields.
+        writer_schema_json: Schema of the file.
+        payload: Name of the payload field that all records have.
+        fields: Names of the fields.
     """
     record = _metadata_type(writer_schema_json)
     part = None if record is None else _part(record, payload)
@@ -306,7 +301,7 @@ def payload_columns(
 
 
 def wrapper_names(writer_schema_json: str, payload: str, field: str) -> tuple[str, ...]:
-    """Bare names of the branches of a field that is a union of wrappers; empty if it is something else."""
+    """Bare names of the branches of a field that is a union of wrappers; empty for other fields."""
     record = _metadata_type(writer_schema_json)
     part = None if record is None else _part(record, payload)
     if part is None or field not in part.names:
@@ -334,7 +329,7 @@ def _part(record: FlatType, payload: str) -> FlatType | None:
 
 
 BITMAP_RECORD_TYPE = 92
-"""The record's ``type``. Hudi 1.1.1 uses 1 to 7 and reserves none; the RFC's number is far from them."""
+"""``type`` of the record. Hudi 1.1.1 uses 1 to 7 and reserves none; RFC-92's number is far from them."""
 
 
 _FIELD = "BitmapIndexMetadata"
@@ -345,7 +340,7 @@ _KINDS: dict[str, type] = {"bitmap": str, "baseFile": str, "cardinality": int, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BitmapRecord:
-    """One payload; see the table above."""
+    """Payload of one record; the module docstring describes its fields."""
 
     bitmap: str | None = None
     base_file: str | None = None
@@ -354,12 +349,12 @@ class BitmapRecord:
 
 
 BitmapEntry = tuple[bytes, bytes, int, str]
-"""The key of a bitmap, its portable bytes, how many positions they are, and the base file that these are of."""
+"""Key of a bitmap, its portable bytes, its cardinality, and the base file of its positions."""
 
 
 @cache
 def bitmap_schema_json() -> str:
-    """The schema as it stands in the file info of each run."""
+    """Schema as stored in the file info of each run."""
     schema = json.loads(metadata_schema_json())
     payload = {
         "type": "record",
@@ -380,9 +375,9 @@ def bitmap_schema_json() -> str:
 
 
 def encode_bitmap_records(records: Iterable[BitmapRecord]) -> list[bytes]:
-    """HFile values of records, their ``key`` empty as in all metadata HFiles."""
-    # By hand what fastavro would write, since a column of many values has a record a value and file: unions of null
-    # and a type are one byte, 0 or 1 as a zigzag number, before the value.
+    """Encode records as HFile values, with an empty ``key`` as in all metadata HFiles."""
+    # Encoded by hand, byte for byte as fastavro would, since a column of many values has a record per value and file:
+    # a union of null and a type is one byte, the zigzag number 0 or 1, before the value.
     head = _head()
     return [
         b"".join(
@@ -399,12 +394,12 @@ def encode_bitmap_records(records: Iterable[BitmapRecord]) -> list[bytes]:
 
 
 def bitmap_cells(entries: Iterable[BitmapEntry]) -> Iterator[tuple[bytes, bytes]]:
-    """Keys, and what :func:`encode_bitmap_records` gives for their bitmaps, without a record for each.
+    """Keys and encoded records of bitmaps, as :func:`encode_bitmap_records` encodes them.
 
-    One at a time: a value that goes into its block as soon as it is made has not left the processor's cache.
+    Yields one cell at a time, so that a value goes into its block while it is still in the processor's cache.
     """
     head, encoded = _head() + b"\x02", base64.b64encode
-    # Standard base64: four letters for every three bytes, or a part of them.
+    # Standard base64: four characters for every three bytes or part of them.
     for key, data, cardinality, base_file in entries:
         size, name = _zigzag((len(data) + 2) // 3 * 4), _text(base_file)
         yield key, b"".join((head, size, encoded(data), name, b"\x02", _zigzag(cardinality), b"\0"))
@@ -412,7 +407,7 @@ def bitmap_cells(entries: Iterable[BitmapEntry]) -> Iterator[tuple[bytes, bytes]
 
 @lru_cache(maxsize=4096)
 def _text(text: str | None) -> bytes:
-    """The name of a base file, which comes with each of its values."""
+    """Encode the name of a base file; cached, as it is repeated for each value."""
     return _sized(None if text is None else text.encode())
 
 
@@ -428,21 +423,21 @@ def _zigzag(number: int) -> bytes:
 def decode_bitmap_records(
     values: Sequence[bytes | memoryview], writer_schema_json: str, path: str = ""
 ) -> list[BitmapRecord]:
-    """Records from HFile values.
+    """Decode records from HFile values.
 
     Args:
-        values: the values.
-        writer_schema_json: the file's own schema.
-        path: the file, for errors.
+        values: HFile values.
+        writer_schema_json: Schema of the file.
+        path: File named in errors.
 
     Raises:
-        CorruptFileError: damaged bytes, or records of another type.
+        CorruptFileError: The bytes are damaged, or the records have another type.
     """
     head, payload = _head(), _payload_schema()
     if writer_schema_json != bitmap_schema_json() or not all(bytes(value[: len(head)]) == head for value in values):
         return [
-            _bitmap_record(whole.get(_FIELD), whole, path)
-            for whole in decode_many(values, writer_schema_json, path=path)
+            _bitmap_record(record.get(_FIELD), record, path)
+            for record in decode_many(values, writer_schema_json, path=path)
         ]
     return [_bitmap_record(decode_datum(payload, value[len(head) :], path, len(head)), None, path) for value in values]
 
@@ -455,9 +450,9 @@ def _payload_schema() -> Any:
 
 @cache
 def _head() -> bytes:
-    """What every bitmap record begins with, up to its payload: a record's other fields are always the same.
+    """Bytes before the payload of a bitmap record; the same in every record.
 
-    Written and skipped as a whole, since a metadata record has some thirty fields and an index millions of records.
+    Written and skipped at once, since a metadata record has some thirty fields and an index millions of records.
     """
     out = io.BytesIO()
     schemaless_writer(out, parse_json(bitmap_schema_json()), {"key": "", "type": BITMAP_RECORD_TYPE, _FIELD: None})
@@ -465,9 +460,9 @@ def _head() -> bytes:
     return out.getvalue()[:-1] + b"\x02"
 
 
-def _bitmap_record(payload: dict[str, Any] | None, whole: dict[str, Any] | None, path: str) -> BitmapRecord:
-    if payload is None or (whole is not None and whole.get("type") != BITMAP_RECORD_TYPE):
-        kind = None if whole is None else whole.get("type")
+def _bitmap_record(payload: dict[str, Any] | None, record: dict[str, Any] | None, path: str) -> BitmapRecord:
+    if payload is None or (record is not None and record.get("type") != BITMAP_RECORD_TYPE):
+        kind = None if record is None else record.get("type")
         raise CorruptFileError(path, 0, "a bitmap record", f"a metadata record of type {kind}")
     if any(name not in payload or not isinstance(payload[name], kind | None) for name, kind in _KINDS.items()):
         raise CorruptFileError(path, 0, f"a bitmap record of {', '.join(_KINDS)}", str(payload)[:80])

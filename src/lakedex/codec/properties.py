@@ -1,15 +1,13 @@
-r"""Text formats: Java ``.properties`` with their checksum, and JSON objects.
+r"""Read and write Java ``.properties`` with Hudi's checksum, and read JSON objects.
 
-Java ``.properties`` text, and the checksum of ``hoodie.properties``.
-
-Bytes are ISO-8859-1. A logical line is ``key``, a separator (``=``, ``:`` or blanks) and ``value``; a line that ends
-in an odd number of backslashes goes on in the next one, whose leading blanks are skipped; lines whose first character
-is ``#`` or ``!`` are comments. ``\t \n \r \f \uXXXX`` are escapes, any other escaped character stands for itself.
+``.properties`` are in ISO-8859-1. A logical line is ``key``, a separator (``=``, ``:`` or blanks) and ``value``; a line
+that ends in an odd number of backslashes continues in the next one, whose leading blanks are skipped; lines that start
+with ``#`` or ``!`` are comments. ``\t \n \r \f \uXXXX`` are escapes, any other escaped character stands for itself.
 UTF-16 surrogates are escaped one by one.
 
 In Java: ``java.util.Properties.load`` and ``store``; in Hudi: ``HoodieTableConfig.generateChecksum`` (1.1.1).
 
-JSON objects as Hudi's files hold them: timeline bodies, definitions, manifests.
+JSON objects are the format of timeline bodies, definitions and manifests.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ __all__ = ["decode_json_object", "decode_properties", "encode_properties", "tabl
 
 
 MAX_BYTES = 8 << 20
-"""A schema of 50,000 columns takes less, …"""
+"""Limit of bytes; a schema of 50,000 columns takes less."""
 
 
 MAX_LINES = 100_000
-"""… and one line. Hudi knows some hundred properties."""
+"""Limit of lines; Hudi defines some hundred properties, and a schema takes one line."""
 
 
 _PAST_BLANKS = re.compile(r"[^ \t\f]|\Z")
@@ -64,15 +62,15 @@ _MAX_BMP = 0xFFFF
 
 
 def table_checksum(database: str | None, table: str) -> int:
-    """Value of ``hoodie.table.checksum``; halves of characters count as ``?``, as in Java."""
+    """Value of ``hoodie.table.checksum``; lone surrogates count as ``?``, as in Java."""
     return zlib.crc32(f"{database or ''}.{table}".encode("utf-8", "replace"))
 
 
 def decode_properties(data: bytes, path: str = "") -> dict[str, str]:
-    r"""Entries of a properties file, in the file's order; a repeated key has its last value.
+    r"""Decode a properties file, in the order of the file; the last value of a repeated key counts.
 
     Raises:
-        CorruptFileError: A ``\u`` without four hexadecimal digits, or more than ``MAX_BYTES`` or ``MAX_LINES``.
+        CorruptFileError: A ``\u`` lacks its four hexadecimal digits, or the text exceeds a limit of bytes or lines.
     """
     if len(data) > MAX_BYTES:
         raise CorruptFileError(path, MAX_BYTES, f"at most {MAX_BYTES} bytes", f"{len(data)} bytes")
@@ -86,14 +84,14 @@ def decode_properties(data: bytes, path: str = "") -> dict[str, str]:
 
 
 def encode_properties(entries: Mapping[str, str], comment: str | None = None) -> bytes:
-    """Properties text with the entries in their order. Equal entries give equal bytes (no date line).
+    """Encode entries in their order, without a date line: equal entries yield equal bytes.
 
     Args:
         entries: Keys and values.
         comment: Text for comment lines at the top.
 
     Raises:
-        InvalidInputError: More than ``MAX_BYTES``, which nobody could read again.
+        InvalidInputError: The result exceeds ``MAX_BYTES`` and could not be read again.
     """
     lines = []
     if comment is not None:
@@ -109,14 +107,14 @@ def encode_properties(entries: Mapping[str, str], comment: str | None = None) ->
 def _logical_lines(text: str, path: str) -> Iterator[tuple[int, str]]:
     """Start and text of each line after joining, without comments and empty lines.
 
-    Follows ``Properties.LineReader`` to the letter, also where it is odd: a lone backslash before the end of the file
-    is an entry with an empty key, and a comment sign counts after an empty line that goes on.
+    Follows ``Properties.LineReader`` exactly, even where it is odd: a lone backslash at the end of the file is an
+    entry with an empty key, and a comment sign counts after a continued empty line.
     """
     at, end, count = 0, len(text), 0
     start, parts = -1, list[str]()
     continues = False
     while at < end:
-        # A line that is gone on to keeps its line end (it then ends the entry); a fresh one skips over them.
+        # A continuation line keeps a leading line end (which ends the entry); a new line skips it.
         skipped = (_PAST_BLANKS if continues else _PAST_EMPTY_LINES).search(text, at)
         at = skipped.start() if skipped else end
         if at == end:
@@ -167,7 +165,7 @@ def _escape(text: str, *, blanks: bool) -> str:
     escaped = _TO_ESCAPE.sub(_escape_one, text)
     if blanks:
         return escaped.replace(" ", "\\ ")
-    # Only the first blank of a value would be skipped when reading.
+    # A reader skips leading blanks of a value, so escaping the first is enough.
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
@@ -194,19 +192,19 @@ def _comment(line: str) -> str:
 
 
 def decode_json_object(data: bytes | str, what: str, path: str = "") -> dict[str, Any]:
-    """The object that JSON text is.
+    """Decode a JSON object.
 
     Args:
-        data: the text.
-        what: what it should be, for errors.
-        path: the file, for errors.
+        data: JSON text.
+        what: Description of the expected object, for errors.
+        path: File named in errors.
 
     Raises:
-        CorruptFileError: no JSON, another kind of value, or texts that are no Unicode (halves of a character).
+        CorruptFileError: The text is not JSON or not an object, or a string in it has a lone surrogate.
     """
     try:
         document = json.loads(data, parse_constant=_no_number)
-        # An escape may name half of a character, which no path, key or file can hold.
+        # An escape may denote a lone surrogate, which no path, key or file can contain.
         if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -217,7 +215,7 @@ def decode_json_object(data: bytes | str, what: str, path: str = "") -> dict[str
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _shown(data: bytes | str, why: str) -> str:

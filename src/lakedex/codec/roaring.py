@@ -1,7 +1,7 @@
-"""Roaring bitmaps as text: the 32-bit *portable* serialization (RoaringFormatSpec), base64 around it.
+"""Encode and decode roaring bitmaps in the 32-bit *portable* format (RoaringFormatSpec) and its base64 text.
 
-That is the form which Java's ``RoaringBitmap.serialize`` writes and ``deserialize`` reads. CRoaring has another form of
-its own, and 64-bit bitmaps have two more; none of them is read here.
+Java's ``RoaringBitmap.serialize`` writes this format. CRoaring's own format and the two formats of 64-bit bitmaps are
+unsupported.
 
     ==========  =====================================================================
     bytes       content (little endian)
@@ -43,7 +43,7 @@ _MAX_CONTAINERS = 1 << 16
 
 
 _CONTAINER = 1 << 16
-"""Positions that fall into one container."""
+"""Positions per container."""
 
 
 _LARGEST_ARRAY = 4096
@@ -53,7 +53,7 @@ _BITSET_BYTES = _CONTAINER // 8
 
 
 _FEW = 1024
-"""Up to so many numbers it is quicker to look for where each begins than to look at all rows."""
+"""Up to this many numbers, searching for the start of each is faster than a pass over all rows."""
 
 
 _ROWS = np.arange(_CONTAINER, dtype=np.uint32)
@@ -66,12 +66,12 @@ _ONE_OF_RUNS = struct.Struct("<HHBHH")
 
 
 _OFFSETS_FROM = 4
-"""Containers from which on a bitmap with runs has offsets."""
+"""Number of containers from which on a bitmap with runs has offsets."""
 
 
 def bitmap_of(positions: npt.NDArray[np.uint32]) -> BitMap:
-    """The bitmap of positions in any order; each counts once."""
-    # pyroaring takes this kind of array as a whole, and any other sequence number by number.
+    """Bitmap of positions in any order; duplicates are ignored."""
+    # pyroaring copies this type of array at once, and other sequences number by number.
     packed = array("I")
     packed.frombytes(np.ascontiguousarray(positions, np.uint32).tobytes())
     return BitMap(packed)
@@ -84,16 +84,16 @@ def serialize_bitmap(bitmap: BitMap) -> bytes:
 
 
 def serialize_bitmaps(numbers: npt.NDArray[np.unsignedinteger], count: int) -> tuple[list[int], list[bytes]]:
-    """Where each number stands in an array: what :func:`serialize_bitmap` gives for its positions, of all at once.
+    """Bitmaps of the positions of each number in an array, as :func:`serialize_bitmap` encodes them.
 
-    The containers are cut out of one sorted array, so a bitmap costs little more than its bytes.
+    All containers are cut from one sorted array, so a bitmap costs little more than its bytes.
 
     Args:
-        numbers: numbers below ``count``. Of 8 or 16 bits they are sorted in half the time.
-        count: how many numbers there may be.
+        numbers: Numbers below ``count``. Those of 8 or 16 bits are sorted in half the time.
+        count: Upper limit of the numbers.
 
     Returns:
-        For each number how often it stands there, and the portable bytes.
+        For each number its frequency and the portable bytes of its bitmap.
     """
     counts, bitmaps = [0] * count, [struct.pack("<II", _COOKIE, 0)] * count
     chunks = [_containers(numbers[start : start + _CONTAINER], count) for start in range(0, len(numbers), _CONTAINER)]
@@ -103,14 +103,14 @@ def serialize_bitmaps(numbers: npt.NDArray[np.unsignedinteger], count: int) -> t
 
 
 _Containers = tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64], npt.NDArray[np.bool_], list[bytes]]
-"""Of each container: the number that stands in its rows, how often, whether it is of runs, content."""
+"""For each container: the number, its frequency, whether the container has runs, the content."""
 
 
 def _containers(numbers: npt.NDArray[np.unsignedinteger], count: int) -> _Containers:
-    """The containers of the numbers that stand among up to 65,536, in the order of the numbers.
+    """Containers of the numbers in up to 65,536 rows, in the order of the numbers.
 
-    A number and its row are sorted as one integer: NumPy 2 does that with the processor's vectors, in less time and
-    memory than it needs for the order of small numbers alone.
+    A number and its row are sorted as one integer: NumPy 2 sorts integers with vector instructions, faster and in
+    less memory than an argsort of small numbers.
     """
     wide: Any = np.uint32 if numbers.itemsize <= _ROWS.itemsize // 2 else np.uint64
     keys = numbers.astype(wide)
@@ -131,7 +131,7 @@ def _containers(numbers: npt.NDArray[np.unsignedinteger], count: int) -> _Contai
     ends = np.append(starts[1:], len(numbers))
     is_first = np.empty(len(numbers), bool)
     np.not_equal(positions[1:], positions[:-1] + np.uint16(1), out=is_first[1:])
-    # The first of each number begins a run whatever stands before it.
+    # The first row of each number always starts a run.
     is_first[starts] = True
     sizes, runs = ends - starts, np.add.reduceat(is_first.view(np.uint8), starts, dtype=np.int64)
     plain = np.where(sizes <= _LARGEST_ARRAY, 2 * sizes, _BITSET_BYTES)
@@ -179,7 +179,7 @@ def _joined(chunks: Sequence[_Containers]) -> Iterator[tuple[int, int, bytes]]:
     contents = [plain[place] for place in order.tolist()]
     firsts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
     each = np.diff(firsts, append=len(numbers))
-    # Of all bitmaps at once: a pair of numbers for each container, and where it begins in a bitmap without runs.
+    # For all bitmaps at once: the key and cardinality of each container, and its offset in a bitmap without runs.
     pairs = np.stack([keys, sizes - 1], axis=1).astype("<u2").tobytes()
     starts = np.cumsum([0, *map(len, contents[:-1])])
     offsets = starts - np.repeat(starts[firsts] - 8 - 8 * each, each)
@@ -192,7 +192,7 @@ def _joined(chunks: Sequence[_Containers]) -> Iterator[tuple[int, int, bytes]]:
         if has_runs[place]:
             flags = np.packbits(is_run[first:end], bitorder="little").tobytes()
             head = struct.pack("<HH", _COOKIE_WITH_RUNS, size - 1) + flags
-            # A head of another length moves all containers.
+            # A header of another length shifts all containers.
             own = (offsets[first:end] + len(head) - 8).astype("<u4").tobytes() if size >= _OFFSETS_FROM else b""
         else:
             head, own = struct.pack("<II", _COOKIE, size), packed[4 * first : 4 * end]
@@ -200,7 +200,7 @@ def _joined(chunks: Sequence[_Containers]) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _runs(positions: npt.NDArray[np.uint16], firsts: npt.NDArray[np.int64]) -> bytes:
-    """A container of the runs that begin at these places among the positions."""
+    """Run container for the runs that start at ``firsts``."""
     pairs = np.empty((len(firsts), 2), "<u2")
     pairs[:, 0] = positions[firsts]
     pairs[:, 1] = np.diff(firsts, append=len(positions)) - 1
@@ -213,15 +213,15 @@ def encode_bitmap(bitmap: BitMap) -> str:
 
 
 def deserialize_bitmap(data: bytes, *, rows: int | None = None, path: str = "") -> BitMap:
-    """A bitmap from portable bytes.
+    """Decode a bitmap from portable bytes.
 
     Args:
-        data: the bytes, nothing after them.
-        rows: positions must be below this; None for any.
-        path: where the bytes come from, for errors.
+        data: Bytes of exactly one bitmap.
+        rows: Exclusive limit of positions; None allows any.
+        path: File named in errors.
 
     Raises:
-        CorruptFileError: no portable 32-bit bitmap, bytes left over, or a position past the last row.
+        CorruptFileError: The bytes are not exactly one portable 32-bit bitmap, or a position is not below ``rows``.
     """
     cookie = struct.unpack_from("<I", data)[0] if len(data) >= 8 else -1
     if cookie != _COOKIE and cookie & 0xFFFF != _COOKIE_WITH_RUNS:
@@ -231,7 +231,7 @@ def deserialize_bitmap(data: bytes, *, rows: int | None = None, path: str = "") 
     try:
         bitmap = BitMap.deserialize(data)
     except (ValueError, IndexError, OverflowError) as error:
-        raise CorruptFileError(path, 0, "a whole roaring bitmap", f"{len(data)} bytes: {error}") from error
+        raise CorruptFileError(path, 0, "a complete roaring bitmap", f"{len(data)} bytes: {error}") from error
     size = len(bitmap.serialize())
     if size != len(data):
         raise CorruptFileError(path, size, f"a roaring bitmap of {len(data)} bytes", f"one of {size} bytes")
@@ -241,10 +241,10 @@ def deserialize_bitmap(data: bytes, *, rows: int | None = None, path: str = "") 
 
 
 def decode_bitmap(text: str, *, rows: int | None = None, path: str = "") -> BitMap:
-    """A bitmap from the text of :func:`encode_bitmap`.
+    """Decode a bitmap from the text of :func:`encode_bitmap`.
 
     Raises:
-        CorruptFileError: as :func:`deserialize_bitmap`, or no base64.
+        CorruptFileError: As for :func:`deserialize_bitmap`, or the text is not base64.
     """
     try:
         data = base64.b64decode(text, validate=True)

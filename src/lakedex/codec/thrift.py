@@ -1,13 +1,13 @@
-"""Thrift's compact protocol as trees: what the footer of a Parquet file is written in.
+"""Read and write trees of Thrift's compact protocol, the encoding of Parquet footers.
 
-The protocol names no fields, only numbers, and says the kind of each value; so a tree can be read, changed in places
-and written again without knowing what all of it means. Layout (``TCompactProtocol``):
+The protocol stores field numbers instead of names, and the kind of each value, so a tree can be read, changed in
+places and written again without knowledge of the other fields. Layout (``TCompactProtocol``):
 
 ==========  =====================================================================================
 struct      fields, then a zero byte
 field       ``delta << 4 | kind`` where the number grew by 1 … 15; else ``kind``, zigzag number
 truth       a field's kind is its value; in a list it is a byte
-number      zigzag varint; of 8 bits a byte; floating point eight bytes, little-endian
+number      zigzag varint; 8-bit numbers take a byte; floating point eight bytes, little-endian
 binary      varint length, bytes
 list, set   ``size << 4 | kind``; from 15 elements on ``0xF0 | kind``, varint size
 map         varint size; if there are any, ``kind of keys << 4 | kind of values``; keys and values in turn
@@ -62,10 +62,10 @@ STRUCT: Final = 12
 
 
 Struct = dict[int, tuple[int, Any]]
-"""Number of a field → its kind and value.
+"""Kind and value by field number.
 
-Numbers are ints, truth is the kind alone (None), floating point and binary are bytes, structs are dicts; lists and sets
-are (kind, values), maps (kind of keys, kind of values, pairs).
+Numbers are ints, booleans the kind alone (with None), floating point and binary values are bytes, structs are dicts;
+lists and sets are (kind, values), maps (kind of keys, kind of values, pairs).
 """
 
 
@@ -137,7 +137,7 @@ class _Reader:
         raise self.corrupt("a kind of Thrift value", str(kind))
 
     def size(self) -> int:
-        # No element takes less than a byte: a damaged size must not ask for memory.
+        # Every element takes at least a byte, so a damaged size cannot exhaust memory.
         size = self.varint()
         if size > len(self.data) - self.position:
             raise self.corrupt(f"{size} elements", f"{len(self.data) - self.position} bytes")
@@ -151,16 +151,16 @@ class _Reader:
 
 
 def decode_struct(data: bytes, path: str = "") -> Struct:
-    """The struct that ``data`` begins with.
+    """Decode the struct at the start of ``data``.
 
     Raises:
-        CorruptFileError: The bytes are no struct; names ``path``.
+        CorruptFileError: The bytes are not a struct; the error names ``path``.
     """
     return _Reader(data, path).struct(0)
 
 
 def structs(fields: Struct, number: int) -> list[Struct]:
-    """The structs of a list in a field; none where there is no such field."""
+    """Structs of a list in a field; empty if the field is absent."""
     if number not in fields:
         return []
     found: list[Struct] = fields[number][1][1]
@@ -168,7 +168,7 @@ def structs(fields: Struct, number: int) -> list[Struct]:
 
 
 def encode_struct(fields: Struct) -> bytes:
-    """The bytes of a struct, its fields by number."""
+    """Encode a struct, ordered by field number."""
     out = bytearray()
     _write_struct(out, fields)
     return bytes(out)

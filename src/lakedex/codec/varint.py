@@ -1,4 +1,4 @@
-"""Integers of variable length: Hadoop's VLong and the varint of protocol buffers.
+"""Read and write integers of variable length: Hadoop's VLong and the varint of protocol buffers.
 
 VLong (``org.apache.hadoop.io.WritableUtils.writeVLong``; in Hudi ``IOUtils.readVarLong``):
 
@@ -11,7 +11,7 @@ VLong (``org.apache.hadoop.io.WritableUtils.writeVLong``; in Hudi ``IOUtils.read
     ==================  =============================================================
 
 Varint (``CodedInputStream.readRawVarint64``): groups of seven bits, lowest first, high bit set on all but the last;
-at most ten bytes, always read here as an unsigned 64-bit number.
+at most ten bytes, always read as an unsigned 64-bit number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_VARINT_SIZE = 10
 
 
 def vlong_size(first: int) -> int:
-    """Bytes that a VLong takes, from its first byte (0 ... 255)."""
+    """Size of a VLong, from its first byte (0 ... 255)."""
     if first < 128 or first >= 144:
         return 1
     return 145 - first if first >= 136 else 137 - first
@@ -38,10 +38,10 @@ def decode_vlong(buf: bytes | memoryview, pos: int, *, path: str = "", base: int
     """Read a VLong.
 
     Args:
-        buf: Bytes that hold the number.
-        pos: Where it begins in ``buf``.
-        path: Named in the error.
-        base: Offset of ``buf`` in the file, for the error.
+        buf: Bytes that contain the number.
+        pos: Its position in ``buf``.
+        path: File named in errors.
+        base: Offset of ``buf`` in the file, for errors.
 
     Returns:
         The value, and the position after it.
@@ -89,7 +89,7 @@ def decode_varint(buf: bytes | memoryview, pos: int, *, path: str = "", base: in
 
 
 def encode_varint(value: int) -> bytes:
-    """Write a varint; a negative number as its 64-bit two's complement, as Java does."""
+    """Write a varint; negative numbers as 64-bit two's complement, as Java does."""
     value &= _MASK64
     out = bytearray()
     while value > 0x7F:

@@ -1,4 +1,4 @@
-"""Hudi's VECTOR: numbers of one width, little-endian, one after the other in a fixed (Avro, Parquet) of known size.
+"""Convert Hudi's VECTOR, numbers of one width stored little-endian in a fixed of Avro or Parquet, to Arrow lists.
 
 In Hudi 1.2: the logical type ``vector`` of Avro with ``dimension`` and ``elementType`` (FLOAT, DOUBLE, INT8).
 """
@@ -20,7 +20,7 @@ _HUDI_TYPES = frozenset({"vector", "blob", "variant"})
 
 
 def vector_type(node: Mapping[str, Any]) -> pa.DataType | None:
-    """The list that a fixed of Avro holds; None where it is no vector, or not of the size that one has."""
+    """Arrow list type of a fixed that is a vector; None for another fixed, or one of the wrong size."""
     element = _ELEMENTS.get(str(node.get("elementType")))
     if node.get("logicalType") != "vector" or element is None:
         return None
@@ -29,12 +29,12 @@ def vector_type(node: Mapping[str, Any]) -> pa.DataType | None:
 
 
 def vector_bytes(kind: pa.DataType) -> int:
-    """How many bytes a vector of a type takes."""
+    """Size of a vector in bytes."""
     return int(kind.list_size * kind.value_type.bit_width // 8)
 
 
 def is_vector_of(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether ``source`` are the bytes of vectors of type ``target``."""
+    """Whether ``source`` is the storage type of vectors of type ``target``."""
     return bool(
         pa.types.is_fixed_size_list(target)
         and pa.types.is_fixed_size_binary(source)
@@ -43,14 +43,14 @@ def is_vector_of(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def vectors(array: Any, kind: pa.DataType) -> Any:
-    """Vectors of a type from their bytes, which are not copied."""
+    """View bytes as vectors of type ``kind``, without a copy."""
     rows, size = len(array), kind.list_size
     values = pa.Array.from_buffers(kind.value_type, rows * size, [None, array.buffers()[1]], offset=array.offset * size)
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
 
 
 def hudi_types(avro_schema: Mapping[str, Any]) -> dict[str, str]:
-    """Columns with a type of Hudi's own anywhere in them, which Arrow's types do not tell, and that type's name."""
+    """Columns that contain a type of Hudi's own, which Arrow does not have, with that type's name."""
     return {
         field["name"]: name.upper()
         for field in avro_schema["fields"]

@@ -50,5 +50,5 @@ def test_a_block_unpacks_to_what_a_real_one_holds(limits: Limits) -> None:
     limits("lakedex.codec.hfile.blocks", SMALL_BYTES=1 << 20)
     data = stream(pa.table({"n": pa.nulls(3000, pa.binary(1000)).fill_null(bytes(1000))}), "zstd")
     assert len(data) < 5_000
-    with pytest.raises(CorruptFileError, match="t/run: .*unpack to at most"):
+    with pytest.raises(CorruptFileError, match="t/run: .*decompress to at most"):
         decode_block(data, COLUMN_SCHEMA, "t/run")

@@ -106,7 +106,7 @@ def test_arrow_only_types():
         (pa.decimal256(50, 2), "decimal256"),
         (pa.decimal128(5, -2), "decimal128"),
         (pa.struct([]), "struct"),
-        (pa.map_(pa.int32(), pa.string()), "keys of a map"),
+        (pa.map_(pa.int32(), pa.string()), "map keys"),
         (pa.date64(), "date64"),
     ],
     ids=str,

@@ -367,12 +367,12 @@ def test_a_call_unpacks_no_more_than_real_files_hold(limits: Limits) -> None:
         lambda: reader.get_many(key for key, _ in zeros),
     ]
     for call in calls:
-        with pytest.raises(CorruptFileError, match=r"t/x\.hfile: .*unpack to at most"):
+        with pytest.raises(CorruptFileError, match=r"t/x\.hfile: .*decompress to at most"):
             call()
     assert len(reader.get_many(key for key, _ in zeros[:20])) == 20
     budget = Budget()
     assert [len(list(reader.scan_prefixes([prefix], budget))) for prefix in (b"000", b"001")] == [10, 10]
-    with pytest.raises(CorruptFileError, match="unpack to at most"):
+    with pytest.raises(CorruptFileError, match="decompress to at most"):
         list(reader.scan_prefixes([b"002", b"003"], budget))
     assert sum(1 for _ in reader.scan()) == 40, "a block at a time"
     noise = random.Random(1)

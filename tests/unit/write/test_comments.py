@@ -117,9 +117,9 @@ def test_two_writers_keep_the_newest_comment(tmp_path: Path) -> None:
     [
         ("x", "idd", "has no column 'idd'; did you mean 'id'"),
         ("x", "s.b", "has no column 's.b'"),
-        ("\ud800", "id", "column 'id' is no Unicode text"),
-        ("\ud800", None, "is no Unicode text"),
-        (5, None, "is a text, not int"),
+        ("\ud800", "id", "column 'id' is not valid Unicode"),
+        ("\ud800", None, "is not valid Unicode"),
+        (5, None, "must be a string, not int"),
         ("x" * (8 << 20), None, "8388608 bytes"),
     ],
 )

@@ -1,8 +1,8 @@
-"""HFiles: the sorted key-value files in which the metadata table keeps its records.
+"""HFiles: the sorted key-value files in which the metadata table stores its records.
 
-A file is data blocks, meta blocks, and then what a reader loads on opening: root data index, meta index, file info
-and a trailer of 4096 bytes. ``blocks`` holds the frame that all blocks share, ``cells`` the content of data blocks,
-``index`` that of index blocks, ``trailer`` the trailer and the file info; ``reader`` and ``writer`` put them together.
+A file consists of data blocks, meta blocks and the parts that a reader loads on opening: root data index, meta index,
+file info and a trailer of 4096 bytes. ``blocks`` has the frame of all blocks, ``index`` the content of index and data
+blocks, ``trailer`` the trailer and the file info; ``reader`` and ``writer`` put them together.
 """
 
 from lakedex.codec.hfile.blocks import Budget

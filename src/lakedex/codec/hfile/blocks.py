@@ -1,8 +1,4 @@
-"""The frame around every block of an HFile, and the budget of what one call may unpack.
-
-What one call may unpack of HFiles: gzip makes a thousand bytes of one, and callers hold what they asked for.
-
-The frame around every block of an HFile, and its compression.
+"""Encode and decode the frame around every block of an HFile, within a budget for decompressed bytes.
 
     ======  ====================================================================
     bytes   content (big-endian)
@@ -18,8 +14,10 @@ The frame around every block of an HFile, and its compression.
     4 x m   checksums, m = size on disk without checksums / 16384, rounded up
     ======  ====================================================================
 
-In Hudi: ``HFileBlock`` (1.1.1), which writes zero bytes for checksums of kind 0 and skips all of them on reading, as is
-done here. Codecs are gzip and none; Hudi's native reader has no other either.
+In Hudi: ``HFileBlock`` (1.1.1), which writes zeros for checksums of kind 0 and skips all checksums on reading, as
+this module does. The codecs are gzip and none, as in Hudi's native reader.
+
+The budget exists because gzip can expand a thousandfold, and callers keep the values they asked for.
 """
 
 from __future__ import annotations
@@ -49,20 +47,20 @@ __all__ = [
 
 
 SMALL_BYTES = 512 << 20
-"""So much may be unpacked of any file."""
+"""Decompressed bytes allowed for any file."""
 
 
 MAX_RATIO = 200
-"""Beyond it, so many bytes for each packed one. Bounds, file names and bitmaps pack to a tenth or so."""
+"""Decompressed bytes allowed per compressed byte above that. Bounds, file names and bitmaps compress about tenfold."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """Counts the bytes that a call unpacks of one or several files.
+    """Counts the bytes that one call decompresses from one or several files.
 
     Attributes:
-        limited: not so for callers that hold no more than a block, and for bloom filters, which are zeros in truth
-            where files have few rows.
+        limited: False for callers that keep no more than a block, and for bloom filters, which are mostly zeros in
+            files of few rows.
     """
 
     limited: bool = True
@@ -73,12 +71,12 @@ class Budget:
         """Count a block.
 
         Raises:
-            CorruptFileError: More than any real file holds.
+            CorruptFileError: The limit is exceeded.
         """
         self.packed += packed
         self.unpacked += unpacked
         if self.limited and self.unpacked > max(SMALL_BYTES, MAX_RATIO * self.packed):
-            expected = f"blocks that unpack to at most {SMALL_BYTES} bytes, or {MAX_RATIO} times their size"
+            expected = f"blocks that decompress to at most {SMALL_BYTES} bytes, or {MAX_RATIO} times their size"
             raise CorruptFileError(path, offset, expected, f"{self.unpacked} bytes from {self.packed}")
 
 
@@ -116,11 +114,11 @@ MAX_PAYLOAD_SIZE = 1 << 30
 
 
 MAX_DEFLATE_RATIO = 1032
-"""A deflate stream cannot grow by more than this, so a header that declares more is wrong."""
+"""Greatest ratio of a deflate stream; a header that declares more is damaged."""
 
 
 BIG_PAYLOAD_SIZE = 128 << 20
-"""As much as a log file holds. A larger payload is one value, which packs no better than ``MAX_RATIO``."""
+"""Size of a log file. A larger payload is one value, which compresses at most by ``MAX_RATIO``."""
 
 
 _HEADER = struct.Struct(">8siiqBii")
@@ -130,7 +128,7 @@ _NEXT_MEMBER_BYTES = 256
 
 
 _GZIP_START = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
-"""Deflate, no flags, no time, unknown system: what Java writes since 16, and the same on every platform."""
+"""Deflate, no flags, no time, unknown system: as Java 16 and later write it, on every platform."""
 
 
 _GZIP_END = struct.Struct("<II")
@@ -143,17 +141,17 @@ _NOTHING = b"\0\0\0\xff\xff"
 def decode_block(
     view: bytes | memoryview, magic: bytes, codec: int, *, offset: int, path: str = ""
 ) -> tuple[bytes, int]:
-    """Unpack the block at the beginning of some bytes.
+    """Decompress the block at the start of ``view``.
 
     Args:
-        view: Bytes that begin with the block.
-        magic: The kind of block that must stand there.
-        codec: How the file is compressed, from its trailer.
+        view: Bytes that start with the block.
+        magic: Magic of the expected kind of block.
+        codec: Compression of the file, from its trailer.
         offset: Offset of ``view`` in the file.
-        path: Named in the error.
+        path: File named in errors.
 
     Returns:
-        The payload, decompressed, and the size of the block on disk.
+        Decompressed payload, and the size of the block on disk.
     """
     if len(view) < HEADER_SIZE:
         raise CorruptFileError(path, offset, f"a block header of {HEADER_SIZE} bytes", f"{len(view)} bytes")
@@ -178,14 +176,14 @@ def decode_block(
 
 
 def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> bytes:
-    """Decompress to exactly ``size`` bytes; HBase may write several gzip members after one another."""
+    """Decompress to exactly ``size`` bytes; HBase may write several consecutive gzip members."""
     parts: list[bytes] = []
     left, start, step = size, 0, max(len(packed), 1)
     stream = gzip_inflater()
     while start < len(packed) or not parts:
         piece = packed[start : start + step]
         try:
-            # One byte more than is due: it shows a stream that is too long, and lets the stream reach its checksum.
+            # One byte more than expected detects a stream that is too long, and lets the stream reach its checksum.
             part = stream.decompress(piece, left + 1)
         except InflateError as error:
             raise CorruptFileError(path, offset, "a gzip stream", str(error)) from None
@@ -197,7 +195,7 @@ def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> by
         step *= 2
         is_whole = stream.eof
         if is_whole and start < len(packed):
-            # What is left over is copied, so a member is never shown much more than itself.
+            # unused_data is a copy, so a member is never given much more than itself.
             stream, step = gzip_inflater(), _NEXT_MEMBER_BYTES
     if not is_whole:
         raise CorruptFileError(path, offset, f"a gzip stream of {size} bytes", "one that has no end")
@@ -207,7 +205,7 @@ def _gunzip(packed: bytes | memoryview, size: int, offset: int, path: str) -> by
 
 
 def encode_block(magic: bytes, payload: bytes, codec: int, *, previous: int = -1) -> bytes:
-    """Pack a payload as a block."""
+    """Encode a payload as a block."""
     packed = payload if codec == CODEC_NONE else _gzip(payload)
     checksums = _checksum_size(HEADER_SIZE + len(packed))
     header = _HEADER.pack(
@@ -221,11 +219,11 @@ def _checksum_size(data_size: int) -> int:
 
 
 def _gzip(payload: bytes) -> bytes:
-    """Compress so that readers which count checksums differently agree on where the stream ends.
+    """Compress so that readers with different checksum counts agree on the end of the stream.
 
-    hudi-rs derives the number of checksums from a size that already holds them. Where the two counts differ (a few
-    bytes below a multiple of 16384) it cuts the stream, so the stream is made longer by blocks of no bytes. From 64 MiB
-    on the counts always differ.
+    hudi-rs derives the number of checksums from a size that already includes them. Where the counts differ (a few
+    bytes below a multiple of 16384) it truncates the stream, so empty blocks are appended to it. From 64 MiB on the
+    counts always differ.
     """
     packed = deflate(payload)
     size = HEADER_SIZE + len(_GZIP_START) + len(packed) + _GZIP_END.size

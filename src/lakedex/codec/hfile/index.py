@@ -1,6 +1,6 @@
-"""Index blocks of an HFile, and the cells of its data blocks.
+"""Encode and decode the index blocks of an HFile and the cells of its data blocks.
 
-Index blocks: where the data and meta blocks of an HFile lie.
+Index blocks locate the data and meta blocks.
 
 Payload of a root data index, once for each block below it:
 
@@ -15,15 +15,15 @@ Payload of a root data index, once for each block below it:
     rest    family, timestamp, type: only in files of HBase
     ======  ====================================================================
 
-The meta index is the same with a bare name for the key. Large files of HBase have further levels: ``IDXINTE2`` and
+The meta index is the same with a bare name as the key. Large files of HBase have further levels: ``IDXINTE2`` and
 ``IDXLEAF2`` blocks of a count, count + 1 relative offsets (4 bytes each) and as many entries without the VLong. Their
 root ends with 16 bytes about the middle key, which are skipped.
 
-In Hudi: ``HFileRootIndexBlock``, ``HFileMetaIndexBlock``, ``HFileLeafIndexBlock`` (1.1.1). That writer puts a varint
-where its own reader expects a VLong; they are the same up to 127, and above it Java cannot read its own file. Both are
-read here, the VLong is written.
+In Hudi: ``HFileRootIndexBlock``, ``HFileMetaIndexBlock``, ``HFileLeafIndexBlock`` (1.1.1). That writer stores a varint
+where its own reader expects a VLong; they are equal up to 127, and above it Java cannot read its own file. This module
+reads both and writes the VLong.
 
-Cells: the key-value pairs in the payload of a data block.
+Cells are the key-value pairs in the payload of a data block:
 
     ======  ====================================================================
     bytes   content (big-endian)
@@ -39,8 +39,8 @@ Cells: the key-value pairs in the payload of a data block.
     1 - 9   VLong: number of the writing transaction, 0 in files of Hudi
     ======  ====================================================================
 
-In Hudi: ``HFileDataBlock``, ``KeyValue`` and ``Key`` (1.1.1). What follows the row is skipped on reading, whatever its
-length, because files that HBase wrote for Hudi 0.x may hold a family there. Tags of HBase are not read.
+In Hudi: ``HFileDataBlock``, ``KeyValue`` and ``Key`` (1.1.1). The rest of the key is skipped on reading, at any
+length, because files that HBase wrote for Hudi 0.x may have a column family. HBase's tags are unsupported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _ROW_SIZE = struct.Struct(">H")
 
 
 class IndexEntry(NamedTuple):
-    """One block: its first key (or its name), offset and size."""
+    """Location of one block: its first key (or its name), offset and size."""
 
     key: bytes
     offset: int
@@ -92,7 +92,7 @@ def decode_root_index(payload: bytes, count: int, *, levels: int, base: int = 0,
     """Read a root data index of ``count`` entries.
 
     Raises:
-        CorruptFileError: The payload is not that many entries, with VLongs or with varints.
+        CorruptFileError: The payload does not have that many entries, with VLongs or with varints.
     """
     spare = (0, MIDDLE_KEY_SIZE) if levels > 1 else (0,)
     try:
@@ -171,10 +171,9 @@ def decode_leaf_index(payload: bytes, *, base: int = 0, path: str = "") -> list[
 
 
 def check_entries(entries: Iterable[IndexEntry], limit: int, *, base: int = 0, path: str = "") -> None:
-    """Refuse entries that leave the part of the file below ``limit``, or overlap.
+    """Refuse entries that overlap or end above ``limit``.
 
-    Blocks that do not overlap cannot hold more than the file does, which bounds what a damaged index can make a
-    reader fetch.
+    Blocks that do not overlap cannot exceed the size of the file, which bounds the fetches that a damaged index causes.
     """
     end = 0
     for entry in entries:
@@ -229,11 +228,11 @@ _NO_TRANSACTION = b"\x00"
 
 
 _SEARCH_AT_MOST = 8
-"""So many keys are first looked for in the bytes as a whole; beyond it, one walk over the cells is cheaper."""
+"""Up to this many keys are first searched in the raw bytes; for more, one walk over the cells is cheaper."""
 
 
 def cell_parts(key: bytes, value: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    """The pieces whose concatenation is the cell."""
+    """Parts of a cell, in the order in which they are written."""
     size = len(key)
     return _CELL.pack(size + _KEY_OVERHEAD, len(value), size), key, _AFTER_ROW, value, _NO_TRANSACTION
 
@@ -243,8 +242,8 @@ def decode_cells(payload: bytes, *, base: int = 0, path: str = "") -> list[Cell]
 
     Args:
         payload: Content of the block, decompressed.
-        base: Offset of the payload in the file, for the error.
-        path: Named in the error.
+        base: Offset of the payload in the file, for errors.
+        path: File named in errors.
     """
     cells: list[Cell] = []
     append = cells.append
@@ -271,10 +270,10 @@ def decode_cells(payload: bytes, *, base: int = 0, path: str = "") -> list[Cell]
 def find_cells(
     payload: bytes, keys: Sequence[bytes], found: dict[bytes, bytes], *, base: int = 0, path: str = ""
 ) -> None:
-    """Put the first cell of each key into ``found``, in the order of the cells; keys that are absent are left out.
+    """Put the first cell of each key into ``found``, in the order of the cells; absent keys are ignored.
 
-    Few keys are first searched as plain bytes: what does not occur in the payload at all is no key of it, and the
-    walk over the cells is saved. The order of the cells is not relied upon, as Java sorts by UTF-16 units.
+    Few keys are first searched in the raw bytes: a key that does not occur there is absent, without a walk over the
+    cells. Cells may be in any order, as Java sorts by UTF-16 units.
     """
     wanted = {key for key in keys if len(key) <= MAX_ROW_SIZE and key not in found}
     if len(wanted) <= _SEARCH_AT_MOST:
@@ -300,7 +299,7 @@ def find_cells(
 
 def _bad_cell(payload: bytes, pos: int, base: int, path: str) -> CorruptFileError:
     left = len(payload) - pos
-    expected = f"a cell within the {left} bytes that are left of its block"
+    expected = f"a cell within the remaining {left} bytes of its block"
     if left < CELL_OVERHEAD:
         return CorruptFileError(path, base + pos, expected, f"less than the {CELL_OVERHEAD} bytes of the smallest")
     key_size, value_size, row_size = _CELL.unpack_from(payload, pos)

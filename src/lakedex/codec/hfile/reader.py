@@ -1,7 +1,7 @@
-"""Reading HFiles: point lookups, lookups of many keys and scans by prefix, each reading only the blocks it needs.
+"""Read HFiles by point lookup, lookup of many keys and scan by prefix, fetching only the blocks required.
 
-In Hudi: ``HFileReaderImpl`` (1.1.1). Read are its files and those that HBase 2.4 wrote for Hudi 0.x: several index
-levels, index keys that lie between two blocks, several cells of one key. A lookup gives the first of those cells.
+In Hudi: ``HFileReaderImpl`` (1.1.1). Files that HBase 2.4 wrote for Hudi 0.x are supported: several index levels,
+index keys between two blocks, several cells of one key. A lookup returns the first of those cells.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = ["Fetch", "HFileReader"]
 
 
 Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
-"""Gives the bytes of half-open ranges ``(start, end)``; for an HFile in a log block they count from its beginning."""
+"""Reads the bytes of half-open ranges ``(start, end)``, relative to the HFile even if it is in a log block."""
 
 
 TAIL_SIZE = 64 * 1024
-"""Fetched on opening: nearly always the trailer and all that is loaded on opening, in one request."""
+"""Bytes fetched on opening: nearly always the trailer and all that is loaded on opening, in one request."""
 
 
 SCAN_BATCH_SIZE = 16 * 1024 * 1024
-"""A scan fetches so many bytes at once, which bounds its memory."""
+"""Bytes that a scan fetches at once; bounds its memory."""
 
 
 _TAGS = "hfile.MAX_TAGS_LEN"
@@ -69,14 +69,14 @@ class _Index:
 
 
 class HFileReader:
-    """An HFile, opened on first use. Keeps its index and file info, but no data.
+    """An HFile, opened on first use. Caches its index and file info, but no data.
 
     Args:
-        fetch: Gives the bytes of ranges of the file.
+        fetch: Reads ranges of the file.
         size: Size of the HFile in bytes.
-        path: Named in errors.
+        path: File named in errors.
 
-    Every method and property raises ``CorruptFileError`` for bytes that are no HFile.
+    Every method and property raises ``CorruptFileError`` if the bytes are damaged.
     """
 
     __slots__ = ("_fetch", "_index_cache", "_opened_cache", "path", "size")
@@ -95,17 +95,17 @@ class HFileReader:
         return cls(lambda ranges: [view[start:end] for start, end in ranges], len(view), path)
 
     def warm(self) -> None:
-        """Read what is kept: index and file info."""
+        """Load the index and the file info."""
         self._index  # noqa: B018 - a property that reads
 
     @property
     def trailer(self) -> Trailer:
-        """What the trailer says."""
+        """Decoded trailer."""
         return self._opened.trailer
 
     @property
     def info(self) -> dict[str, bytes]:
-        """The file info, in its order."""
+        """File info, in the order of the file."""
         return self._opened.info
 
     @property
@@ -115,7 +115,7 @@ class HFileReader:
 
     @property
     def first_keys(self) -> list[bytes]:
-        """For each data block a key that is not above its first, and above the last of the block before."""
+        """For each data block a key that is at most its first key and above the last key of the block before."""
         return self._index.first_keys
 
     @property
@@ -129,7 +129,7 @@ class HFileReader:
         return [name.decode("utf-8", "replace") for name in self._opened.meta]
 
     def meta(self, name: str) -> bytes | None:
-        """Content of a meta block, or None where there is none of that name."""
+        """Content of a meta block, or None if there is none of that name."""
         entry = self._opened.meta.get(name.encode())
         if entry is None:
             return None
@@ -137,14 +137,14 @@ class HFileReader:
         return payload
 
     def get(self, key: bytes) -> bytes | None:
-        """Value of a key, or None where it is absent."""
+        """Value of a key, or None if it is absent."""
         return self.get_many((key,)).get(key)
 
     def get_many(self, keys: Iterable[bytes], budget: Budget | None = None) -> dict[bytes, bytes]:
         """Values of the keys that are present, in key order.
 
-        All blocks that may hold one of the keys are fetched in one call. Keys may come in any order. Who asks several
-        files gives them one budget.
+        All blocks that may have one of the keys are fetched in one call. Keys may be in any order. ``budget`` limits
+        the decompressed bytes; pass one budget for all files of a call.
         """
         wanted = sorted(set(keys))
         lookups = list(self._lookups(wanted))
@@ -155,7 +155,7 @@ class HFileReader:
         return found
 
     def _lookups(self, wanted: list[bytes]) -> Iterator[tuple[IndexEntry, int, int]]:
-        """Blocks to read, each with the slice of the sorted keys that it may hold."""
+        """Blocks to read, each with the slice of the sorted keys that it may contain."""
         if not wanted:
             return
         index = self._index
@@ -172,9 +172,9 @@ class HFileReader:
             at = end
 
     def read_costs(self, keys: Sequence[bytes]) -> list[int]:
-        """For each of the sorted, distinct keys its share of the bytes of the blocks that :meth:`get_many` would read.
+        """For each of the sorted, distinct keys its share of the bytes that :meth:`get_many` would read.
 
-        Reads the index alone. Bytes are those after decompression, by what the whole file gains by it.
+        Reads only the index. Bytes are decompressed ones, estimated from the compression ratio of the file.
         """
         costs = [0] * len(keys)
         lookups = list(self._lookups(list(keys)))
@@ -188,10 +188,10 @@ class HFileReader:
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All cells whose key begins with the prefix, in the order of the file.
 
-        Without a prefix this is for who holds a block at a time: there is no limit to what is unpacked in all.
+        Without a prefix the decompressed size is unlimited; callers should keep no more than a block at a time.
 
         Raises:
-            CorruptFileError: Also where the whole file was read and the trailer counts another number of cells.
+            CorruptFileError: Also if a scan of the complete file finds another number of cells than the trailer states.
         """
         if prefix:
             yield from self.scan_prefixes((prefix,))
@@ -207,8 +207,8 @@ class HFileReader:
         """All cells whose key begins with one of the prefixes, each once, in the order of the file.
 
         Args:
-            prefixes: Any order; an empty one asks for everything.
-            budget: What may be unpacked; one for all files of a call.
+            prefixes: Prefixes in any order; an empty one matches everything.
+            budget: Limit of decompressed bytes; pass one for all files of a call.
         """
         wanted: list[bytes] = []
         for prefix in sorted(prefixes):
@@ -222,13 +222,13 @@ class HFileReader:
                 yield from (cell for cell in cells if cell[0].startswith(single))
                 continue
             for cell in cells:
-                # None of the prefixes begins with another, so only the greatest one not above the key can fit.
+                # No prefix starts with another, so only the greatest one not above the key can fit.
                 at = bisect_right(wanted, cell[0]) - 1
                 if at >= 0 and cell[0].startswith(wanted[at]):
                     yield cell
 
     def _prefix_entries(self, prefixes: list[bytes]) -> list[IndexEntry]:
-        """Blocks that may hold a key of one of the prefixes."""
+        """Blocks that may contain a key with one of the prefixes."""
         index = self._index
         if not index.is_sorted:
             return index.entries
@@ -313,7 +313,7 @@ class HFileReader:
             for level in range(self.trailer.data_index_levels - 1, 0, -1):
                 entries = self._next_level(entries, LEAF_INDEX if level == 1 else INTERMEDIATE_INDEX)
             first_keys = [entry.key for entry in entries]
-            # Java sorts keys by UTF-16 units, which is not the order of their bytes for all characters.
+            # Java sorts keys by UTF-16 units, which differs from the order of bytes for some characters.
             is_sorted = all(a <= b for a, b in pairwise(first_keys))
             self._index_cache = _Index(entries, first_keys, is_sorted)
         return self._index_cache
@@ -330,7 +330,7 @@ class HFileReader:
 
 
 def _after_prefix(prefix: bytes) -> bytes | None:
-    """Smallest bytes above everything with the prefix, or None where there is no such thing."""
+    """Smallest bytes above everything with the prefix; None if there are none."""
     head = prefix.rstrip(b"\xff")
     return head[:-1] + bytes((head[-1] + 1,)) if head else None
 

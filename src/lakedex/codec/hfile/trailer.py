@@ -1,4 +1,4 @@
-"""The trailer and the file info of an HFile, both messages of protocol buffers.
+"""Encode and decode the trailer and the file info of an HFile, both protocol buffers messages.
 
 Trailer, the last 4096 bytes of the file:
 
@@ -63,7 +63,7 @@ _COMPARATOR_FIELD = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trailer:
-    """What the trailer says. Offsets count from the beginning of the HFile."""
+    """Trailer of an HFile. Offsets count from the start of the HFile."""
 
     file_info_offset: int
     load_on_open_offset: int
@@ -95,7 +95,7 @@ _NUMBERS = {
 
 
 def _fields(message: bytes, base: int, path: str) -> Iterator[tuple[int, int | bytes]]:
-    """Fields of a message; those of a fixed size are given as bytes."""
+    """Fields of a message; fixed-size values are returned as bytes."""
     pos, end = 0, len(message)
     while pos < end:
         tag, at = decode_varint(message, pos, path=path, base=base)
@@ -117,15 +117,15 @@ def _fields(message: bytes, base: int, path: str) -> Iterator[tuple[int, int | b
 
 
 def decode_trailer(tail: bytes | memoryview, *, offset: int = 0, path: str = "") -> Trailer:
-    """Read the trailer.
+    """Decode the trailer.
 
     Args:
         tail: The last 4096 bytes of the file.
-        offset: Their offset in the file, which is also the limit of all offsets in them.
-        path: Named in the error.
+        offset: Their offset in the file, also the limit of all offsets in the trailer.
+        path: File named in errors.
 
     Raises:
-        CorruptFileError: Also for a version other than 3 and for a codec other than gzip and none.
+        CorruptFileError: The bytes are damaged, the version is not 3, or the codec is neither gzip nor none.
     """
     if len(tail) != TRAILER_SIZE:
         raise CorruptFileError(path, offset, f"a trailer of {TRAILER_SIZE} bytes", f"{len(tail)} bytes")
@@ -165,13 +165,13 @@ def _check(trailer: Trailer, offset: int, path: str) -> None:
         )
     if not 1 <= trailer.data_index_levels <= _MAX_INDEX_LEVELS:
         raise CorruptFileError(path, offset, f"1 to {_MAX_INDEX_LEVELS} index levels", str(trailer.data_index_levels))
-    # A block takes 33 bytes and a cell 21 before compression, but the counts only bound loops: negative is enough.
+    # The counts only bound loops, so only negative ones are refused.
     if min(trailer.data_index_count, trailer.meta_index_count, trailer.entry_count) < 0:
         raise CorruptFileError(path, offset, "counts of at least 0", repr(trailer))
 
 
 def encode_trailer(trailer: Trailer) -> bytes:
-    """Write a trailer, field by field as Hudi does."""
+    """Encode a trailer, with the fields in Hudi's order."""
     name = trailer.comparator.encode()
     message = bytearray()
     for field in range(1, 13):
@@ -186,7 +186,7 @@ def encode_trailer(trailer: Trailer) -> bytes:
 
 
 def decode_file_info(payload: bytes, *, base: int = 0, path: str = "") -> dict[str, bytes]:
-    """Read the payload of the file info block, in its order."""
+    """Decode the payload of the file info block, in its order."""
     if not payload.startswith(_INFO_MAGIC):
         raise CorruptFileError(path, base, f"file info magic {_INFO_MAGIC!r}", repr(payload[: len(_INFO_MAGIC)]))
     size, start = decode_varint(payload, len(_INFO_MAGIC), path=path, base=base)
@@ -208,7 +208,7 @@ def decode_file_info(payload: bytes, *, base: int = 0, path: str = "") -> dict[s
 
 
 def encode_file_info(info: Mapping[str, bytes]) -> bytes:
-    """Write the payload of the file info block, in the order of the mapping."""
+    """Encode the payload of the file info block, in the order of the mapping."""
     message = bytearray()
     for name, value in info.items():
         key = name.encode()

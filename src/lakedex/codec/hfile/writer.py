@@ -1,9 +1,9 @@
-"""Writing HFiles.
+"""Write HFiles in the order of ``HFileWriterImpl`` (Hudi 1.1.1).
 
-The order of everything is that of ``HFileWriterImpl`` (Hudi 1.1.1): without compression, and with the file info of
-another file passed in, its bytes come out again. Differences, both because Java cannot read what it wrote: sizes of
-index keys are VLongs (see ``index``), and no block is larger than 64 KiB unless one cell is. Hudi's reader takes the
-end of a block to be four bytes too early for every 16 KiB of it; up to 64 KiB that is less than the smallest cell.
+Without compression, and with the file info of another file passed in, the bytes equal those of Hudi. There are two
+differences, because Java cannot read its own output: sizes of index keys are VLongs (see ``index``), and no block
+exceeds 64 KiB unless one cell does. Hudi's reader underestimates the end of a block by four bytes per 16 KiB; up to
+64 KiB that is less than the smallest cell.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_BLOCK_SIZE = 64 * 1024
 
 
 MAX_FILE_SIZE = 2**31 - 1
-"""Java keeps offsets within an HFile as ints."""
+"""Java stores offsets within an HFile as ints."""
 
 
 CREATE_TIME = "hfile.CREATE_TIME_TS"
@@ -44,7 +44,7 @@ _CODECS: dict[str, int] = {"gz": CODEC_GZIP, "none": CODEC_NONE}
 
 
 class _DataBlocks:
-    """Collects cells into blocks, and hands each block on as soon as it is full."""
+    """Collects cells into blocks and writes each block as soon as it is full."""
 
     __slots__ = (
         "cells",
@@ -96,7 +96,7 @@ class _DataBlocks:
         self.cells, self.key_bytes, self.total = cells, key_bytes, total + block_size
 
     def _flush(self) -> None:
-        # Java gives every block but the first its own offset as that of the previous block; nothing reads it.
+        # Java stores every block's own offset as that of the previous block, except in the first; nothing reads it.
         block = encode_block(DATA, b"".join(self.parts), self.codec, previous=self.size or -1)
         self.entries.append(IndexEntry(self.first, self.size, len(block)))
         self.parts.clear()
@@ -105,7 +105,7 @@ class _DataBlocks:
     def append(self, block: bytes) -> None:
         self.size += len(block)
         if self.size > MAX_FILE_SIZE:
-            raise InvalidInputError(f"an HFile of more than {MAX_FILE_SIZE} bytes cannot be read by Hudi")
+            raise InvalidInputError(f"Hudi cannot read an HFile of more than {MAX_FILE_SIZE} bytes")
         self.write(block)
 
 
@@ -120,16 +120,16 @@ def write_hfile(
     """Write an HFile.
 
     Args:
-        items: Keys and values, in strictly ascending byte order of the keys. Read once.
+        items: Keys and values, in strictly ascending byte order of the keys. Iterated once.
         compression: ``gz`` or ``none``.
         block_size: Largest block before compression, at most 64 KiB; a single larger cell gets a block of its own.
-        info: Entries of the file info, in their order. The entries that describe the cells are computed and take the
-            place of given ones; ``hfile.CREATE_TIME_TS`` (milliseconds, 8 bytes) is 0 unless given.
+        info: Entries of the file info, in their order. Entries that describe the cells are computed and
+            override given ones; ``hfile.CREATE_TIME_TS`` (milliseconds, 8 bytes) is 0 unless given.
         meta: Meta blocks by name, in their order.
 
     Raises:
-        InvalidInputError: Keys that are empty, longer than 32767 bytes, not ascending or not unique; an unknown
-            compression or block size; a file of 2 GiB or more.
+        InvalidInputError: A key is empty, longer than 32767 bytes, not ascending or not unique; the
+            compression or block size is unknown; the file reaches 2 GiB.
     """
     out: list[bytes] = []
     stream_hfile(
@@ -150,20 +150,22 @@ def stream_hfile(
     compression: Compression = "gz",
     block_size: int = MAX_BLOCK_SIZE,
 ) -> int:
-    """Write an HFile block by block. Memory: one block, and an index entry for each.
+    """Write an HFile block by block.
+
+    Memory: one block, and one index entry per block.
 
     Args:
-        write: Takes the bytes of the file, in order.
-        items: As :func:`write_hfile` takes them.
-        describe: Gives ``info`` and ``meta`` of :func:`write_hfile`; called when all items have been read.
-        compression: As there.
-        block_size: As there.
+        write: Receives the bytes of the file, in order.
+        items: As for :func:`write_hfile`.
+        describe: Returns ``info`` and ``meta`` as for :func:`write_hfile`; called after all items have been read.
+        compression: As for :func:`write_hfile`.
+        block_size: As for :func:`write_hfile`.
 
     Returns:
-        The size of the file.
+        Size of the file.
 
     Raises:
-        InvalidInputError: As :func:`write_hfile`; bytes may have been written by then.
+        InvalidInputError: As for :func:`write_hfile`; some bytes may have been written.
     """
     if compression not in _CODECS:
         raise InvalidInputError(f"HFile compression {compression!r} is not one of {', '.join(_CODECS)}")
@@ -187,7 +189,7 @@ def stream_hfile(
     trailer = Trailer(
         file_info_offset=file_info_offset,
         load_on_open_offset=load_on_open,
-        # Hudi stores the size of the data here, whatever the name says.
+        # Hudi stores the size of the data under this name.
         uncompressed_data_index_size=blocks.total,
         data_index_count=len(blocks.entries),
         meta_index_count=len(meta_entries),
