@@ -610,10 +610,10 @@ LITERALS: dict[str, Callable[[random.Random, Any, pa.DataType], str]] = {
 
 # --------------------------------------------------------------------------------------------------------- judging
 FOR_SPARK = re.compile(
-    "there is no function hex outside Spark"
-    "|rounds decimals of more than 34 digits where it turns their sign"
+    "function hex is not supported outside Spark"
+    "|negating decimals of more than 34 digits rounds them"
     r"|(int\d+|date32\[day\]) and (int\d+|date32\[day\]) have no type in common"
-    r"|\(string\) cannot be cast to (int64|bool|date32\[day\]); try_cast makes null of it"
+    r"|\(string\) cannot be cast to (int64|bool|date32\[day\]); try_cast returns null instead"
 )
 """Why a condition of :class:`Asker` has no answer here: by an :class:`UnsupportedFeatureError`, at the end one of ANSI."""
 

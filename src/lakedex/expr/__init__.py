@@ -1,4 +1,4 @@
-"""Predicates in Spark SQL: parse them, prune files by them, filter rows by them."""
+"""Parse predicates in Spark SQL, prune files by them and filter rows by them."""
 
 from lakedex.expr.evaluator import evaluate_scalar, filter_rows
 from lakedex.expr.parser import bind, parse_filter_or_unknown, parse_predicate, parse_scalar

@@ -1,8 +1,6 @@
-"""Arithmetic over whole columns in ANSI mode, and decimals of single values rounded as Spark rounds them.
+"""Calculate with Arrow columns as Spark does in ANSI mode, and round single decimals and floats like Spark.
 
-Decimals and single precision, one value at a time and with Spark's rounding.
-
-``+ - * / % DIV`` over whole columns: exact, and an error where the result does not fit, as in Spark's ANSI mode.
+``+ - * / % DIV`` are exact; a result that does not fit its type is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
 
 
 def exact_decimal(value: Decimal) -> Literal:
-    """A decimal literal with the precision and scale of its own digits."""
+    """Decimal literal with the precision and scale of its own digits."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise NotPrunableError
@@ -42,10 +40,10 @@ def exact_decimal(value: Decimal) -> Literal:
 
 
 def rescale(value: Decimal, target: Any) -> Decimal:
-    """The value at the target's scale, rounded half up as Spark does.
+    """Round a value to the target's scale, half up as Spark does.
 
     Raises:
-        NotJudgeable: It has more digits than the target (null in Spark, an error in ANSI Spark).
+        NotPrunableError: It has more digits than the target (null in Spark, an error in ANSI Spark).
     """
     try:
         scaled = value.quantize(Decimal(1).scaleb(-target.scale), context=_EXACT)
@@ -57,7 +55,7 @@ def rescale(value: Decimal, target: Any) -> Decimal:
 
 
 def float32(value: float) -> float:
-    """The nearest single precision value, as a Python float."""
+    """Nearest single-precision value, as a Python float."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
@@ -75,7 +73,7 @@ _LONG = (-(2**63), 2**63 - 1)
 
 
 def decimal_result(op: str, left: Any, right: Any) -> pa.DataType:
-    """Spark's type of a calculation with decimals: digits are cut from the scale where there are too many."""
+    """Spark's result type of decimal arithmetic; excess digits are cut from the scale."""
     p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
     if op == "DIV":
         return pa.int64()
@@ -97,17 +95,17 @@ def decimal_result(op: str, left: Any, right: Any) -> pa.DataType:
 
 
 def calculate(op: str, left: Any, right: Any, result: Any, *, attempt: bool = False) -> Any:
-    """``left op right`` of two arrays.
+    """Compute ``left op right`` for two arrays.
 
     Args:
         op: One of ``+ - * / % pmod DIV``.
-        left: An array.
-        right: An array; of the same type, or a decimal too.
-        result: The type of the answer.
-        attempt: Null instead of an error.
+        left: Left operands.
+        right: Right operands, of the same type or also decimals.
+        result: Type of the result.
+        attempt: Return null instead of an error.
 
     Raises:
-        InvalidInputError: A zero divisor, or a result that does not fit.
+        InvalidInputError: A divisor is zero, or a result does not fit its type.
     """
     known = pc.and_(left.is_valid(), right.is_valid())
     if op in ("/", "%", "pmod", "DIV"):
@@ -115,7 +113,7 @@ def calculate(op: str, left: Any, right: Any, result: Any, *, attempt: bool = Fa
         zero = pc.and_(known, pc.equal(right, nothing))
         if pc.any(zero).as_py():
             if not attempt:
-                raise InvalidInputError("division by zero; try_divide or nullif(divisor, 0) makes null of it")
+                raise InvalidInputError("division by zero; try_divide or nullif(divisor, 0) return null instead")
             known = pc.and_not(known, zero)
     left, right = (pc.if_else(known, side, pa.scalar(None, side.type)) for side in (left, right))
     kind = kind_of(left.type)
@@ -126,7 +124,7 @@ def calculate(op: str, left: Any, right: Any, result: Any, *, attempt: bool = Fa
     else:
         found = _floats(op, left, right, result)
     if not attempt and found.null_count > len(found) - known.true_count:
-        raise InvalidInputError(f"the result of {op} does not fit {result}; try_add and its like make null of it")
+        raise InvalidInputError(f"the result of {op} does not fit {result}; try_add and its like return null instead")
     return found
 
 
@@ -180,7 +178,7 @@ def _subtracted(a: Any, b: Any) -> tuple[Any, BoolArray]:
 
 def _multiplied(a: Any, b: Any) -> tuple[Any, BoolArray]:
     found = a * b
-    # Near enough to tell: a product that wrapped around is off by 2**64 at least.
+    # Floats are precise enough: a product that wrapped around is off by at least 2**64.
     return found, np.abs(a.astype(np.float64) * b.astype(np.float64) - found.astype(np.float64)) > 2.0**62
 
 
@@ -221,7 +219,7 @@ def _decimals(op: str, left: Any, right: Any, result: Any) -> Any:
         fits = pc.less(pc.abs(found), limit)
         found = pc.if_else(fits, found, pa.scalar(None, found.type))
         return found.cast(pa.decimal256(76, result.scale)).cast(result)
-    # Arrow divides with other digits than Spark: each pair of values once, with Python's decimals.
+    # Arrow's quotients have other digits than Spark's, so each distinct pair is divided with Python's decimals.
     function = _DECIMALS[op]
 
     def one(a: Decimal, b: Decimal) -> Decimal | int | None:

@@ -1,4 +1,4 @@
-"""Calls of functions: each by its name to a :class:`Function` with typed arguments, or to what Spark rewrites it to."""
+"""Translate function calls to :class:`Function` nodes with typed arguments, or to Spark's own rewrites of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class CallTranslator(ABC):
-    """The part of the parser that knows calls."""
+    """Part of the parser that translates calls."""
 
     binder: Binder
 
@@ -61,21 +61,21 @@ class CallTranslator(ABC):
 
     @abstractmethod
     def cast_to(self, operand: Scalar, target: pa.DataType, *, attempt: bool = False) -> Scalar:
-        """A cast that a user wrote."""
+        """Translate an explicit cast."""
 
     @abstractmethod
     def calculation(self, op: str, left: Scalar, right: Scalar) -> tuple[Scalar, Scalar, pa.DataType]:
-        """Both sides of an arithmetic operation in Spark's types, and its result's."""
+        """Both operands in Spark's types, and the type of the result."""
 
     @abstractmethod
     def arithmetic(self, op: str, left: Scalar, right: Scalar) -> Scalar:
-        """An arithmetic operation."""
+        """Translate an arithmetic operation."""
 
     def call(self, name: str, trees: Sequence[exp.Expression]) -> Scalar:
-        """A call as it stands in the text.
+        """Translate a call as written in the text.
 
         Raises:
-            NotJudgeable: A function that we do not know, or not with these arguments; names what comes nearest.
+            NotPrunableError: The function or its arguments are unsupported; the message suggests similar names.
         """
         known = name.lower()
         arguments = [self.scalar(tree) for tree in trees]
@@ -87,11 +87,11 @@ class CallTranslator(ABC):
         if known in INTERNAL or ALIASES.get(known, known) not in FUNCTIONS:
             near = nearest_names(name)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise NotPrunableError(f"there is no function {name} outside Spark{hint}")
+            raise NotPrunableError(f"function {name} is not supported outside Spark{hint}")
         return self.function(ALIASES.get(known, known), arguments)
 
     def function(self, name: str, arguments: Sequence[Scalar]) -> Scalar:
-        """A function of the table with its arguments cast."""
+        """Call of a known function with its arguments cast."""
         spec = FUNCTIONS[name]
         if not spec.accepts(len(arguments)):
             raise NotPrunableError(f"{name} does not take {len(arguments)} arguments")
@@ -128,7 +128,7 @@ class CallTranslator(ABC):
         if name in ("array_contains", "array_position"):
             wanted = element_type(nested)
             if kind_of(argument.type) is not kind_of(wanted) or kind_of(wanted) is Kind.DECIMAL:
-                raise NotPrunableError(f"{name} looks for {wanted} in this array, not for {argument.type}")
+                raise NotPrunableError(f"{name} expects {wanted} for this array, not {argument.type}")
             return argument
         if kind_of(argument.type) is Kind.NULL and name != "item":
             raise NotPrunableError(f"{name} of NULL")
@@ -138,20 +138,20 @@ class CallTranslator(ABC):
         if kind_of(wanted) is Kind.STRING:
             return self.binder.argument(argument, Takes.TEXT)
         if kind_of(argument.type) not in (kind_of(wanted), Kind.NULL) or kind_of(wanted) is Kind.DECIMAL:
-            raise NotPrunableError(f"the key is {wanted}, not {argument.type}")
+            raise NotPrunableError(f"the key must be {wanted}, not {argument.type}")
         return self.binder.to(argument, Literal(None, wanted))
 
     def extract(self, field: str, source: Scalar) -> Scalar:
         """``EXTRACT(field FROM source)``."""
         part = _FIELDS.get(field.upper())
         if part is None:
-            raise NotPrunableError(f"there is no field {field} of a time")
+            raise NotPrunableError(f"a time has no field {field}")
         if part == "seconds" and kind_of(source.type) is Kind.STRING:
             raise NotPrunableError("the seconds of a text")
         return self.function(part, [source])
 
     def branches(self, conditions: Sequence[Predicate], values: Sequence[Scalar]) -> Scalar:
-        """``CASE``: a value for each condition, and one more for none of them."""
+        """``CASE``: a value per condition, and one more for rows that match none."""
         typed = self.binder.many(values)
         return Case(tuple(zip(conditions, typed[:-1], strict=True)), typed[-1], typed[-1].type)
 
@@ -214,7 +214,7 @@ def _concat(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
 
 
 def _cast(target: pa.DataType, named: str, *, attempt: bool) -> _Macro:
-    """``to_date`` and its like: a cast, or by a pattern where the argument is text."""
+    """``to_date`` and similar functions: a cast, or parsing by a pattern if given text."""
 
     def make(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
         _count(arguments, 1, 2)
@@ -247,7 +247,7 @@ def _unix_timestamp(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
 def _truncated(to: CallTranslator, name: str, moment: Scalar, unit: Scalar) -> Scalar:
     found = to.function(name, [moment, unit])
     if isinstance(unit, Literal) and isinstance(unit.value, str) and not is_unit(unit.value, dates=name == "trunc"):
-        return Literal(None, found.type)  # without a look at the date, as Spark
+        return Literal(None, found.type)  # for any date, as in Spark
     return found
 
 
@@ -272,7 +272,7 @@ def _date_part(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
 def _now(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
     _count(arguments, 0)
     if not to.binder.ansi:
-        raise NotPrunableError("the time now is Spark's to say")
+        raise NotPrunableError("the current time is known to Spark only")
     return Literal((datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1), _INSTANT)
 
 

@@ -1,12 +1,8 @@
-"""Casts with Spark's meaning: of whole columns, and of constants folded at parse time.
+"""Cast Arrow columns and constants with the meaning of Spark's ANSI mode, its default from version 4 on.
 
-Casts of whole columns with the meaning that Spark gives them in ANSI mode, its default from version 4 on.
-
-A cast of one kind of type to another is a function in a table; it makes null of what does not fit, and
-:func:`cast_array` makes an error of that null, or leaves it for ``TRY_CAST``. Spark's other mode has null or a number
-that wrapped around in such places.
-
-Casts of constants, folded at parse time.
+The cast from one kind of type to another is a function in a table. It returns null for values that do not fit;
+:func:`cast_array` raises an error for these, or leaves them null for ``TRY_CAST``. In Spark's other mode such values
+become null or wrap around.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ _CastOne = Callable[[Any, Any, str], Any]
 
 
 def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether there is a cast from one type to another."""
+    """Whether values of type ``source`` can be cast to ``target``."""
     pair = (kind_of(source), kind_of(target))
     return pair[0] is Kind.NULL or source == target or pair in _CASTS
 
@@ -62,8 +58,8 @@ def cast_array(values: Any, target: Any, timezone: str = "UTC", *, attempt: bool
     """``CAST(values AS target)``, or ``TRY_CAST`` if ``attempt``.
 
     Raises:
-        InvalidInputError: A value that does not fit the target or does not read as one.
-        UnsupportedFeatureError: A pair of types that we do not cast.
+        InvalidInputError: A value does not fit the target type or cannot be parsed.
+        UnsupportedFeatureError: Casts between these types are unsupported.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -87,12 +83,12 @@ def cast_array(values: Any, target: Any, timezone: str = "UTC", *, attempt: bool
         raise InvalidInputError(f"a value cannot be cast from {values.type} to {target}: {error}") from error
     lost = pc.and_(found.is_null(), values.is_valid())
     if source.is_float and kind is Kind.DECIMAL:
-        lost = pc.and_(lost, pc.fill_null(pc.is_finite(values), False))  # of NaN and infinity Spark makes null
+        lost = pc.and_(lost, pc.fill_null(pc.is_finite(values), False))  # Spark casts NaN and infinity to null
     if not attempt and lost.true_count:
         row = pc.index(lost, True).as_py()
         shown = repr(values[row].as_py())[:_SHOWN]
         raise InvalidInputError(
-            f"the value {shown} ({values.type}) cannot be cast to {target}; try_cast makes null of it"
+            f"the value {shown} ({values.type}) cannot be cast to {target}; try_cast returns null instead"
         )
     return found
 
@@ -102,7 +98,7 @@ def _same(values: Any, target: Any, _: str) -> Any:
 
 
 def _where(test: Any, values: Any) -> Any:
-    """The values for which a test holds, null for the others."""
+    """Values for which a test holds, null for the others."""
     return pc.if_else(test, values, pa.scalar(None, values.type))
 
 
@@ -127,11 +123,11 @@ def _float_to_integer(values: Any, target: Any, _: str) -> Any:
     numbers = pc.trunc(values.cast(pa.float64()))
     if target.bit_width < 64:
         return _where(pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit)), numbers).cast(target)
-    # As Java compares: 2**63 is within its longs, and saturates.
+    # 2**63 saturates to the greatest long, as Java's comparison accepts it.
     fits = pc.and_(pc.greater_equal(numbers, -limit), pc.less_equal(numbers, limit))
     most = pc.equal(numbers, limit)
-    whole = _where(pc.and_not(fits, most), numbers).cast(target)
-    return pc.if_else(pc.fill_null(most, False), pa.scalar(2**63 - 1, target), whole)
+    integers = _where(pc.and_not(fits, most), numbers).cast(target)
+    return pc.if_else(pc.fill_null(most, False), pa.scalar(2**63 - 1, target), integers)
 
 
 def _to_float(values: Any, target: Any, _: str) -> Any:
@@ -139,12 +135,12 @@ def _to_float(values: Any, target: Any, _: str) -> Any:
 
 
 def _decimal_to_float(values: Any, target: Any, _: str) -> Any:
-    # By way of text: Arrow's own decimal to double may be one step off, its parser is exact as Java's is.
+    # Via text: Arrow's decimal to double may be off by one unit, while its parser is exact like Java's.
     return values.cast(pa.string()).cast(target)
 
 
 def _to_decimal(values: Any, target: Any, _: str) -> Any:
-    # Through 256 bits: Arrow's own rescaling of 128 bits wraps around silently (99999999999999999999 to scale 28).
+    # Via 256 bits: Arrow's rescaling of 128 bits wraps around silently (99999999999999999999 to scale 28).
     scale = 0 if kind_of(values.type) is Kind.INT else values.type.scale
     wide = values.cast(pa.decimal256(76, scale))
     if scale > target.scale:
@@ -184,7 +180,7 @@ def _text_to_binary(values: Any, target: Any, _: str) -> Any:
 
 
 def _from_text(values: Any, target: Any, timezone: str) -> Any:
-    """Each distinct text once, and those in Arrow's own form by Arrow."""
+    """Parse each distinct text once; Arrow parses those in its own format."""
     kind = kind_of(target)
     plain = {Kind.INT: _PLAIN_INTEGER, Kind.DOUBLE: _PLAIN_DOUBLE, Kind.DATE: _PLAIN_DATE}.get(kind)
     if plain is not None and pc.all(pc.match_substring_regex(values, plain)).as_py():
@@ -211,7 +207,7 @@ def _number_to_instant(values: Any, target: Any, _: str) -> Any:
         wide = pc.multiply(values.cast(pa.decimal256(68, values.type.scale)), pa.scalar(_MILLION, pa.decimal256(7, 0)))
         micros = _decimal_to_integer(wide, pa.int64(), "")
         if micros.null_count > values.null_count:
-            raise NotPrunableError("Spark lets such a number of seconds wrap around")
+            raise NotPrunableError("this number of seconds wraps around in Spark")
     else:
         micros = _float_to_integer(pc.multiply(values.cast(pa.float64()), float(_MICROS)), pa.int64(), "")
     return (
@@ -262,7 +258,7 @@ def _moments(micros: Any, like: Any, data_type: pa.DataType) -> Any:
 
 
 def days_of_micros(micros: Any) -> Any:
-    """Whole days, rounded down, of int64 microseconds."""
+    """Days since 1970, rounded down, of int64 microseconds."""
     days = pc.divide(micros, MICROS_PER_DAY)
     below = pc.less(micros, pc.multiply(days, MICROS_PER_DAY))
     return pc.if_else(below, pc.subtract(days, 1), days)
@@ -297,15 +293,15 @@ _CASTS: dict[tuple[Kind, Kind], _CastOne] = {
 }
 
 
-# A literal's value is in microseconds whatever the unit of the column.
+# Literals are in microseconds, in whatever unit the column is.
 _LITERAL_TYPES: dict[Kind, pa.DataType] = {Kind.TIMESTAMP: pa.timestamp("us", "UTC"), Kind.LOCAL: pa.timestamp("us")}
 
 
 def fold_cast(literal: Literal, target: pa.DataType, timezone: str) -> Literal:
-    """``CAST(literal AS target)``.
+    """Evaluate ``CAST(literal AS target)`` at parse time.
 
     Raises:
-        NotJudgeable: Spark's two modes differ (overflow, malformed text), or we do not do this pair of types.
+        NotPrunableError: Spark's two modes differ (overflow, malformed text), or this pair of types is unsupported.
     """
     if literal.value is None or kind_of(target) is Kind.NULL:
         return Literal(literal.value, target if literal.value is None else literal.type)

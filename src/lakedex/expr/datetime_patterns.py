@@ -1,4 +1,4 @@
-"""Spark's datetime patterns (``yyyy-MM-dd HH:mm``): text to clock times and back, for the letters in common use."""
+"""Parse and format clock times by Spark's datetime patterns (``yyyy-MM-dd HH:mm``), for the common letters."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def _pieces(pattern: str) -> tuple[_Piece, ...]:
     pieces = []
     for match in _PIECE.finditer(pattern):
         if match["bad"]:
-            raise NotPrunableError(f"the datetime pattern {pattern!r}")
+            raise NotPrunableError(f"unsupported datetime pattern {pattern!r}")
         quoted = match["quoted"]
         text = match["plain"] or ("'" if quoted == "" else (quoted or "").replace("''", "'"))
         pieces.append(_Piece(match["letters"] or "", "" if match["letters"] else text))
     return tuple(pieces)
 
 
-# What a run of letters reads: the field, and the text as a regular expression.
+# Field and regular expression for each run of letters.
 _READERS = {
     "yyyy": ("year", r"\d{4}"), "MM": ("month", r"\d{2}"), "M": ("month", r"\d{1,2}"), "dd": ("day", r"\d{2}"),
     "d": ("day", r"\d{1,2}"), "HH": ("hour", r"\d{2}"), "H": ("hour", r"\d{1,2}"), "mm": ("minute", r"\d{2}"),
@@ -90,21 +90,21 @@ def _reader(pattern: str) -> re.Pattern[str]:
             continue
         known = _READERS.get(piece.letters)
         if known is None or known[0] in fields or flexible:
-            raise NotPrunableError(f"the datetime pattern {pattern!r}")
+            raise NotPrunableError(f"unsupported datetime pattern {pattern!r}")
         fields.add(known[0])
         flexible = "," in known[1]
         parts.append(f"(?P<{known[0]}>{known[1]})")
     if "year" not in fields:
-        raise NotPrunableError(f"the datetime pattern {pattern!r} without a year")
+        raise NotPrunableError(f"the datetime pattern {pattern!r} has no year")
     return re.compile("".join(parts), re.ASCII | re.IGNORECASE)
 
 
 def moments_of_text(text: Any, pattern: str, *, attempt: bool) -> Any:
-    """Clock times in microseconds, as int64, of texts in a pattern.
+    """Parse texts by a pattern into clock times, as int64 microseconds.
 
     Raises:
-        InvalidInputError: A text that is not in the pattern, unless ``attempt`` makes null of it.
-        NotJudgeable: A pattern with letters that we do not read.
+        InvalidInputError: A text does not match the pattern and ``attempt`` is False.
+        NotPrunableError: The pattern has unsupported letters.
     """
     reader = _reader(pattern)
 
@@ -119,7 +119,7 @@ def moments_of_text(text: Any, pattern: str, *, attempt: bool) -> Any:
             if attempt:
                 return None
             raise InvalidInputError(
-                f"the text {one!r} is not in the pattern {pattern!r}; try_to_timestamp makes null of it"
+                f"the text {one!r} does not match the pattern {pattern!r}; try_to_timestamp returns null instead"
             ) from None
 
     return per_distinct(read, pa.int64(), text)
@@ -155,14 +155,14 @@ _WRITERS: dict[str, Callable[[IntArray], Any]] = {
 
 
 def formatted(clock: IntArray, pattern: str) -> Any:
-    """Texts of clock times in microseconds.
+    """Format clock times in microseconds.
 
     Raises:
-        NotJudgeable: A pattern with letters that we do not write, a year outside 1 to 9999.
+        NotPrunableError: The pattern has unsupported letters, or a year is outside 1 to 9999.
     """
     days, time = np.divmod(clock, _DAY)
     if len(days) and not (days.min() >= _FIRST_DAY and days.max() <= _LAST_DAY):
-        raise NotPrunableError("a year outside 1 to 9999")
+        raise NotPrunableError("years outside 1 to 9999 are unsupported")
     months = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
     parts: list[Any] = []
     for piece in _pieces(pattern):
@@ -174,6 +174,6 @@ def formatted(clock: IntArray, pattern: str) -> Any:
         elif piece.letters in _WRITERS:
             parts.append(_WRITERS[piece.letters](_FIELDS[piece.letters[0]](months, days, time)))
         else:
-            raise NotPrunableError(f"the letters {piece.letters} of the datetime pattern {pattern!r}")
+            raise NotPrunableError(f"unsupported letters {piece.letters} in the datetime pattern {pattern!r}")
     empty = pa.array([""] * 1).take(pa.array(np.zeros(len(clock), np.int64)))
     return pc.binary_join_element_wise(empty, *parts, "")

@@ -1,4 +1,4 @@
-"""A Python function over columns, called once for each distinct combination of values."""
+"""Apply a Python function to Arrow columns, once for each distinct combination of values."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["per_distinct"]
 
 
 def _physical(values: Any) -> Any:
-    """Dates and timestamps as their integers; other values as they are."""
+    """Convert dates and timestamps to integers; return other values unchanged."""
     if pa.types.is_date32(values.type):
         return values.cast(pa.int32())
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def per_distinct(function: Callable[..., Any], result: pa.DataType, first: Any, *others: Any) -> Any:
-    """``function(first, *others)`` per row.
+    """Compute ``function(first, *others)`` per row.
 
     Args:
-        function: Of plain values, never null; may answer None for null.
-        result: Type of the answers.
-        first: An array.
-        others: Arrays of its length, or Arrow scalars that hold for all rows.
+        function: Takes Python values, never null; returns None for null.
+        result: Type of the results.
+        first: First arguments.
+        others: Arrays of the same length, or Arrow scalars for all rows.
 
     Returns:
-        An array; null where an argument is.
+        Array that is null wherever an argument is null.
     """
     if any(isinstance(other, pa.Scalar) and not other.is_valid for other in others):
         return pa.nulls(len(first), result)
@@ -44,7 +44,7 @@ def per_distinct(function: Callable[..., Any], result: pa.DataType, first: Any, 
     for column in coded:
         known &= column.indices.is_valid().to_numpy(zero_copy_only=False)
         codes = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Renumbered after every column: the product of all dictionaries may not fit.
+        # Renumber after every column, as the product of all dictionary sizes may overflow.
         key = np.unique(key * max(1, len(column.dictionary)) + codes, return_inverse=True)[1].astype(np.int64)
     rows = np.flatnonzero(known)
     _, firsts, where = np.unique(key[rows], return_index=True, return_inverse=True)

@@ -1,9 +1,4 @@
-"""Evaluate expressions over Arrow batches with Spark's meaning: values, truth, filters.
-
-Values and truth of expressions over Arrow batches, with Spark's meaning: whole columns at a time.
-
-Filter rows and compute columns without Spark.
-"""
+"""Evaluate expressions over Arrow batches with Spark's meaning: compute columns, truth values and row filters."""
 
 from __future__ import annotations
 
@@ -69,12 +64,12 @@ _ONE_ROW = pa.record_batch({"": pa.array([0])})
 
 
 def evaluate_constant(scalar: Scalar) -> Any:
-    """The value of a scalar without columns, as an array of one."""
+    """Value of a scalar without columns, as an array of one element."""
     return evaluate(scalar, _ONE_ROW)
 
 
 def column_values(column: Column, batch: pa.RecordBatch) -> Any:
-    """A column's array, nested fields with their parents' nulls, in the type the predicate was bound to."""
+    """Array of a column, with nulls of its parents applied, in the type to which the predicate was bound."""
     index = batch.schema.get_field_index(column.path[0])
     if index < 0:
         names = ", ".join(batch.schema.names)
@@ -88,7 +83,7 @@ def column_values(column: Column, batch: pa.RecordBatch) -> Any:
 
 
 def evaluate(scalar: Scalar, batch: pa.RecordBatch) -> Any:
-    """The values of a scalar: an array of the batch's length."""
+    """Values of a scalar, as an array of the batch's length."""
     if isinstance(scalar, Column):
         values = column_values(scalar, batch)
         if pa.types.is_nested(scalar.type):
@@ -116,21 +111,21 @@ def evaluate(scalar: Scalar, batch: pa.RecordBatch) -> Any:
 
 
 def _named(scalar: Scalar, error: Exception) -> InvalidInputError:
-    """The error with the innermost expression in which it happened."""
+    """Error that names the innermost expression in which ``error`` was raised."""
     if isinstance(error, _RowError):
         return error
     return _RowError(f"{to_text(scalar)}: {error}")
 
 
 class _RowError(InvalidInputError):
-    """A value for which an expression fails. Names the expression."""
+    """An expression failed for a value; the message names the expression."""
 
 
 def _arguments(scalars: Sequence[Scalar], batch: pa.RecordBatch, *, strict: bool) -> list[Any]:
-    """Values of arguments: the first an array, literals among the others scalars.
+    """Values of arguments: an array for the first, scalars for literals among the others.
 
-    Where null makes the result null, Spark does not look at the arguments after it: they are worked out for the other
-    rows only, where they might fail.
+    If null makes the result null, Spark skips the arguments after it: they are evaluated only for the other rows, as
+    they may fail.
     """
     found: list[Any] = []
     known: Any = None
@@ -149,14 +144,14 @@ def _arguments(scalars: Sequence[Scalar], batch: pa.RecordBatch, *, strict: bool
 
 
 def _spread(values: Any, rows: Any) -> Any:
-    """Values of some rows at their places; null in the others."""
+    """Spread values of the selected rows over all rows; null in the others."""
     chosen = rows.to_numpy(zero_copy_only=False)
     places = np.cumsum(chosen) - 1
     return values.take(pa.array(np.where(chosen, places, 0), mask=~chosen))
 
 
 def _has_null(scalars: Sequence[Scalar]) -> bool:
-    """Whether one is the literal NULL: then Spark looks at no other."""
+    """Whether one is the literal NULL; Spark then evaluates none of the others."""
     return any(isinstance(scalar, Literal) and scalar.value is None for scalar in scalars)
 
 
@@ -164,14 +159,14 @@ def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> Any:
     sides = (node.left, node.right)
     if _has_null(sides):
         return pa.nulls(batch.num_rows, node.type)
-    divides = node.op not in ("+", "-", "*")  # Spark works the divisor out first
+    divides = node.op not in ("+", "-", "*")  # Spark evaluates the divisor first
     found = _arguments(sides[::-1] if divides else sides, batch, strict=True)
     left, right = (pa.repeat(side, batch.num_rows) if isinstance(side, pa.Scalar) else side for side in found)
     return calculate(node.op, *((right, left) if divides else (left, right)), node.type)
 
 
 def _dividend_and_divisor(scalars: Sequence[Scalar], batch: pa.RecordBatch) -> list[Any]:
-    """The dividend only where the divisor is neither null nor zero."""
+    """Evaluate the dividend only where the divisor is neither null nor zero."""
     divisor = evaluate(scalars[1], batch)
     known = pc.fill_null(pc.not_equal(divisor, cast_array(pa.array([0], pa.int32()), divisor.type)[0]), False)
     return [_spread(evaluate(scalars[0], batch.filter(known)), known), divisor]
@@ -190,7 +185,7 @@ def _function(node: Function, batch: pa.RecordBatch) -> Any:
 
 
 def _coalesce(node: Function, batch: pa.RecordBatch) -> Any:
-    """Each argument only for the rows that have no value yet."""
+    """Evaluate each argument only for the rows without a value so far."""
     result = evaluate(node.arguments[0], batch)
     for argument in node.arguments[1:]:
         open_rows = result.is_null()
@@ -201,14 +196,14 @@ def _coalesce(node: Function, batch: pa.RecordBatch) -> Any:
 
 
 def _replaced(values: Any, rows: Any, others: Any) -> Any:
-    """The values with others at some rows; of one kind of type, in the first's."""
+    """Replace the values of some rows, in the type of ``values``."""
     if others.type != values.type:
         others = others.cast(values.type)
     return pc.replace_with_mask(values, rows, others)
 
 
 def _case(node: Case, batch: pa.RecordBatch) -> Any:
-    """Each branch only over the rows that take it: its expression may fail on the others."""
+    """Evaluate each branch only for the rows that take it, as its expression may fail on others."""
     rows = batch.num_rows
     rest = pa.repeat(pa.scalar(True), rows)
     result: Any = pa.nulls(rows).cast(node.type)
@@ -225,7 +220,7 @@ def _case(node: Case, batch: pa.RecordBatch) -> Any:
 
 
 def _on_rows(condition: Predicate, batch: pa.RecordBatch, rows: Any) -> Any:
-    """The truth of a condition on some rows; null on the others."""
+    """Truth values of a condition for some rows; null for the others."""
     return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), rows, truth(condition, batch.filter(rows)))
 
 
@@ -233,7 +228,7 @@ def truth(node: Predicate, batch: pa.RecordBatch) -> Any:
     """True, false or null per row: a BooleanArray of the batch's length.
 
     Raises:
-        UnsupportedFeatureError: The predicate has a condition that lakedex cannot judge.
+        UnsupportedFeatureError: The predicate has a condition that lakedex cannot evaluate.
     """
     if isinstance(node, And | Or):
         return _chain(node, batch)
@@ -254,7 +249,7 @@ def truth(node: Predicate, batch: pa.RecordBatch) -> Any:
 
 
 def cannot_evaluate(node: Unknown) -> UnsupportedFeatureError:
-    """The error of a condition that only Spark can evaluate."""
+    """Error for a condition that only Spark can evaluate."""
     reason = f": {node.reason}" if node.reason else ""
     return UnsupportedFeatureError(
         f"cannot evaluate {node.text!r} outside Spark{reason}; evaluate it in Spark: scan(where).to_spark() or a filter"
@@ -268,7 +263,7 @@ def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
     result = truth(node.operands[0], batch)
     for operand in node.operands[1:]:
         if may_fail(operand):
-            # Guards such as x <> 0 AND 1 / x > 2: the right side is for rows that the left leaves open.
+            # Guards such as x <> 0 AND 1 / x > 2: evaluate the right side only for rows that the left does not decide.
             open_rows = pc.fill_null(result if isinstance(node, And) else pc.invert(result), True)
             found = _on_rows(operand, batch, open_rows)
         else:
@@ -278,7 +273,7 @@ def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
 
 
 def may_fail(node: Predicate | Scalar) -> bool:
-    """Whether there may be rows for which a node is an error."""
+    """Whether evaluating a node may fail for some rows."""
     if isinstance(node, In):
         return may_fail(node.operand)
     return isinstance(node, Arithmetic | Cast | Function) or any(may_fail(child) for child in children_of(node))
@@ -328,14 +323,14 @@ _STORABLE: dict[Kind, frozenset[Kind]] = {
     Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP, Kind.DATE}),
     Kind.LOCAL: frozenset({Kind.LOCAL, Kind.DATE}),
 }
-"""What a value may be assigned to without a CAST: the part of Spark's store assignment that we convert."""
+"""Types to which a value can be assigned without a CAST: the supported part of Spark's store assignment."""
 
 
 def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
     """True, false or null per row.
 
     Raises:
-        UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
+        UnsupportedFeatureError: A condition cannot be evaluated; the message quotes it.
     """
     unknown = unknown_conditions(predicate)
     if unknown:
@@ -344,13 +339,13 @@ def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
 
 
 def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
-    """Say which rows a WHERE keeps: a mask without nulls (a null condition keeps no row).
+    """Compute the mask of rows that a WHERE selects; it has no nulls, as a null condition selects no row.
 
     Returns:
-        A BooleanArray for a record batch, a ChunkedArray for a table.
+        BooleanArray for a record batch, a ChunkedArray for a table.
 
     Raises:
-        UnsupportedFeatureError: A condition in it cannot be judged; the error has its text.
+        UnsupportedFeatureError: A condition cannot be evaluated; the message quotes it.
     """
     return pc.fill_null(truth_of_rows(predicate, data), False)
 
@@ -358,11 +353,11 @@ def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
 def evaluate_scalar(
     expression: Scalar, data: pa.Table | pa.RecordBatch, target_type: pa.DataType, *, timezone: str = "UTC"
 ) -> Any:
-    """Compute a column, in the type of the column that it is assigned to.
+    """Compute a column in the type of the target column.
 
     Raises:
-        InvalidInputError: A value that does not fit the type, or an assignment that Spark refuses too.
-        UnsupportedFeatureError: A conversion that lakedex does not do.
+        InvalidInputError: A value does not fit the type, or Spark refuses the assignment too.
+        UnsupportedFeatureError: The conversion is unsupported.
     """
     source, kind = kind_of(expression.type), kind_of(target_type)
     if kind not in _STORABLE[source]:

@@ -1,4 +1,4 @@
-"""The table of functions by the names that Spark has for them."""
+"""Table of all supported functions by their Spark names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, FunctionSpec] = {
     **TIME_FUNCTIONS,
     **NUMBER_FUNCTIONS,
     **NESTED_FUNCTIONS,
-    # compute.py looks at its arguments one after the other.
+    # The evaluator evaluates its arguments one by one.
     "coalesce": FunctionSpec((Takes.COMMON,), same_as_first, pc.coalesce, repeats=True, strict=False),
 }
 
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, FunctionSpec] = {
 INTERNAL = frozenset({"negate", "seconds", "plus_months", "plus_micros", "item", "field", "concat_bytes",
                       "yearofweek", "dayofweek_iso",
                       *(name for name in FUNCTIONS if name.startswith("bit_") and name != "bit_length")})  # fmt: skip
-"""What the parser makes of other syntax; no names that a user can write."""
+"""Functions for other syntax; users cannot write these names."""
 
 
 ALIASES = {
@@ -53,6 +53,6 @@ _OTHER_WORDS = ("if", "nullif", "nvl2", "isnull", "isnotnull", "ilike", "mod", "
 
 
 def nearest_names(name: str) -> list[str]:
-    """Known functions with a name like this one."""
+    """Supported functions with a similar name."""
     known = (FUNCTIONS.keys() - INTERNAL) | ALIASES.keys() | CASTS_BY_NAME.keys() | set(_OTHER_WORDS)
     return difflib.get_close_matches(name.lower(), sorted(known), n=2, cutoff=0.75)

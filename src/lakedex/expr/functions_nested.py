@@ -1,4 +1,4 @@
-"""Functions that look into arrays, maps and structs."""
+"""Functions of arrays, maps and structs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["NESTED_FUNCTIONS", "element_type", "key_type"]
 
 
 def element_type(nested: Any) -> pa.DataType:
-    """The type of an array's elements or a map's values."""
+    """Type of an array's elements or a map's values."""
     return nested.item_type if pa.types.is_map(nested) else nested.value_type
 
 
 def key_type(nested: Any) -> pa.DataType:
-    """The type of what an element is asked for by: a map's key, an array's number."""
+    """Type of a subscript: a map's key or an array's index."""
     return nested.key_type if pa.types.is_map(nested) else pa.int32()
 
 
 def _offsets(nested: Any) -> tuple[IntArray, IntArray]:
-    """Where each row's elements begin, and how many there are; none for null."""
+    """Offset and number of each row's elements; 0 elements for null."""
     counts = np.array(_counts(nested), np.int64)
     ends = np.cumsum(counts)
     return ends - counts, counts
@@ -43,15 +43,15 @@ def _counts(nested: Any) -> Any:
 
 
 def _entries(maps: Any) -> tuple[Any, Any]:
-    """Keys and values of all rows, one after another, those under a null map left out."""
+    """Concatenated keys and values of all rows, without those of null maps."""
     first = maps.offsets[0].as_py()
     last = maps.offsets[len(maps)].as_py()
     keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
     nulls = maps.is_null().to_numpy(zero_copy_only=False)
     lengths = np.diff(maps.offsets.to_numpy(zero_copy_only=False))
     if lengths[nulls].any():
-        kept = pa.array(np.repeat(~nulls, lengths))
-        keys, items = keys.filter(kept), items.filter(kept)
+        valid = pa.array(np.repeat(~nulls, lengths))
+        keys, items = keys.filter(valid), items.filter(valid)
     return keys, items
 
 
@@ -68,26 +68,26 @@ def _taken(values: Any, places: IntArray, missing: Any) -> Any:
 
 
 def _at(lists: Any, places: Any, *, attempt: bool, from_one: bool) -> Any:
-    """Elements by number; from the end where numbers count from 1 and are negative."""
+    """Elements by position; negative positions count from the end if positions start at 1."""
     places = _broadcast(places, len(lists))
     null = pc.or_(lists.is_null(), places.is_null()).to_numpy(zero_copy_only=False)
     wanted = _integers(places)
     starts, counts = _offsets(lists)
     if from_one:
         if (wanted[~null] == 0).any():
-            raise InvalidInputError("elements are counted from 1, or from -1 at the end; 0 is none")
+            raise InvalidInputError("element positions start at 1, or at -1 from the end; 0 is invalid")
         wanted = np.where(wanted > 0, wanted - 1, counts + wanted)
     outside = ~null & ((wanted < 0) | (wanted >= counts))
     if outside.any() and not attempt:
         row = int(np.flatnonzero(outside)[0])
         raise InvalidInputError(
-            f"element {places[row]} of an array of {counts[row]} elements; try_element_at makes null of it"
+            f"element {places[row]} of an array of {counts[row]} elements; try_element_at returns null instead"
         )
     return _taken(pc.list_flatten(lists), starts + wanted, null | outside)
 
 
 def _found(maps: Any, keys: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Where the entry with a key is, row by row, and whether there is one."""
+    """Position of the entry with each row's key, and whether there is one."""
     _, counts = _offsets(maps)
     stored = _entries(maps)[0]
     row_of = np.repeat(np.arange(len(maps)), counts)
@@ -95,7 +95,7 @@ def _found(maps: Any, keys: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     equal = pc.fill_null(pc.equal(ordering_keys(stored), wanted), False).to_numpy(zero_copy_only=False)
     places = np.zeros(len(maps), np.int64)
     hit = np.zeros(len(maps), np.bool_)
-    entries = np.flatnonzero(equal)[::-1]  # the first of equal keys is the one that stays
+    entries = np.flatnonzero(equal)[::-1]  # the first of equal keys wins
     places[row_of[entries]] = entries
     hit[row_of[entries]] = True
     return places, hit
@@ -131,7 +131,7 @@ def _size(nested: Any) -> Any:
 
 
 def _equal_elements(lists: Any, wanted: Any) -> tuple[Any, IntArray]:
-    """Of each element whether it is the row's value (null for null), and its row."""
+    """Whether each element equals the row's value (null for null), and its row."""
     _, counts = _offsets(lists)
     row_of = np.repeat(np.arange(len(lists)), counts)
     values = _broadcast(wanted, len(lists)).take(pa.array(row_of))
@@ -139,7 +139,7 @@ def _equal_elements(lists: Any, wanted: Any) -> tuple[Any, IntArray]:
 
 
 def _array_contains(lists: Any, wanted: Any) -> Any:
-    """False only where no element is null: an unknown element may be the one."""
+    """False only if no element is null, as an unknown element may be equal."""
     wanted = _broadcast(wanted, len(lists))
     equal, row_of = _equal_elements(lists, wanted)
     rows = len(lists)

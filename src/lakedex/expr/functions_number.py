@@ -1,4 +1,4 @@
-"""Functions of numbers, with the types and the rounding that Spark gives them."""
+"""Functions of numbers, with Spark's types and rounding."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _negate(numbers: Any) -> Any:
 
 
 def _check_sign(numbers: Any) -> None:
-    """Refuse decimals of more than 34 digits: Spark rounds them, or fails, where it turns their sign."""
+    """Refuse decimals of more than 34 digits: negating them in Spark rounds or fails."""
     if not pa.types.is_decimal(numbers.type) or numbers.type.precision <= _ROUNDED_FROM:
         return
     limit = pa.scalar(Decimal(10) ** (_ROUNDED_FROM - numbers.type.scale), pa.decimal256(76, numbers.type.scale))
     if pc.any(pc.greater_equal(pc.abs(numbers.cast(limit.type)), limit)).as_py():
-        raise NotPrunableError("Spark rounds decimals of more than 34 digits where it turns their sign")
+        raise NotPrunableError("negating decimals of more than 34 digits rounds them in Spark")
 
 
 def _abs(numbers: Any) -> Any:
@@ -62,16 +62,16 @@ def _digits(value: Any) -> int:
 
 
 def _rounded_type(mode: str) -> Callable[[Any], pa.DataType]:
-    """The type of ``round(number, digits)``, where digits is a literal."""
+    """Type of ``round(number, digits)``, where digits is a literal."""
 
     def result(arguments: Any) -> pa.DataType:
         source: Any = arguments[0].type
         digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int32())
         if not isinstance(digits, Literal) or not isinstance(digits.value, int):
-            raise NotPrunableError("the number of digits has to be a literal")
+            raise NotPrunableError("the number of digits must be a literal")
         cut = mode in (ROUND_FLOOR, ROUND_CEILING)
         if cut and len(arguments) > 1 and kind_of(source) is not Kind.DECIMAL:
-            raise NotPrunableError("floor and ceil to a number of digits, of what is no decimal")
+            raise NotPrunableError("floor and ceil to a number of digits are supported for decimals only")
         if cut and len(arguments) == 1 and kind_of(source) is Kind.DECIMAL and source.scale == 0:
             return source
         return _type_of_rounded(source, digits.value, cut=cut)
@@ -82,11 +82,11 @@ def _rounded_type(mode: str) -> Callable[[Any], pa.DataType]:
 def _type_of_rounded(source: Any, digits: int, *, cut: bool) -> pa.DataType:
     if kind_of(source) is not Kind.DECIMAL:
         return pa.int64() if cut else source
-    whole = source.precision - source.scale + 1
+    integer_digits = source.precision - source.scale + 1
     if digits < 0:
-        return pa.decimal128(min(max(whole, 1 - digits), _MAX_DIGITS), 0)
+        return pa.decimal128(min(max(integer_digits, 1 - digits), _MAX_DIGITS), 0)
     scale = min(source.scale, digits)
-    return pa.decimal128(min(whole + scale, _MAX_DIGITS), scale)
+    return pa.decimal128(min(integer_digits + scale, _MAX_DIGITS), scale)
 
 
 def _rounding(mode: str) -> FunctionSpec:
@@ -112,17 +112,17 @@ def _rounding(mode: str) -> FunctionSpec:
 def _round_one(value: Decimal, digits: int, mode: str, result: Any) -> Decimal | None:
     try:
         rounded = value.quantize(Decimal(1).scaleb(-min(digits, _MAX_DIGITS)), rounding=mode, context=_WIDE)
-        kept = rounded.quantize(Decimal(1).scaleb(-result.scale), context=_WIDE)
+        quantized = rounded.quantize(Decimal(1).scaleb(-result.scale), context=_WIDE)
     except InvalidOperation:
         return None
-    return kept if len(kept.as_tuple().digits) <= result.precision else None
+    return quantized if len(quantized.as_tuple().digits) <= result.precision else None
 
 
 def _round_text(text: str, digits: int, mode: str) -> float:
     number = Decimal(text)
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or -exponent <= digits:
-        return float(text) + 0.0  # by way of Java's BigDecimal, which has no -0.0
+        return float(text) + 0.0  # as Java's BigDecimal has no -0.0
     if digits < -_MAX_DIGITS * 10:
         return 0.0
     return float(number.quantize(Decimal(1).scaleb(-digits), rounding=mode, context=_WIDE)) + 0.0
@@ -167,7 +167,7 @@ def _nanvl(first: Any, second: Any) -> Any:
 
 
 def _extreme(*, greatest: bool) -> Callable[..., Any]:
-    """The greatest or least value that is not null, in Spark's order."""
+    """Greatest or least value that is not null, in Spark's order."""
 
     def better(one: Any, other: Any) -> Any:
         keys = [ordering_keys(side) for side in (one, other)]

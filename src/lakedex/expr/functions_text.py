@@ -1,4 +1,4 @@
-"""Functions of text. Characters are code points, as in Spark; what has no Arrow kernel runs once per distinct value."""
+"""Functions of text, in code points as in Spark; those without an Arrow kernel run once per distinct value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_INT = 2**31 - 1
 
 
 _MAX_TEXT = 2**26
-"""A result of more characters than this is refused: a table of such texts does not fit in memory."""
+"""Limit of characters in a result; a table of longer texts would not fit in memory."""
 
 
 def _fixed(value: Any) -> bool:
@@ -44,7 +44,7 @@ def _cased(upper: bool) -> Callable[[Any], Any]:
     def change(text: Any) -> Any:
         if pc.all(pc.string_is_ascii(text)).as_py() is not False:
             return pc.ascii_upper(text) if upper else pc.ascii_lower(text)
-        # ICU maps one character to several where Unicode says so (ß to SS); Arrow does not, Python does.
+        # ICU and Python may map one character to several (ß to SS); Arrow does not.
         return per_distinct(str.upper if upper else str.lower, pa.string(), text)
 
     return change
@@ -52,7 +52,7 @@ def _cased(upper: bool) -> Callable[[Any], Any]:
 
 def _initcap(text: Any) -> Any:
     if pc.all(pc.string_is_ascii(text)).as_py() is False:
-        raise UnsupportedFeatureError("initcap of letters outside ASCII is for Spark to say", feature="initcap")
+        raise UnsupportedFeatureError("initcap of letters outside ASCII is supported in Spark only", feature="initcap")
     return per_distinct(lambda t: " ".join(w[:1].upper() + w[1:].lower() for w in t.split(" ")), pa.string(), text)
 
 
@@ -77,7 +77,7 @@ def _swapped(trim: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cut(text: Any, start: int, length: int) -> Any:
-    """Spark's ``substringSQL``: from 1, from the end if negative, and 0 as 1."""
+    """Spark's ``substringSQL``: positions start at 1, negative ones count from the end, 0 means 1."""
     size = len(text)
     first = start - 1 if start > 0 else size + start if start < 0 else 0
     last = max(-(2**31), min(first + length, _MAX_INT))
@@ -108,7 +108,7 @@ def _concat(first: Any, *others: Any) -> Any:
 
 
 def _concat_ws(separator: Any, *parts: Any) -> Any:
-    """Nulls among the parts are passed over; arrays give their elements."""
+    """Null parts are skipped; arrays contribute their elements."""
     rows = len(separator)
     joined: Any = pa.nulls(rows, pa.string())
     for part in parts:
@@ -119,7 +119,7 @@ def _concat_ws(separator: Any, *parts: Any) -> Any:
 
 
 def _joined_elements(lists: Any, separator: Any) -> Any:
-    """Elements joined, null where there is none to join."""
+    """Joined elements, or null if there are none."""
     parent, flat = pc.list_parent_indices(lists), pc.list_flatten(lists)
     known = flat.is_valid()
     parent, flat = parent.filter(known), flat.filter(known)
@@ -150,7 +150,7 @@ def _instr(text: Any, part: Any) -> Any:
 
 
 def _locate(part: Any, text: Any, start: Any = None) -> Any:
-    """Null parts and texts give null, but a null start gives 0."""
+    """Null for null parts and texts, but 0 for a null start."""
     if start is None:
         return per_distinct(lambda p, t: t.find(p) + 1, pa.int32(), part, text)
     start = pa.repeat(start, len(part)) if _fixed(start) else start
@@ -185,7 +185,7 @@ def _pad(*, left: bool) -> Callable[..., Any]:
 
 def _check_size(size: int) -> None:
     if size > _MAX_TEXT:
-        raise UnsupportedFeatureError(f"a text of {size:,} characters is not made outside Spark", feature="long text")
+        raise UnsupportedFeatureError(f"texts of {size:,} characters are supported in Spark only", feature="long text")
 
 
 def _repeated(text: str, times: int) -> str:
@@ -203,7 +203,7 @@ def _split_part(text: Any, delimiter: Any, number: Any) -> Any:
 
 def _part(text: str, delimiter: str, number: int) -> str:
     if number == 0:
-        raise InvalidInputError("parts are counted from 1, or from -1 at the end; 0 is none")
+        raise InvalidInputError("part numbers start at 1, or at -1 from the end; 0 is invalid")
     parts = text.split(delimiter) if delimiter else [text]
     place = number - 1 if number > 0 else len(parts) + number
     return parts[place] if 0 <= place < len(parts) else ""
@@ -247,7 +247,7 @@ def _matches(text: Any, pattern: Any) -> Any:
     expression = translated(pattern.as_py())
     if expression.ascii_only and pc.all(pc.string_is_ascii(text)).as_py() is False:
         raise UnsupportedFeatureError(
-            f"the pattern {pattern.as_py()!r} reads letters outside ASCII in Java's way: evaluate it in Spark",
+            f"the pattern {pattern.as_py()!r} depends on Java for letters outside ASCII: evaluate it in Spark",
             feature="RLIKE",
         )
     return pc.match_substring_regex(text, expression.pattern)

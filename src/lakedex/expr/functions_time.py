@@ -1,4 +1,4 @@
-"""Functions of dates and timestamps: their parts, truncation and arithmetic, in the proleptic Gregorian calendar."""
+"""Functions of dates and timestamps: parts, truncation and arithmetic in the proleptic Gregorian calendar."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _numbers(values: Any) -> IntArray:
 
 
 def _like(found: IntArray, values: Any, data_type: pa.DataType) -> Any:
-    """An array of physical values, null where ``values`` is."""
+    """Array of physical values, null wherever ``values`` is null."""
     nulls = values.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(data_type):
         return pa.array(found, pa.int64(), mask=nulls).cast(data_type)
@@ -62,7 +62,7 @@ def _first_of_month(months: IntArray) -> IntArray:
 
 
 def _monday(days: IntArray) -> IntArray:
-    """0 on Monday."""
+    """Day of the week, 0 for Monday."""
     return (days + 3) % 7
 
 
@@ -112,7 +112,7 @@ def _date_part(name: str, part: Callable[[IntArray], IntArray]) -> FunctionSpec:
 
 
 def _clock(moments: Any, timezone: str) -> IntArray:
-    """What a clock shows, in microseconds."""
+    """Clock time in microseconds."""
     micros = to_micros(moments)
     return _numbers(micros if moments.type.tz is None else by_clock(micros, timezone))
 
@@ -133,7 +133,7 @@ def _seconds_with_fraction(moments: Any, timezone: str) -> Any:
 
 
 def _start_of_units(unit: str) -> Callable[[IntArray], IntArray] | None:
-    """The first day of the week, month, quarter or year of days."""
+    """Function that maps days to the first day of their week, month, quarter or year."""
     unit = unit.upper()
     if unit == "WEEK":
         return lambda days: days - _monday(days)
@@ -142,7 +142,7 @@ def _start_of_units(unit: str) -> Callable[[IntArray], IntArray] | None:
 
 
 def is_unit(unit: str, *, dates: bool) -> bool:
-    """Whether ``trunc`` (of dates) or ``date_trunc`` knows the unit; of others the result is null."""
+    """Whether ``trunc`` (of dates) or ``date_trunc`` knows the unit; the result is null for other units."""
     short = unit.upper() in (*_SHORT_UNITS, *_CLOCK_UNITS)
     return _start_of_units(unit) is not None or (short and not dates)
 
@@ -150,7 +150,7 @@ def is_unit(unit: str, *, dates: bool) -> bool:
 def _trunc(dates: Any, unit: Any) -> Any:
     start = _start_of_units(unit.as_py())
     if start is None:
-        raise InvalidInputError(f"there is no unit {unit.as_py()!r}")
+        raise InvalidInputError(f"unknown unit {unit.as_py()!r}")
     return _like(start(_days(dates)), dates, pa.date32())
 
 
@@ -172,15 +172,15 @@ def _date_trunc(moments: Any, unit: Any, result: pa.DataType, timezone: str) -> 
     elif start is not None:
         found = day_starts(start(shown_by_clock(micros, zone) // MICROS_PER_DAY), zone)
     else:
-        raise InvalidInputError(f"there is no unit {unit!r}")
+        raise InvalidInputError(f"unknown unit {unit!r}")
     return _like(found, moments, result)
 
 
 def _moved(instants: IntArray, clock: IntArray, timezone: str) -> IntArray:
-    """The instants of clock times; of two the one with the offset that there was before."""
+    """Instants of clock times; an ambiguous one keeps the offset of the original instant."""
     same_offset = clock - (shown_by_clock(instants, timezone) - instants)
-    kept = shown_by_clock(same_offset, timezone) == clock
-    return np.where(kept, same_offset, instants_of_clock(clock, timezone))
+    valid = shown_by_clock(same_offset, timezone) == clock
+    return np.where(valid, same_offset, instants_of_clock(clock, timezone))
 
 
 # -------------------------------------------------------------------------------------------------------- arithmetic
@@ -191,7 +191,7 @@ def _broadcast(values: Any, rows: int) -> Any:
 
 
 def _both(first: Any, second: Any) -> tuple[Any, Any, Any]:
-    """Two arrays, and a third that is null where either is."""
+    """Both arrays, and a copy of the first that is null wherever either is."""
     second = _broadcast(second, len(first))
     return first, second, pc.if_else(second.is_valid(), first, pa.scalar(None, first.type))
 
@@ -199,7 +199,7 @@ def _both(first: Any, second: Any) -> tuple[Any, Any, Any]:
 def _checked_days(days: IntArray, known: Any, data_type: pa.DataType) -> Any:
     lost = (days < _INT_LIMITS[0]) | (days > _INT_LIMITS[1])
     if lost[known.is_valid().to_numpy(zero_copy_only=False)].any():
-        raise InvalidInputError("the date is further from 1970 than a date can be")
+        raise InvalidInputError("the date is out of the range of dates")
     return _like(np.where(lost, 0, days), known, data_type)
 
 
@@ -217,7 +217,7 @@ def _datediff(end: Any, start: Any) -> Any:
 
 
 def _plus_months(days: IntArray, number: IntArray) -> IntArray:
-    """The same day so many months on, or the last of a month that has no such day."""
+    """Add months to days; a day missing from the target month becomes its last day."""
     months = _months_since_1970(days) + number
     last = _first_of_month(months + 1) - 1
     found: IntArray = np.minimum(_first_of_month(months) + _day_of_month(days) - 1, last)
@@ -245,13 +245,13 @@ def _plus_interval_months(moments: Any, number: Any, result: pa.DataType, timezo
 
 
 def _plus_interval_micros(moments: Any, number: Any, result: pa.DataType, timezone: str) -> Any:
-    """Whole days are days of the calendar, the rest is time."""
+    """Full days of the interval are calendar days, the rest is time."""
     moments, number, known = _both(moments, number)
     micros, change = _numbers(to_micros(moments)), _numbers(number)
     zone = "UTC" if moments.type.tz is None else timezone
     days = (change - np.fmod(change, MICROS_PER_DAY)) // MICROS_PER_DAY
     if np.any(np.abs(micros.astype(np.float64) + change) > _LAST_MICRO):
-        raise InvalidInputError("the timestamp is further from 1970 than a timestamp can be")
+        raise InvalidInputError("the timestamp is out of the range of timestamps")
     clock = shown_by_clock(micros, zone) + days * MICROS_PER_DAY
     found = np.where(days == 0, micros, _moved(micros, clock, zone)) + np.fmod(change, MICROS_PER_DAY)
     return _like(found, known, result)
@@ -260,7 +260,7 @@ def _plus_interval_micros(moments: Any, number: Any, result: pa.DataType, timezo
 def _next_day(dates: Any, name: Any) -> Any:
     wanted = _WEEKDAYS.get(name.as_py().strip().upper())
     if wanted is None:
-        raise InvalidInputError(f"{name.as_py()!r} is no day of the week")
+        raise InvalidInputError(f"{name.as_py()!r} is not a day of the week")
     days = _days(dates)
     return _like(days + 1 + (wanted - _monday(days + 1)) % 7, dates, pa.date32())
 
@@ -300,7 +300,7 @@ def _unix_micros(divisor: int) -> Callable[[Any], Any]:
 
 
 def _unix_timestamp(moments: Any) -> Any:
-    """Towards zero, and of a clock time as if it were UTC."""
+    """Seconds since 1970, rounded towards zero; clock times count as UTC."""
     micros = _numbers(to_micros(moments))
     return _like((micros - np.fmod(micros, _SECOND)) // _SECOND, moments, pa.int64())
 

@@ -1,4 +1,4 @@
-"""Java's regular expressions in RE2's syntax, where both mean the same; what they read differently is refused."""
+"""Translate Java's regular expressions to RE2 and refuse those that the two read differently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RegularExpression", "translated"]
 
 @dataclass(frozen=True, slots=True)
 class RegularExpression:
-    """A pattern for RE2; ``ascii_only`` if it means the same for texts in ASCII alone."""
+    """Pattern for RE2; ``ascii_only`` if the two agree on ASCII texts only."""
 
     pattern: str
     ascii_only: bool
@@ -57,10 +57,10 @@ _ANY_ESCAPE = re.compile(r"\\.", re.DOTALL)
 
 @lru_cache(maxsize=256)
 def translated(pattern: str) -> RegularExpression:
-    """The pattern for RE2.
+    """Translate a pattern to RE2.
 
     Raises:
-        NotJudgeable: A construct that RE2 does not have or reads in another way.
+        NotPrunableError: RE2 lacks a construct or reads it differently.
     """
     ignore_case = pattern.startswith(_IGNORE_CASE)
     body = pattern.removeprefix(_IGNORE_CASE)
@@ -73,7 +73,7 @@ def translated(pattern: str) -> RegularExpression:
         if match["repeat"]:
             kind = "repeat"
         if kind in ("refused", "brace"):
-            raise NotPrunableError(f"Java reads {text!r} of a regular expression in its own way")
+            raise NotPrunableError(f"only Java supports {text!r} in a regular expression")
         if kind == "escape":
             ascii_only |= text in (r"\b", r"\B")
             text = {r"\s": f"[{_BLANKS}]", r"\S": f"[^{_BLANKS}]"}.get(text, text)
@@ -90,7 +90,7 @@ def translated(pattern: str) -> RegularExpression:
     try:
         re.compile(_ANY_ESCAPE.sub("x", body))
     except re.error as error:
-        raise NotPrunableError(f"{pattern!r} is no regular expression: {error}") from error
+        raise NotPrunableError(f"{pattern!r} is not a regular expression: {error}") from error
     return RegularExpression(found, ascii_only)
 
 
@@ -104,5 +104,5 @@ def _class(text: str) -> str:
 
     rest = _CLASS_ESCAPE.sub("", text)
     if "\\" in rest or "^" in rest[2:]:
-        raise NotPrunableError(f"Java reads {text!r} of a regular expression in its own way")
+        raise NotPrunableError(f"only Java supports {text!r} in a regular expression")
     return _CLASS_ESCAPE.sub(one, text)

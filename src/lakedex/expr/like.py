@@ -1,4 +1,4 @@
-"""LIKE patterns, by the rules of Spark's ``StringUtils.escapeLikeRegex``."""
+"""Parse LIKE patterns by the rules of Spark's ``StringUtils.escapeLikeRegex``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["ANY_ONE", "ANY_RUN", "compile_like", "escaped", "like_prefix", "like
 
 
 ANY_RUN = -1
-"""Stands for ``%``: any run of characters, newlines too."""
+"""``%``: any run of characters, including newlines."""
 
 
 ANY_ONE = -2
-"""Stands for ``_``: one code point."""
+"""``_``: one code point."""
 
 
 def compile_like(pattern: str, escape: str) -> list[str | int]:
-    """The pattern as pieces: text, :data:`ANY_RUN`, :data:`ANY_ONE`.
+    """Split a pattern into pieces: text, :data:`ANY_RUN`, :data:`ANY_ONE`.
 
     Raises:
-        InvalidInputError: The escape character before an ordinary one, or at the end.
+        InvalidInputError: The escape character precedes an ordinary character or ends the pattern.
     """
     pieces: list[str | int] = []
     chars = iter(pattern)
@@ -43,11 +43,11 @@ def compile_like(pattern: str, escape: str) -> list[str | int]:
 
 
 def like_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
-    """What a range of values can tell about the pattern.
+    """Split off the part of a pattern that bounds can check.
 
     Returns:
-        The literal text before the first wildcard; whether the pattern is that text and nothing else; whether it is
-        that text and then only ``%``.
+        Literal text before the first wildcard; whether the pattern is only that text; whether it is that text followed
+        only by ``%``.
     """
     pieces = compile_like(pattern, escape)
     prefix = pieces[0] if pieces and isinstance(pieces[0], str) else ""
@@ -56,7 +56,7 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
 
 
 def like_readings(pattern: str) -> list[str]:
-    """Escape characters that give the pattern all the meanings it can have, one for each; the default one first."""
+    """Escape characters that cover all possible meanings of the pattern, the default one first."""
     absent = (
         "\ue000" if "\ue000" not in pattern else next(c for c in map(chr, range(0xE001, 0xF8FF)) if c not in pattern)
     )
@@ -70,7 +70,7 @@ def like_readings(pattern: str) -> list[str]:
 
 
 def like_regex(pattern: str, escape: str) -> str:
-    """The pattern in RE2's syntax, anchored at both ends."""
+    """Translate a pattern to RE2's syntax, anchored at both ends."""
     parts = {ANY_RUN: ".*", ANY_ONE: "."}
     pieces = compile_like(pattern, escape)
     return r"(?s)\A" + "".join(parts[p] if isinstance(p, int) else _quoted(p) for p in pieces) + r"\z"
@@ -81,5 +81,5 @@ def _quoted(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The pattern that matches exactly this text."""
+    """Pattern that matches exactly this text."""
     return re.sub(r"([\\%_])", r"\\\1", text)

@@ -1,6 +1,6 @@
-"""Text to values as Spark's casts read it: string escapes, dates, timestamps, numbers and time zones.
+"""Parse texts as Spark's casts do: string escapes, dates, timestamps, numbers and time zones.
 
-What Spark does not read is None.
+Functions return None for texts that Spark cannot parse.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MICRO = timedelta(microseconds=1)
 
 
 _BLANKS = "".join(map(chr, (*range(33), 127)))
-"""What Spark's casts take off both ends of a text."""
+"""Characters that Spark's casts strip from both ends of a text."""
 
 
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
@@ -66,7 +66,7 @@ def unescape(body: str) -> str:
 
     try:
         text = _ESCAPE.sub(one, body)
-        # \ud83d\ude00 is one character in Java: join such pairs, refuse a lone half (no UTF-8 has it).
+        # \ud83d\ude00 is one character in Java: join such pairs, refuse lone surrogates, which UTF-8 cannot encode.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except (UnicodeDecodeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"the string literal {body!r} is not valid Unicode text") from error
@@ -74,7 +74,7 @@ def unescape(body: str) -> str:
 
 @lru_cache(maxsize=64)
 def session_zone(name: str) -> tzinfo:
-    """The zone of a Spark session by its name: a region, ``UTC``, ``Z`` or an offset such as ``+09:00``."""
+    """Time zone of a Spark session by its name: a region, ``UTC``, ``Z`` or an offset such as ``+09:00``."""
     if name.upper() in ("UTC", "Z", "GMT", "UT"):
         return UTC
     offset = OFFSET.fullmatch(name)
@@ -89,12 +89,12 @@ def session_zone(name: str) -> tzinfo:
 
 
 def trimmed(text: str) -> str:
-    """The text without the blanks and control characters that Spark's casts pass over."""
+    """Strip the blanks and control characters that Spark's casts ignore."""
     return text.strip(_BLANKS)
 
 
 def day_number(year: int, month: int, day: int) -> int | None:
-    """Days since 1970 of a date of any year, None where the calendar has no such day."""
+    """Days since 1970 of a date of any year; None if there is no such day."""
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     first = np.datetime64((year - 1970) * 12 + month - 1, "M")
@@ -103,7 +103,7 @@ def day_number(year: int, month: int, day: int) -> int | None:
 
 
 def date_days(text: str) -> int | None:
-    """Days since 1970 of ``[+-]yyyy[-[m]m[-[d]d]]``, anything after a blank or ``T`` left aside; else None."""
+    """Days since 1970 of ``[+-]yyyy[-[m]m[-[d]d]]``, ignoring anything after a blank or ``T``; None for other texts."""
     match = _DATE.fullmatch(trimmed(text))
     if match is None:
         return None
@@ -125,7 +125,7 @@ def local_micros(moment: datetime) -> int:
 
 
 def timestamp_text(micros: int, *, utc: bool) -> str | None:
-    """Text that :func:`timestamp_micros` reads back in any session zone (``utc``) or as a time without zone."""
+    """Text that :func:`timestamp_micros` parses back in any session zone (``utc``) or as a time without zone."""
     try:
         moment = (_EPOCH + micros * _MICRO).replace(tzinfo=None)
     except (ValueError, OverflowError):

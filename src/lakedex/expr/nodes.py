@@ -1,10 +1,10 @@
-"""The nodes of a predicate: immutable, typed, hashable.
+"""Nodes of predicates and scalars: immutable, typed, hashable.
 
 A *scalar* has a value per row and a :attr:`type`; a *predicate* is true, false or null per row. Trees come from
-:mod:`lakedex.expr.parser`, where both sides of a comparison are already brought to one type as Spark does it, so
-that pruning and filtering compare like with like.
+:mod:`lakedex.expr.parser`, which brings both sides of a comparison to one type as Spark does, so pruning and
+filtering need no conversion.
 
-Literals hold the physical value: an ``int`` of days for a date, of UTC microseconds for a timestamp (of local
+Literals have physical values: an ``int`` of days for a date, of UTC microseconds for a timestamp (of local
 microseconds for a timestamp without zone), ``bytes`` for binary, ``Decimal`` for a decimal.
 """
 
@@ -49,20 +49,20 @@ COMPARISON_OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column or a field inside a struct column. Two are equal when their paths are."""
+    """A column or a field inside a struct column. Columns are equal if their paths are."""
 
     path: tuple[str, ...]
     type: pa.DataType = field(default_factory=pa.null, compare=False)
 
     @property
     def name(self) -> str:
-        """The path joined by dots."""
+        """Path joined by dots."""
         return ".".join(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; as a predicate TRUE, FALSE or NULL."""
+    """A constant; TRUE, FALSE or NULL as a predicate."""
 
     value: LiteralValue
     type: pa.DataType
@@ -70,9 +70,9 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``CAST(operand AS type)``, written by the user or put in by Spark's coercion rules; ``TRY_CAST`` if ``attempt``.
+    """``CAST(operand AS type)``, explicit or inserted by Spark's coercion rules; ``TRY_CAST`` if ``attempt``.
 
-    ``timezone`` is the session's, for casts between dates, timestamps and text.
+    ``timezone`` is that of the session, for casts between dates, timestamps and text.
     """
 
     operand: Scalar
@@ -83,7 +83,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``left op right`` with op one of ``+ - * / %``; both sides have one type."""
+    """``left op right`` with op one of ``+ - * / %``; both sides have the same type."""
 
     op: str
     left: Scalar
@@ -93,9 +93,9 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``name(arguments)``, the name a key of :data:`lakedex.expr.functions.FUNCTIONS`.
+    """``name(arguments)``; the name is a key of :data:`lakedex.expr.functions.FUNCTIONS`.
 
-    ``timezone`` is the session's, for functions that read a clock.
+    ``timezone`` is that of the session, for functions of clock times.
     """
 
     name: str
@@ -132,9 +132,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """``operand IN (values)``; the literals have the operand's type, a null among them counts.
+    """``operand IN (values)``; the literals have the operand's type and may include null.
 
-    ``cached`` is for :func:`~lakedex.expr.sort_keys.in_keys`: a join's keys are tens of thousands of values.
+    ``cached`` is for :func:`~lakedex.expr.sort_keys.in_keys`: a join may have tens of thousands of keys.
     """
 
     operand: Scalar
@@ -142,13 +142,13 @@ class In:
     cached: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        """Of a few values: plans look conditions up again and again."""
+        """Hash only a few values, as plans look conditions up repeatedly."""
         return hash((self.operand, len(self.values), self.values[:4]))
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """``operand IS NULL`` of a scalar or of a predicate. Any column type, nested ones too."""
+    """``operand IS NULL`` of a scalar or of a predicate. Columns may have any type, including nested ones."""
 
     operand: Scalar | Predicate
 
@@ -171,21 +171,21 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All operands hold (Kleene)."""
+    """Conjunction of all operands, by Kleene's logic."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Some operand holds (Kleene)."""
+    """Disjunction of all operands, by Kleene's logic."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A condition that we cannot judge: may be true, false or null. Keeps its SQL text, and why where that is known."""
+    """A condition that cannot be evaluated, with its SQL text and the reason if known; true, false or null."""
 
     text: str
     columns: tuple[Column, ...] = ()
@@ -202,7 +202,7 @@ Scalar = Column | Literal | Cast | Arithmetic | Function | Case | Truth
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate | None:
-    """The predicates together; None for none."""
+    """Conjunction of the predicates; None if there are none."""
     return None if not predicates else predicates[0] if len(predicates) == 1 else And(tuple(predicates))
 
 

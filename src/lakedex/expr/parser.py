@@ -1,17 +1,12 @@
-"""Parse Spark SQL to predicates: text that a user writes, and text that Catalyst prints.
+"""Parse Spark SQL to predicates: text written by users, and text printed by Catalyst's ``Expression.sql()``.
 
-The grammar: sqlglot's Spark dialect, with every call left as it is written.
+sqlglot builds the tree; :class:`_Translator` accepts the node classes with a known meaning and known arguments. Any
+other part of a condition makes that condition :class:`~lakedex.expr.nodes.Unknown`, while conditions beside it under
+AND remain usable.
 
-sqlglot turns the calls that it knows into nodes of its own, with arguments that have been put in another order, left
-out or filled in. Whether a call means what Spark means is for :mod:`lakedex.expr.functions` to say, so calls stay
-calls, by the name that stands in the text. Only what has a syntax of its own (``CAST``, ``TRIM(BOTH …)``) is taken
-apart.
-
-Spark SQL text to predicates: the text a user writes, and the text Catalyst's ``Expression.sql()`` prints.
-
-sqlglot gives the tree; :class:`_Translator` accepts the few node classes whose meaning we know, each only with the
-arguments we know. Whatever else stands in a condition makes that condition :class:`~lakedex.expr.nodes.Unknown`,
-and its neighbours under AND keep their power.
+The grammar is sqlglot's Spark dialect, except that calls stay as written: sqlglot turns the calls it knows into nodes
+of its own, with reordered, omitted or added arguments, but :mod:`lakedex.expr.functions` decides what a call means.
+Only functions with a syntax of their own (``CAST``, ``TRIM(BOTH …)``) are parsed by sqlglot.
 """
 
 from __future__ import annotations
@@ -66,7 +61,7 @@ class _PlainSpark(Spark):
 
 
 def parse_trees(sql: str) -> list[Any]:
-    """The trees of the statements in a text."""
+    """Parse the statements in a text."""
     return list(sqlglot.parse(sql, read=_PlainSpark))
 
 
@@ -98,20 +93,20 @@ _BARE_CONDITIONS = (*_COMPARISONS, *_RANGES, exp.Not)
 
 
 def bind(where: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES, *, ansi: bool = True) -> BoundPredicate:
-    """Read a condition in Spark SQL.
+    """Parse a condition in Spark SQL and bind it to a schema.
 
     Args:
         where: A boolean expression, as after WHERE.
-        schema: The table's schema; columns of the result carry its spelling and its types.
+        schema: The table's schema; columns of the result have its spelling and types.
         rules: The session's rules for names and timestamps.
-        ansi: Read it as Spark 4 does by default. If False, as for a session that will evaluate the rows itself, in
-            whichever mode: conditions that the modes answer differently become unknown.
+        ansi: Interpret it as Spark 4 does by default. If False, for a session that evaluates the rows itself in an
+            unknown mode, conditions on which the modes differ become :class:`Unknown`.
 
     Returns:
-        The predicate; conditions that only Spark can evaluate are :class:`Unknown` nodes in it.
+        Predicate in which conditions that only Spark can evaluate are :class:`Unknown` nodes.
 
     Raises:
-        InvalidInputError: Text that is no condition, or a column that does not exist.
+        InvalidInputError: The text is not a condition, or a column does not exist.
     """
     session_zone(rules.timezone)
     read = _bind if _OF_NOW.search(where) else _cached_bind
@@ -136,10 +131,10 @@ def parse_predicate(
 
 
 def parse_filter_or_unknown(sql: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES) -> Predicate:
-    """Read a filter that Spark printed; what cannot be read is :class:`Unknown`, never an error.
+    """Parse a filter printed by Spark; unreadable filters become :class:`Unknown`, never an error.
 
-    A timestamp whose local text is twofold (the hour that a clock change repeats) is not judged: Catalyst prints both
-    instants alike.
+    Timestamps with an ambiguous local text (the hour that a clock change repeats) become Unknown, as Catalyst prints
+    both instants alike.
     """
     try:
         session_zone(rules.timezone)
@@ -151,11 +146,11 @@ def parse_filter_or_unknown(sql: str, schema: pa.Schema, rules: SessionRules = D
 
 
 def parse_scalar(sql: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULES) -> Scalar:
-    """Read a value expression, as after ``SET column =``.
+    """Parse a value expression, as after ``SET column =``.
 
     Raises:
-        InvalidInputError: Text that is no expression, or a column that does not exist.
-        UnsupportedFeatureError: An expression that lakedex does not evaluate.
+        InvalidInputError: The text is not an expression, or a column does not exist.
+        UnsupportedFeatureError: The expression is unsupported.
     """
     session_zone(rules.timezone)
     translator = _Translator(AnsiBinder(rules.timezone), mask(sql), schema, rules.case_sensitive)
@@ -171,7 +166,7 @@ def parse_scalar(sql: str, schema: pa.Schema, rules: SessionRules = DEFAULT_RULE
     except NotPrunableError as error:
         raise UnsupportedFeatureError(
             f"cannot evaluate {sql!r} outside Spark{f': {error}' if str(error) else ''};"
-            " compute it in Spark and upsert the rows (docs/queries.md lists what is known here)",
+            " compute it in Spark and upsert the rows (docs/queries.md lists the supported expressions)",
             feature=sql,
         ) from error
 
@@ -181,7 +176,7 @@ class _Translator(ScalarTranslator):
     lenient: bool = False
 
     def guarded(self, sql: str, translate: Callable[[exp.Expression], _T]) -> _T:
-        """Parse, translate, and turn sqlglot's errors into ours."""
+        """Parse and translate, converting sqlglot's errors."""
         try:
             trees = parse_trees(self.masked.text)
             if len(trees) != 1 or not isinstance(trees[0], exp.Condition):
@@ -195,7 +190,7 @@ class _Translator(ScalarTranslator):
             raise InvalidInputError(f"the SQL expression is nested too deeply: {sql[:200]!r}…") from error
 
     def predicate(self, tree: exp.Expression) -> Predicate:
-        """A condition, Unknown where it cannot be judged."""
+        """Translate a condition; Unknown if it cannot be evaluated."""
         if isinstance(tree, exp.Paren):
             return self.predicate(tree.this)
         if type(tree) in (exp.And, exp.Or):
@@ -247,7 +242,7 @@ class _Translator(ScalarTranslator):
         return self._boolean_scalar(tree)
 
     def value_of_call(self, tree: exp.Expression) -> Scalar:
-        """A call, a condition's truth among them."""
+        """Translate a call, including conditions as values."""
         name = str(tree.this)
         if name.lower() not in _CONDITION_CALLS:
             return self.call(name, tree.expressions)
@@ -281,13 +276,13 @@ class _Translator(ScalarTranslator):
         return self._boolean(scalar)
 
     def _boolean(self, scalar: Scalar) -> Predicate:
-        """A boolean value as a condition."""
+        """Convert a boolean value to a condition."""
         if isinstance(scalar, Literal):
             return Literal(scalar.value, pa.bool_())
         return scalar.operand if isinstance(scalar, Truth) else Comparison("=", scalar, TRUE)
 
     def _operand(self, tree: exp.Expression) -> Scalar | Predicate:
-        """An operand of IS NULL: a column of any type, else a scalar or a condition."""
+        """Operand of IS NULL: a column of any type, a scalar or a condition."""
         bare = tree.unnest()
         if isinstance(bare, exp.Column | exp.Dot):
             return self.column(bare)
@@ -328,7 +323,7 @@ class _Translator(ScalarTranslator):
         return Not(result) if type(tree) is exp.NullSafeNEQ else result
 
     def _compare_truth(self, op: str, sides: Sequence[exp.Expression]) -> Predicate | None:
-        """``(condition) = TRUE`` and the like; None where no side is a constant."""
+        """``(condition) = TRUE`` and the like; None if neither side is a constant."""
         for one, other in (sides, tuple(reversed(sides))):
             if isinstance(other, exp.Boolean) and op in ("=", "<=>", "<>"):
                 value = bool(other.this) != (op == "<>")
@@ -399,7 +394,7 @@ class _Translator(ScalarTranslator):
             operand = self.function("lower", [operand])
         if not isinstance(pattern, Literal):
             if escape is not None or self.lenient:
-                raise NotPrunableError("a LIKE pattern that is no literal, with ESCAPE")
+                raise NotPrunableError("ESCAPE requires a literal LIKE pattern")
             pattern = self.function("lower", [pattern]) if any_case else pattern
             return self._boolean(self.function("like", [operand, pattern]))
         if pattern.value is None:
@@ -419,9 +414,9 @@ class _Translator(ScalarTranslator):
         return self.binder.argument(scalar, Takes.TEXT)
 
     def _printed_like(self, tree: exp.Expression, operand: Scalar, pattern: str) -> Predicate:
-        """A LIKE that Catalyst printed: Spark 3.5's ``Like.sql`` leaves ESCAPE out, so it may be any of several.
+        """LIKE printed by Catalyst: Spark 3.5's ``Like.sql`` omits ESCAPE, so there may be several readings.
 
-        Then the union of all readings may be true, and nothing is known of the opposite.
+        The predicate is then the union of all readings, and nothing is known about its negation.
         """
         likes: tuple[Predicate, ...] = tuple(Like(operand, pattern, e) for e in like_readings(pattern))
         if len(likes) == 1:
@@ -456,13 +451,13 @@ _CONDITION_CALLS: dict[str, Callable[[_Translator, str, Sequence[exp.Expression]
 
 
 def _only(tree: exp.Expression, *known: str) -> None:
-    """An argument that we do not know changes the meaning: then do not judge."""
+    """Refuse unknown arguments, as they change the meaning."""
     if any(value for name, value in tree.args.items() if name not in known):
         raise NotPrunableError
 
 
 def _spine(tree: exp.Expression) -> Iterator[exp.Expression]:
-    """The operands of a chain of one operator, left to right, without recursion (chains of thousands occur)."""
+    """Operands of a chain of one operator, left to right, without recursion (chains of thousands occur)."""
     kind, stack = type(tree), [tree]
     while stack:
         node = stack.pop()

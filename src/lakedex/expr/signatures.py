@@ -1,4 +1,4 @@
-"""What the table of functions says of each function: its arguments, its type, how it is worked out."""
+"""Signatures of functions: arguments, result type and implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FunctionSpec", "Takes", "same_as_first"]
 
 
 class Takes(Enum):
-    """A class of arguments; what is of another type is cast as Spark casts arguments."""
+    """A class of arguments; arguments of other types are cast as in Spark."""
 
     ANY = "a value"
     TEXT = "text"
@@ -40,21 +40,22 @@ TypeRule = Callable[[Sequence[Any]], pa.DataType]
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """A function of the table.
+    """A supported function.
 
     Attributes:
-        takes: Its parameters.
-        result: Its type, or how that follows from the typed arguments.
-        compute: From Arrow arrays to an array. The first argument is an array; literals among the others are scalars.
-            Gets the node's type as ``result`` and the session's time zone as ``timezone`` where it asks for them.
-        optional: So many of the last parameters may be left out; ``compute`` then gets fewer arguments.
-        repeats: The last parameter may come any number of times.
-        strict: A null argument makes the result null, and arguments after it are not looked at.
-        zoned: The answer depends on the session's time zone if an argument is a timestamp.
-        typed: ``compute`` asks for the result's type.
-        in_both_modes: Spark gives the same answer, or an error, whether ANSI mode is on or off.
-        divisor_first: The second argument is looked at first, and zero in it makes the result null.
-        written: How SQL writes the call, with ``{0}`` and so on for its arguments; ``name(…)`` if empty.
+        takes: Parameters.
+        result: Type of the result, or the rule to derive it from the typed arguments.
+        compute: Function from Arrow arrays to an array. The first argument is an array; literals among the others are
+            scalars. Receives the node's type as ``result`` if ``typed``, the session's time zone as ``timezone`` if
+            ``zoned``.
+        optional: Number of trailing parameters that may be omitted; ``compute`` then gets fewer arguments.
+        repeats: Whether the last parameter may be repeated.
+        strict: Whether a null argument makes the result null, without evaluation of the following arguments.
+        zoned: Whether the result depends on the session's time zone if an argument is a timestamp.
+        typed: Whether ``compute`` takes the type of the result.
+        in_both_modes: Whether Spark returns the same value, or an error, with ANSI mode on or off.
+        divisor_first: Whether the second argument is evaluated first, and zero in it makes the result null.
+        written: SQL format of the call, with ``{0}`` and so on for its arguments; ``name(…)`` if empty.
     """
 
     takes: tuple[Takes, ...]
@@ -70,20 +71,20 @@ class FunctionSpec:
     written: str = ""
 
     def type_of(self, arguments: Sequence[Any]) -> pa.DataType:
-        """The type of a call with these arguments."""
+        """Type of a call with these arguments."""
         return self.result if isinstance(self.result, pa.DataType) else self.result(arguments)
 
     def accepts(self, count: int) -> bool:
-        """Whether a call may have so many arguments."""
+        """Whether a call may have ``count`` arguments."""
         least = len(self.takes) - self.optional
         return least <= count and (self.repeats or count <= len(self.takes))
 
     def parameter(self, position: int) -> Takes:
-        """The parameter at a position."""
+        """Parameter at a position."""
         return self.takes[min(position, len(self.takes) - 1)]
 
 
 def same_as_first(arguments: Sequence[Any]) -> pa.DataType:
-    """The type of the first argument."""
+    """Type of the first argument."""
     found: pa.DataType = arguments[0].type
     return found

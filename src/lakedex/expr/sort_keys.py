@@ -1,4 +1,4 @@
-"""Spark's order of values, as keys that Arrow's own comparisons order alike.
+"""Map values to keys that Arrow orders as Spark orders the values.
 
 Floats become integers (NaN equal to itself and above all, -0.0 equal to 0.0), text and binary become bytes
 (unsigned, which for UTF-8 is the order of code points), booleans, dates and timestamps become integers.
@@ -38,7 +38,7 @@ def _literal_values(values: Sequence[Any], data_type: pa.DataType) -> Any:
 
 
 def literals_of(values: Any) -> tuple[Literal, ...]:
-    """The values of an array as literals of its type, null left out."""
+    """Values of an array as literals of its type, without null."""
     kind, known = kind_of(values.type), values.drop_null()
     if kind is Kind.DATE:
         return tuple(Literal(days, pa.date32()) for days in known.cast(pa.int32()).to_pylist())
@@ -49,7 +49,7 @@ def literals_of(values: Any) -> tuple[Literal, ...]:
 
 
 def in_keys(node: In) -> Any:
-    """Sorted ordering keys of the values of an IN, null left out; None where there are none. Worked out once."""
+    """Sorted ordering keys of the values of an IN, without null; None if there are none. Computed once."""
     found = node.cached
     if found is None:
         by_type: dict[pa.DataType, list[Any]] = {}
@@ -64,7 +64,7 @@ def in_keys(node: In) -> Any:
 
 
 def ordering_keys(values: Any) -> Any:
-    """Keys of an array's values; null stays null. Arrays of one kind give keys of one type (decimals: of one scale)."""
+    """Ordering keys of an array; null stays null. Arrays of one kind have keys of one type (decimals: of one scale)."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = kind_of(values.type)
@@ -83,7 +83,7 @@ def ordering_keys(values: Any) -> Any:
 
 
 def to_micros(values: Any) -> Any:
-    """Timestamps of any unit as int64 microseconds."""
+    """Convert timestamps of any unit to int64 microseconds."""
     return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
 
 

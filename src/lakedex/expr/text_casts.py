@@ -1,9 +1,4 @@
-"""Casts from and to text, by the rules of Spark's CAST in ANSI mode.
-
-The text of values as Spark's ``CAST(… AS STRING)`` writes it in ANSI mode.
-
-What a text is worth as a value of another type, by the rules of Spark's ``CAST`` in ANSI mode.
-"""
+"""Cast values from and to text by the rules of Spark's ``CAST`` in ANSI mode."""
 
 from __future__ import annotations
 
@@ -33,7 +28,7 @@ _LONG_FLOAT = {
     Kind.FLOAT: r"^-?0?[.0]*([1-9][.]?([0-9][.]?){6,})",
     Kind.DOUBLE: r"^-?0?[.0]*([1-9][.]?([0-9][.]?){15,})",
 }
-"""More digits than all decimals of that length keep in a float: from 7, and from 16, on."""
+"""Number of digits from which on floats do not preserve all decimals: 7, and 16."""
 
 
 _LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-3, 1e7
@@ -44,10 +39,10 @@ _YEARS = (-719_162, 2_932_896)
 
 
 def texts_of(values: Any, timezone: str) -> Any:
-    """The texts of an array's values.
+    """Texts of the values of an array.
 
     Raises:
-        UnsupportedFeatureError: Binary that is no UTF-8, a year outside 1 to 9999.
+        UnsupportedFeatureError: Binary is not UTF-8, or a year is outside 1 to 9999.
     """
     kind = kind_of(values.type)
     if kind in (Kind.BOOL, Kind.INT):
@@ -56,7 +51,7 @@ def texts_of(values: Any, timezone: str) -> Any:
         texts = float_texts(values)
         if pc.any(pc.match_substring_regex(texts, _LONG_FLOAT[kind])).as_py():
             raise UnsupportedFeatureError(
-                "Java 17 and later releases write other digits of such a number",
+                "Java 17 and later releases write this number with different digits",
                 feature=f"CAST({values.type} AS STRING)",
             )
         return texts
@@ -67,7 +62,7 @@ def texts_of(values: Any, timezone: str) -> Any:
             return values.cast(pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise UnsupportedFeatureError(
-                "binary that is not UTF-8 has no text outside Spark", feature="CAST(binary AS STRING)"
+                "binary that is not UTF-8 can be cast to text in Spark only", feature="CAST(binary AS STRING)"
             ) from error
     if kind is Kind.DATE:
         return _day_texts(values.cast(pa.int32()).cast(pa.int64()))
@@ -78,13 +73,13 @@ def texts_of(values: Any, timezone: str) -> Any:
 
 
 def float_texts(values: Any) -> Any:
-    """The fewest digits that tell each number, in the form of Java's ``toString``."""
+    """Shortest decimal texts that identify each number, in the format of Java's ``toString``."""
     single = kind_of(values.type) is Kind.FLOAT
     return per_distinct(lambda number: _float_text(number, single=single), pa.string(), values)
 
 
 def by_clock(micros: Any, timezone: str) -> Any:
-    """What a clock shows at instants, as int64 microseconds; null stays null."""
+    """Clock times of instants, as int64 microseconds; null stays null."""
     known = micros.is_valid()
     shown = shown_by_clock(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), timezone)
     return pc.if_else(known, pa.array(shown, pa.int64()), pa.scalar(None, pa.int64()))
@@ -92,14 +87,16 @@ def by_clock(micros: Any, timezone: str) -> Any:
 
 def _day_texts(days: Any) -> Any:
     if pc.any(pc.or_(pc.less(days, _YEARS[0]), pc.greater(days, _YEARS[1]))).as_py():
-        raise UnsupportedFeatureError("a year outside 1 to 9999 has no text outside Spark", feature="CAST(… AS STRING)")
+        raise UnsupportedFeatureError(
+            "years outside 1 to 9999 can be cast to text in Spark only", feature="CAST(… AS STRING)"
+        )
     return days.cast(pa.int32()).cast(pa.date32()).cast(pa.string())
 
 
 def clock_text(micros: Any) -> Any:
     """``yyyy-MM-dd HH:mm:ss[.f…]`` of clock times in microseconds, the fraction without trailing zeros."""
-    whole = np.array(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64)
-    days, rest = np.divmod(whole, MICROS_PER_DAY)
+    clock = np.array(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64)
+    days, rest = np.divmod(clock, MICROS_PER_DAY)
     dates = _day_texts(pa.array(days))
     seconds = pa.array(rest // 1_000_000, pa.int32()).cast(pa.time32("s")).cast(pa.string())
     fraction = pc.utf8_lpad(pa.array(rest % 1_000_000).cast(pa.string()), 6, "0")
@@ -110,12 +107,12 @@ def clock_text(micros: Any) -> Any:
 
 
 def _float_text(value: float, *, single: bool) -> str:
-    """Java's ``Double.toString`` and ``Float.toString``: the fewest digits that tell the value."""
+    """Java's ``Double.toString`` and ``Float.toString``: the fewest digits that identify the value."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     number = Decimal(str(np.float32(value)) if single else repr(value))
     if len(number.normalize().as_tuple().digits) == 1:
-        # Of one digit Java makes the nearest two that still tell the value.
+        # Java extends one digit to the nearest two that still identify the value.
         two = Decimal(f"{value:.1e}")
         number = two if (np.float32(two) if single else float(two)) == value else number
     sign, digits, exponent = number.as_tuple()
@@ -127,8 +124,8 @@ def _float_text(value: float, *, single: bool) -> str:
     if not shown:
         return minus + "0.0"
     if _LEAST_PLAIN <= abs(value) < _LEAST_SCIENTIFIC:
-        whole = shown[:point].ljust(point, "0") if point > 0 else "0"
-        return f"{minus}{whole}.{'0' * max(0, -point)}{shown[max(0, point) :] or '0'}"
+        integer = shown[:point].ljust(point, "0") if point > 0 else "0"
+        return f"{minus}{integer}.{'0' * max(0, -point)}{shown[max(0, point) :] or '0'}"
     return f"{minus}{shown[0]}.{shown[1:] or '0'}E{point - 1}"
 
 
@@ -139,7 +136,7 @@ _MICRO = timedelta(microseconds=1)
 
 
 _FIRST, _LAST = ((datetime(year, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO for year in (2, 9999))
-"""Clock times that Python's datetime knows in all zones."""
+"""Range of clock times that Python's datetime supports in all zones."""
 
 
 _TIMESTAMP = re.compile(
@@ -156,7 +153,7 @@ _ONE_DIGIT = re.compile(r"([+-])(?:(\d)|(\d{2}):(\d)|(\d):(\d{2}))")
 
 
 _SHORT_NAMES = re.compile("A[CEGR]T|AST|B[ES]T|C[ANS]T|CTT|E[AC]T|EST|HST|I[ES]T|JST|M[IS]T|N[ES]T|P[LNRS]T|SST|VST")
-"""Old names of zones, which Java reads in its own way."""
+"""Old names of zones, with meanings of Java's own."""
 
 
 _INTEGER = re.compile(r"[+-]?\d{1,400}", re.ASCII)
@@ -182,10 +179,10 @@ _TRUTHS = dict.fromkeys(("t", "true", "y", "yes", "1"), True) | dict.fromkeys(("
 
 
 def value_of_text(text: str, target: pa.DataType, timezone: str) -> LiteralValue:
-    """The physical value of a text in a type, None where Spark does not read it as one.
+    """Parse a text to the physical value of a type; None if Spark cannot parse it.
 
     Raises:
-        NotJudgeable: A text that Spark reads and we do not.
+        NotPrunableError: Spark can parse the text, but lakedex does not support it.
     """
     kind = kind_of(target)
     if kind is Kind.BINARY:
@@ -222,10 +219,10 @@ def _float(text: str, target: pa.DataType) -> float | None:
     match = _FLOAT.fullmatch(text)
     if match is None:
         if _HEX_FLOAT.fullmatch(text) or _LONG_NUMBER.fullmatch(text):
-            raise NotPrunableError(f"the number {text[:40]!r}")
+            raise NotPrunableError(f"unsupported number {text[:40]!r}")
         return None
     if target == pa.float32():
-        # Rounded once, from the text: by way of double it would be rounded twice.
+        # Rounded once, from the text: via double it would be rounded twice.
         found: float = pa.array([match["number"].lstrip("+")]).cast(pa.float32())[0].as_py()
         return found
     return float(match["number"])
@@ -234,7 +231,7 @@ def _float(text: str, target: pa.DataType) -> float | None:
 def _decimal(text: str, target: pa.DataType) -> Decimal | None:
     if _DECIMAL.fullmatch(text) is None:
         if _LONG_NUMBER.fullmatch(text):
-            raise NotPrunableError(f"the number {text[:40]!r}…")
+            raise NotPrunableError(f"unsupported number {text[:40]!r}…")
         return None
     try:
         return rescale(Decimal(text), target)
@@ -243,15 +240,15 @@ def _decimal(text: str, target: pa.DataType) -> Decimal | None:
 
 
 def timestamp_micros(text: str, zone: tzinfo | None, *, refuse_ambiguous: bool = False) -> int | None:
-    """UTC microseconds of a timestamp's text, read in ``zone`` unless it ends in one; None when Spark does not read it.
+    """Parse a timestamp to UTC microseconds, in ``zone`` unless it ends in one; None if Spark cannot parse it.
 
     Args:
         text: ``[+-]yyyy[-[m]m[-[d]d[( |T)[h]h[:[m]m[:[s]s[.f…][zone]]]]]]``.
-        zone: The session's zone; None for a timestamp without zone, to which the zone in the text is nothing.
-        refuse_ambiguous: Also None for a local time that a clock change makes twofold: Spark prints both alike.
+        zone: The session's zone; None for a timestamp without zone, which ignores the zone in the text.
+        refuse_ambiguous: Return None for a local time that a clock change repeats, as Spark prints both alike.
 
     Raises:
-        NotJudgeable: A time without a day.
+        NotPrunableError: The text is a time without a day.
     """
     text = trimmed(text)
     match = _TIMESTAMP.fullmatch(text)
@@ -290,7 +287,7 @@ def _in_zone(clock: int, zone: tzinfo, *, refuse_ambiguous: bool) -> int | None:
 
 
 def _written_zone(name: str) -> tzinfo | None:
-    """The zone that stands behind a time, as Spark's ``getZoneId`` reads it; None where it does not."""
+    """Time zone at the end of a text, as Spark's ``getZoneId`` parses it; None if it cannot."""
     if _SHORT_NAMES.fullmatch(name):
         raise NotPrunableError(f"the zone {name} has several meanings")
     match = _ONE_DIGIT.fullmatch(name)

@@ -1,9 +1,4 @@
-"""The types that predicates know, and the columns that names in SQL stand for.
-
-The types that predicates know, and which of their conversions keep the order of values.
-
-Column names in SQL to paths in an Arrow schema, by Spark's rules.
-"""
+"""Classify the types of predicates and the conversions that keep order, and resolve SQL names to column paths."""
 
 from __future__ import annotations
 
@@ -30,18 +25,18 @@ __all__ = [
 
 
 INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Digits of Spark's decimal for an integer type by its bits (DecimalType.forType)."""
+"""Number of digits in Spark's decimal for an integer type, by its bits (``DecimalType.forType``)."""
 
 
 _MAX_DIGITS = 38
 
 
 class NotPrunableError(Exception):
-    """The condition is one that we do not judge. Caught where the condition becomes ``Unknown``."""
+    """The condition is unsupported. Caught where the condition becomes ``Unknown``."""
 
 
 class Kind(Enum):
-    """A class of Arrow types that compare in one way."""
+    """A class of Arrow types that compare alike."""
 
     NULL = "null"
     BOOL = "boolean"
@@ -57,12 +52,12 @@ class Kind(Enum):
 
     @property
     def is_number(self) -> bool:
-        """Integer, floating point or decimal."""
+        """Whether it is integer, floating point or decimal."""
         return self in (Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL)
 
     @property
     def is_float(self) -> bool:
-        """Floating point."""
+        """Whether it is floating point."""
         return self in (Kind.FLOAT, Kind.DOUBLE)
 
 
@@ -84,10 +79,10 @@ _TESTS = (
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
-    """The kind of a type.
+    """Kind of a type.
 
     Raises:
-        NotJudgeable: Nested types, unsigned integers, nanoseconds, decimals past 38 digits: not Spark's types.
+        NotPrunableError: Spark lacks the type (unsigned, nanoseconds, decimals past 38 digits), or it is nested.
     """
     if pa.types.is_dictionary(data_type):
         return kind_of(data_type.value_type)
@@ -105,16 +100,16 @@ def kind_of(data_type: pa.DataType) -> Kind:
 
 
 def common_decimal(left: Any, right: Any) -> pa.DataType:
-    """The decimal that holds both sides exactly; past 38 digits Spark rounds, and we do not judge."""
+    """Decimal type for exact values of both sides; raises NotPrunableError past 38 digits, where Spark rounds."""
     scale = max(left.scale, right.scale)
-    whole = max(left.precision - left.scale, right.precision - right.scale)
-    if whole + scale > _MAX_DIGITS:
+    integer_digits = max(left.precision - left.scale, right.precision - right.scale)
+    if integer_digits + scale > _MAX_DIGITS:
         raise NotPrunableError
-    return pa.decimal128(max(whole + scale, 1), scale)
+    return pa.decimal128(max(integer_digits + scale, 1), scale)
 
 
 def is_harmless_cast(source: Any, target: Any) -> bool:
-    """Whether a cast keeps nulls, keeps the order of values (ties allowed) and cannot fail."""
+    """Whether a cast preserves nulls and the order of values (ties allowed), and cannot fail."""
     a, b = kind_of(source), kind_of(target)
     if a is b:
         if a is Kind.INT:
@@ -125,8 +120,8 @@ def is_harmless_cast(source: Any, target: Any) -> bool:
     return (a is Kind.FLOAT and b is Kind.DOUBLE) or (a is Kind.DECIMAL and b is Kind.DOUBLE)
 
 
-def _fits(whole: int, scale: int, target: Any) -> bool:
-    return bool(target.precision - target.scale >= whole and target.scale >= scale)
+def _fits(integer_digits: int, scale: int, target: Any) -> bool:
+    return bool(target.precision - target.scale >= integer_digits and target.scale >= scale)
 
 
 _MAX_QUALIFIERS = 3  # catalog.schema.table
@@ -144,18 +139,18 @@ _WORDS_OF_SQL = frozenset(
 
 
 class NotAStructError(Exception):
-    """The path goes on inside a map or a list: Spark has a meaning for it, we do not judge it."""
+    """The path leads into a map or a list, which Spark supports and lakedex does not."""
 
 
 def resolve_column(parts: Sequence[str], schema: pa.Schema, *, case_sensitive: bool) -> Column:
-    """Find the column that a dotted name means.
+    """Find the column that a dotted name refers to.
 
-    The first part is looked up as a column; when there is none, leading parts are taken as qualifiers
-    (catalog, schema, table) as long as a column follows.
+    The first part is looked up as a column; if there is none, leading parts are taken as qualifiers (catalog, schema,
+    table) as long as a column follows.
 
     Raises:
-        InvalidInputError: No such column (the message has the nearest names), or more than one.
-        NotAStructError: The name goes into a map or a list.
+        InvalidInputError: There is no such column (the message suggests similar names), or more than one.
+        NotAStructError: The name leads into a map or a list.
     """
     for skipped in range(min(len(parts), _MAX_QUALIFIERS + 1)):
         found = _pick(parts[skipped], schema, case_sensitive, ".".join(parts))
@@ -164,28 +159,28 @@ def resolve_column(parts: Sequence[str], schema: pa.Schema, *, case_sensitive: b
     raise _no_such_column(".".join(parts), schema)
 
 
-def _pick(name: str, fields: pa.Schema | pa.StructType, case_sensitive: bool, whole: str) -> pa.Field[Any] | None:
+def _pick(name: str, fields: pa.Schema | pa.StructType, case_sensitive: bool, dotted: str) -> pa.Field[Any] | None:
     matches = [f for f in fields if f.name == name or (not case_sensitive and f.name.lower() == name.lower())]
     if len(matches) > 1:
         names = ", ".join(repr(f.name) for f in matches)
-        raise InvalidInputError(f"column {whole!r} is ambiguous: it could be {names}", column=whole)
+        raise InvalidInputError(f"column {dotted!r} is ambiguous: it could be {names}", column=dotted)
     return matches[0] if matches else None
 
 
-def _descend(found: pa.Field[Any], rest: Sequence[str], case_sensitive: bool, whole: str) -> Column:
+def _descend(found: pa.Field[Any], rest: Sequence[str], case_sensitive: bool, dotted: str) -> Column:
     path = [found.name]
     for part in rest:
         if pa.types.is_map(found.type) or pa.types.is_list(found.type) or pa.types.is_large_list(found.type):
             raise NotAStructError
         if not pa.types.is_struct(found.type):
             raise InvalidInputError(
-                f"{whole!r}: column {'.'.join(path)!r} is {found.type}, it has no field {part!r}", column=whole
+                f"{dotted!r}: column {'.'.join(path)!r} is {found.type}, it has no field {part!r}", column=dotted
             )
-        inner = _pick(part, found.type, case_sensitive, whole)
+        inner = _pick(part, found.type, case_sensitive, dotted)
         if inner is None:
             names = ", ".join(repr(f.name) for f in found.type)
             where = ".".join(path)
-            raise InvalidInputError(f"{whole!r}: {where!r} has no field {part!r}; it has {names}", column=whole)
+            raise InvalidInputError(f"{dotted!r}: {where!r} has no field {part!r}; it has {names}", column=dotted)
         path.append(inner.name)
         found = inner
     return Column(tuple(path), found.type)
@@ -210,7 +205,7 @@ def _leaf_names(fields: pa.Schema | pa.StructType, prefix: str = "") -> Iterator
 
 
 def quote_name(path: Sequence[str]) -> str:
-    """SQL text of a column path, backquoted only where a plain word would not do."""
+    """SQL text of a column path, with backquotes only where required."""
 
     def one(part: str) -> str:
         plain = part.isascii() and part.isidentifier() and part.lower() not in _WORDS_OF_SQL

@@ -1,7 +1,6 @@
-"""Clock times of instants and instants of clock times, whole columns, by java.time's rules.
+"""Convert between instants and clock times, on Arrow columns, by java.time's rules.
 
-Arrow answers for the years that its zone files list. Past 2037 those files have a rule, which Arrow does not read and
-:mod:`zoneinfo` does.
+Arrow knows the years listed in its zone files. Past 2037 these files have a rule, which only :mod:`zoneinfo` reads.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _BISECTIONS = 48
 
 
 def offsets_at(instants: IntArray, timezone: str) -> IntArray:
-    """How far a zone's clocks are ahead of UTC at some instants; all of them microseconds."""
+    """Offsets of a zone from UTC at some instants, both in microseconds."""
     zone = session_zone(timezone)
     fixed = zone.utcoffset(None)
     if fixed is not None:
@@ -59,7 +58,7 @@ def offsets_at(instants: IntArray, timezone: str) -> IntArray:
         instants = np.where(past, instants - cycles * _CYCLE, instants)
     late = instants >= _LISTED_UNTIL
     offsets = np.zeros(len(instants), np.int64)
-    listed = np.maximum(instants[~late], _FIRST_YEAR)  # before its first change a zone has one offset
+    listed = np.maximum(instants[~late], _FIRST_YEAR)  # a zone has one offset before its first change
     zoned = pa.array(listed).cast(pa.timestamp("us", timezone))
     offsets[~late] = pc.local_timestamp(zoned).cast(pa.int64()).to_numpy(zero_copy_only=False) - listed
     offsets[late] = _by_rule(instants[late], zone)
@@ -67,7 +66,7 @@ def offsets_at(instants: IntArray, timezone: str) -> IntArray:
 
 
 def _by_rule(instants: IntArray, zone: tzinfo) -> IntArray:
-    """Offsets by the zone's rule: asked once a day, and once an instant on the days of a clock change."""
+    """Offsets by the zone's rule, looked up once a day, or once an instant on days with a clock change."""
     days, where = np.unique(instants // MICROS_PER_DAY, return_inverse=True)
     first = np.array([_offset(int(day) * MICROS_PER_DAY, zone) for day in days], np.int64)
     last = np.array([_offset(int(day + 1) * MICROS_PER_DAY - 1, zone) for day in days], np.int64)
@@ -84,18 +83,18 @@ def _offset(instant: int, zone: tzinfo) -> int:
 
 
 def shown_by_clock(instants: IntArray, timezone: str) -> IntArray:
-    """The time that a clock shows at instants.
+    """Clock times at instants.
 
     Raises:
-        NotJudgeable: An instant within days of the last that there can be: its clock time would wrap around.
+        NotPrunableError: An instant is so close to the last possible one that its clock time would wrap around.
     """
     if np.any((instants > _LIMIT) | (instants < -_LIMIT)):
-        raise NotPrunableError("a timestamp at the end of what a timestamp can be")
+        raise NotPrunableError("a timestamp is too close to the end of their range")
     return instants + offsets_at(instants, timezone)
 
 
 def _candidates(clock: IntArray, timezone: str) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """Instants by the offset before and after a change close by, and which times no clock shows."""
+    """Instants by the offsets before and after a nearby change, and a mask of clock times that it skips."""
     before = clock - offsets_at(clock - MICROS_PER_DAY, timezone)
     after = clock - offsets_at(clock + MICROS_PER_DAY, timezone)
     early, late = (shown_by_clock(instants, timezone) == clock for instants in (before, after))
@@ -103,16 +102,16 @@ def _candidates(clock: IntArray, timezone: str) -> tuple[IntArray, IntArray, npt
 
 
 def instants_of_clock(clock: IntArray, timezone: str) -> IntArray:
-    """Instants of clock times: the first of two, and in a gap the time moved on by the gap's length."""
+    """Instants of clock times: the earlier one if repeated, and moved by the gap's length if skipped."""
     return _candidates(clock, timezone)[1]
 
 
 def day_starts(days: IntArray, timezone: str) -> IntArray:
-    """The first instants of days: the end of a gap that takes midnight away."""
+    """First instants of days; the end of the gap if a clock change skips midnight."""
     midnights = days * MICROS_PER_DAY
     before, instants, missing = _candidates(midnights, timezone)
     if missing.any():
-        # The clock change is the first instant of the new offset.
+        # The day starts at the clock change, the first instant of the new offset.
         low, high = before[missing] - MICROS_PER_DAY, before[missing]
         old = offsets_at(low, timezone)
         for _ in range(_BISECTIONS):
