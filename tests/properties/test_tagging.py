@@ -281,7 +281,7 @@ def test_an_update_hashes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     whole = BaseFileWriter._take_note
 
     def count(writer: BaseFileWriter, batch: pa.RecordBatch, *hashes: Any) -> tuple[str, str]:
-        hashed.append(0 if writer.keeps_bloom else batch.num_rows)
+        hashed.append(0 if writer.reuses_bloom else batch.num_rows)
         return whole(writer, batch, *hashes)
 
     monkeypatch.setattr(BaseFileWriter, "_take_note", count)

@@ -27,7 +27,7 @@ from lakedex.types import RECORD_KEY
 __all__ = ["DataRows", "DeletedKeys", "read_log_files", "require_whole_rows"]
 
 
-WHOLE_FILE_BYTES = 1 << 20
+SINGLE_READ_BYTES = 1 << 20
 """Log files up to this size are read in one request."""
 
 
@@ -130,7 +130,7 @@ def _counted_blocks(
     for log in log_files:
         if log.size == 0:  # its writer died before the first byte
             continue
-        hold = log.size <= WHOLE_FILE_BYTES and held + log.size <= held_bytes
+        hold = log.size <= SINGLE_READ_BYTES and held + log.size <= held_bytes
         held += log.size if hold else 0
         opened = _OpenLog(storage, f"{base_path}/{log.relative_path}", log.size, hold)
         for block in opened.blocks:

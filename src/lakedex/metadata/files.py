@@ -32,7 +32,7 @@ from lakedex.io.storage import Storage
 from lakedex.timeline.instant import Instant
 
 __all__ = [
-    "WHOLE_FILE_BYTES",
+    "SINGLE_READ_BYTES",
     "Layer",
     "MetadataBlock",
     "MetadataFileCache",
@@ -91,7 +91,7 @@ def decode_cell(value: bytes, schema: str, layer: HFileReader, payload: str | No
     return record
 
 
-WHOLE_FILE_BYTES = 1 << 20
+SINGLE_READ_BYTES = 1 << 20
 """Files up to this size are read in one request."""
 
 
@@ -129,7 +129,7 @@ class MetadataLogFile:
         self._path = path
         self.blocks: list[MetadataBlock] = []
         self.size = storage.size(path) if size is None else size
-        if self.size <= WHOLE_FILE_BYTES and not skip_torn:
+        if self.size <= SINGLE_READ_BYTES and not skip_torn:
             content = storage.read(path)
             for block in decode_log_blocks(content, path):
                 self._add(block, bytes(block.content))
@@ -189,7 +189,7 @@ class _Shifted:
 def open_hfile(storage: Storage, path: str, size: int | None = None) -> HFileReader:
     """A base HFile, opened for keyed reads."""
     size = storage.size(path) if size is None else size
-    if size <= WHOLE_FILE_BYTES:
+    if size <= SINGLE_READ_BYTES:
         return HFileReader.from_bytes(storage.read(path), path)
     return HFileReader(_Shifted(storage, path, 0), size, path)
 

@@ -1,1 +1,1 @@
-"""Base files as Parquet: the only package that imports ``pyarrow.parquet``."""
+"""Read and write base files as Parquet: the only package that imports ``pyarrow.parquet``."""

@@ -1,6 +1,4 @@
-"""Read base files: whole, as row groups under a predicate, or for a merge; values are validated.
-
-Base files: Parquet with Hudi's meta columns and footer keys. Only this package opens Parquet.
+"""Read base files, completely, by row groups or for a merge with new rows, and validate their values.
 
 Footer keys that Java's readers and its footer-based bloom index need (``HoodieAvroWriteSupport``):
 
@@ -12,23 +10,21 @@ hoodie_bloom_filter_type_code   ``DYNAMIC_V0`` or ``SIMPLE``
 hoodie_min_record_key, _max_    key range, by Java's string order; absent when the file has no rows
 ==============================  =========================================================
 
-Memory: a reader holds one batch, a writer one row group.
+Statistics of row groups prove something only as follows:
 
-Row groups of a base file: what their own statistics prove of a column, and their rows.
-
-What is believed of a footer, and why nothing else is:
-
-* bounds of integers, booleans, dates, timestamps, decimals, strings and binaries. Arrow itself refuses those of writers
-  that ordered them wrongly (before ``TypeDefinedOrder``) and all of INT96. A writer may have shortened the bounds of
-  long strings; they are bounds all the same, since Parquet has the upper one raised then;
-* no bounds of floats: a writer leaves NaN out of them, which is the greatest value in Spark; and none of decimals in
-  bytes from parquet-mr before 1.10, which compared them byte by byte with signs (PARQUET-686); none of dates and
-  timestamps of a file in another calendar;
-* null counts where the footer has one. A null struct counts as a null of each of its leaves, as it does in a condition;
+* bounds of integers, booleans, dates, timestamps, decimals, strings and binaries. Arrow drops those of writers that
+  ordered them wrongly (before ``TypeDefinedOrder``) and all of INT96. Shortened bounds of long strings are valid, since
+  Parquet rounds the upper one up;
+* no bounds of floats, as writers leave out NaN, the greatest value in Spark; none of decimals in bytes from parquet-mr
+  before 1.10, which compared them as signed bytes (PARQUET-686); none of dates and timestamps of a file in another
+  calendar;
+* null counts if the footer has them. A null struct counts as a null of each of its leaves, as in a condition;
 * a column that the file lacks is null in all of its rows.
 
-Values are taken raw, in the file's own type: Python's dates end with the year 9999, and a column may have been widened
-since.
+Bounds are read raw, in the file's own type: Python's dates end with the year 9999, and the column's type may have been
+widened since.
+
+Memory: one batch of rows.
 """
 
 from __future__ import annotations
@@ -49,8 +45,8 @@ from lakedex.io.storage import Storage
 from lakedex.parquet.calendars import LegacyCalendar, calendar_of
 from lakedex.parquet.chunk_reuse import StoredChunks, TeeSource
 from lakedex.parquet.conform import encoded_columns
-from lakedex.parquet.footer import FooterStats
-from lakedex.parquet.validated_values import check_values, fallible_columns
+from lakedex.parquet.footer import FooterStats, group_spans
+from lakedex.parquet.validated_values import check_values, columns_to_validate
 from lakedex.types import RECORD_KEY
 
 __all__ = [
@@ -67,7 +63,7 @@ __all__ = [
     "read_base_file",
     "read_footer",
     "read_schema",
-    "sound_batches",
+    "validated_batches",
 ]
 
 
@@ -99,18 +95,18 @@ SINK_BYTES = 256 * 1024
 
 
 LARGE_GROUP_BYTES = 1024 * 1024
-"""Row groups that are smaller in the file cost little to encode again."""
+"""Row groups smaller than this in the file are cheap to encode again."""
 
 
-WHOLE_FILE_BYTES = 256 * 1024
-"""What storage sends in the time that it takes for another answer."""
+SINGLE_READ_BYTES = 256 * 1024
+"""Files up to this size are read in one request, as that costs no more than the latency of another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What a base file's footer says of its record keys; None where it does not.
+    """Record keys in a base file's footer; None for what it does not have.
 
-    ``dictionaries`` are text columns that its rows have as dictionaries, of those that were asked for.
+    ``dictionaries`` are the requested text columns that are read as dictionaries.
     """
 
     rows: int
@@ -122,19 +118,19 @@ class Footer:
 
 
 _UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
-"""What Arrow raises for damaged files; memory that it does not get is what a damaged size asks for."""
+"""Exceptions of Arrow for damaged files; a damaged size may exhaust memory."""
 
 
 def _unreadable(path: str, error: Exception) -> LakedexError:
     found = (str(error).splitlines() or [type(error).__name__])[0]
     if isinstance(error, pa.ArrowNotImplementedError):
-        return UnsupportedFeatureError(f"{path}: {found}", feature="Parquet that Arrow does not read")
+        return UnsupportedFeatureError(f"{path}: {found}", feature="Parquet unsupported by Arrow")
     return CorruptFileError(path, 0, "a readable Parquet file", found)
 
 
 @contextmanager
 def _damage(path: str) -> Iterator[None]:
-    """What Arrow cannot read is damage; what the file system did not do is not."""
+    """Report damage that Arrow finds as ``CorruptFileError``; pass errors of the file system through."""
     try:
         yield
     except StorageError:
@@ -144,18 +140,18 @@ def _damage(path: str) -> Iterator[None]:
 
 
 def _source(storage: Storage, path: str, size: int | None) -> BinaryIO:
-    whole = size is not None and size <= WHOLE_FILE_BYTES
-    return pa.BufferReader(storage.read(path)) if whole else storage.open_input(path)
+    small = size is not None and size <= SINGLE_READ_BYTES
+    return pa.BufferReader(storage.read(path)) if small else storage.open_input(path)
 
 
 @contextmanager
 def open_parquet(
     storage: Storage, path: str, footer: pq.FileMetaData | None = None, size: int | None = None
 ) -> Iterator[tuple[pq.ParquetFile, BinaryIO]]:
-    """An open Parquet file and what it reads from, for this package; a known ``footer`` is not read again.
+    """Open a Parquet file for this package; yield it with its source.
 
-    One of a ``size`` up to ``WHOLE_FILE_BYTES`` is read in one request. What Arrow cannot read is a
-    ``CorruptFileError``.
+    A known ``footer`` is not read again. A file of a ``size`` up to ``SINGLE_READ_BYTES`` is read in one request.
+    Damage that Arrow finds is a ``CorruptFileError``.
     """
     source = _source(storage, path, size)
     try:
@@ -173,39 +169,39 @@ def iter_base_file(
     batch_rows: int = BATCH_ROWS,
     size: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a base file, in row order; ``columns`` that the file lacks are left out.
+    """Read a base file in batches, in row order; ``columns`` that the file lacks are left out.
 
-    A file whose ``size`` is known and small is read in one request instead of three.
+    A small file of known ``size`` is read in one request instead of three.
     """
     with open_parquet(storage, path, size=size) as (parquet, _):
         names = set(parquet.schema_arrow.names)
         wanted = None if columns is None else [name for name in columns if name in names]
-        yield from sound_batches(parquet, batch_rows, wanted, row_groups)
+        yield from validated_batches(parquet, batch_rows, wanted, row_groups)
 
 
-def sound_batches(
+def validated_batches(
     parquet: pq.ParquetFile,
     batch_rows: int,
     columns: Sequence[str] | None = None,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of an open file in our calendar, for this package; text that is none is an ``ArrowInvalid``."""
+    """Read batches of an open file in the Gregorian calendar; invalid text is an ``ArrowInvalid``."""
     places: tuple[int, ...] | None = None
     calendar: LegacyCalendar | None = None
-    # To call other threads takes longer than to decode little.
+    # Handing little work to other threads takes longer than decoding it.
     threads = parquet.metadata.num_rows > THREADED_ROWS
     for batch in parquet.iter_batches(
         batch_size=batch_rows, columns=columns, row_groups=row_groups, use_threads=threads
     ):
         if places is None:
-            places = fallible_columns(batch.schema)
+            places = columns_to_validate(batch.schema)
             calendar = calendar_of(parquet.metadata, batch.schema)
         check_values(batch, places)
         yield batch if calendar is None else calendar.moved(batch)
 
 
 def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A whole base file, or some columns of it."""
+    """Read a base file, or some of its columns; None reads all."""
     schema = read_schema(storage, path)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns if name in schema.names])
@@ -213,37 +209,37 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
 
 
 def parquet_columns(content: bytes | memoryview, columns: Collection[str], path: str) -> pa.Table:
-    """Some columns of a Parquet file in memory, which is what a PARQUET_DATA log block holds; absent ones left out.
+    """Read some columns of a Parquet file in memory, such as a PARQUET_DATA log block; absent columns are left out.
 
     Raises:
-        CorruptFileError: The bytes are no Parquet file; names ``path``.
+        CorruptFileError: The bytes are not a Parquet file; the error names ``path``.
     """
     with _damage(path), pq.ParquetFile(pa.BufferReader(content)) as parquet:
         wanted = [name for name in parquet.schema_arrow.names if name in columns]
         rows = parquet.read(wanted).replace_schema_metadata(None)
-        check_values(rows, fallible_columns(rows.schema))
+        check_values(rows, columns_to_validate(rows.schema))
         calendar = calendar_of(parquet.metadata, rows.schema)
         return rows if calendar is None else calendar.moved_table(rows)
 
 
 def read_schema(storage: Storage, path: str) -> pa.Schema:
-    """Arrow schema of a base file as it lies there, without footer metadata."""
+    """Arrow schema of a base file as stored, without footer metadata."""
     with open_parquet(storage, path) as (parquet, _):
         return parquet.schema_arrow.remove_metadata()
 
 
 def read_footer(storage: Storage, path: str) -> Footer:
-    """Key range and bloom filter that the footer carries."""
+    """Key range and bloom filter from the footer."""
     with open_parquet(storage, path) as (parquet, _):
         return _footer(parquet, path)
 
 
 class ExistingBaseFile:
-    """An open base file whose rows a new one takes up.
+    """An open base file whose rows are merged into a new one.
 
     Attributes:
-        footer: what it says.
-        chunks: those that the new file may take over as they are; None if it may not.
+        footer: Record keys in its footer.
+        chunks: Column chunks that the new file may reuse; None if it may reuse none.
     """
 
     def __init__(
@@ -257,11 +253,11 @@ class ExistingBaseFile:
         self._names = names
 
     @property
-    def end(self) -> int | None:
-        """Number of the last row group if new rows should join it, so that a growing file gets few row groups.
+    def appendable_row_group(self) -> int | None:
+        """Number of the last row group if new rows should be appended to it, to limit the number of row groups.
 
-        One that has half of the rows is left alone: the next one then has to grow as large, so there are no more than
-        the logarithm of the rows.
+        A group with half of the rows is not rewritten: the next one then has to grow to its size, which limits the
+        number of groups to the logarithm of the rows.
         """
         last = int(self._parquet.num_row_groups) - 1
         if last < 0:
@@ -272,8 +268,8 @@ class ExistingBaseFile:
         return None if is_large else last
 
     def groups(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-        """Each row group and its rows in batches, to be read before the next one is."""
-        # A group at a time: what is read ahead is let go only with the reader.
+        """Each row group with its rows in batches, to be consumed before the next one."""
+        # One group at a time, as buffers are released only with their reader.
         for group in range(self._parquet.num_row_groups):
             self._source.forget()
             yield group, self._batches(group)
@@ -285,7 +281,7 @@ class ExistingBaseFile:
 
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
         with _damage(self._path):
-            yield from sound_batches(self._parquet, BATCH_ROWS, self._names, [group])
+            yield from validated_batches(self._parquet, BATCH_ROWS, self._names, [group])
 
 
 @contextmanager
@@ -297,14 +293,14 @@ def open_for_merge(
     dictionaries: Collection[str] = (),
     size: int | None = None,
 ) -> Iterator[ExistingBaseFile]:
-    """A base file to be merged with other rows, opened once. Errors of the caller's own pass through.
+    """Open a base file to merge it with other rows. Errors of the caller pass through.
 
     Args:
-        storage: where.
-        path: the file.
-        without: columns that are not read.
-        dictionaries: text columns that may come as dictionaries, where the file has them so.
-        size: in bytes, if it is known; a small file is read in one request.
+        storage: Storage of the table.
+        path: Path of the file.
+        without: Columns that are not read.
+        dictionaries: Text columns to read as dictionaries if the file stores them so.
+        size: Size in bytes; None if unknown. A small file is read in one request.
     """
     source = TeeSource(_source(storage, path, size))
     try:
@@ -342,13 +338,13 @@ def _key(stored: bytes | None, path: str) -> str | None:
 
 
 FOOTERS_BYTES = 64 << 20
-"""A bloom filter of Java's makes a footer 430 KiB large, so these are 150 of them. What was worked out of it, some 200
-bytes a column chunk that was asked for, comes on top."""
+"""Limit of cached footers as stored: 150 with Java's bloom filters, which take 430 KiB. Derived values take some 200
+more bytes per requested column chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafStats:
-    """What is known of one column, an entry a row group. Null bounds and null counts of -1 are unknown."""
+    """Statistics of one column, with one entry per row group. Null bounds and null counts of -1 are unknown."""
 
     minimum: pa.Array
     maximum: pa.Array
@@ -356,70 +352,59 @@ class LeafStats:
 
 
 class BaseFileReader:
-    """An open base file. Its footer is read once; rows come one batch at a time."""
+    """An open base file. Its footer is read once; rows are read batch by batch."""
 
     def __init__(
-        self, parquet: pq.ParquetFile, source: BinaryIO, facts: FooterStats | None = None, *, is_local: bool = False
+        self, parquet: pq.ParquetFile, source: BinaryIO, stats: FooterStats | None = None, *, is_local: bool = False
     ) -> None:
-        """A reader.
+        """Wrap an open file.
 
         Args:
-            parquet: the open file.
-            source: what it reads from.
-            facts: of its footer, if they are known from earlier.
-            is_local: bytes of it are there at once; asking for them twice costs nothing.
+            parquet: Open file.
+            source: Source of its bytes.
+            stats: Statistics of its footer; None computes them.
+            is_local: Whether reading bytes twice is free, as on a local disk.
         """
         self._parquet = parquet
-        self._coded: pq.ParquetFile | None = None
+        self._dictionary_reader: pq.ParquetFile | None = None
         self._source = source
         self._is_local = is_local
         self._metadata = parquet.metadata
-        self._facts = FooterStats(parquet.metadata) if facts is None else facts
-        self.schema: pa.Schema = self._facts.schema
+        self._stats = FooterStats(parquet.metadata) if stats is None else stats
+        self.schema: pa.Schema = self._stats.schema
 
     @property
     def row_groups(self) -> int:
-        """How many there are."""
+        """Number of row groups."""
         return int(self._metadata.num_row_groups)
 
     @property
     def num_rows(self) -> int:
-        """Rows of the file."""
+        """Number of rows."""
         return int(self._metadata.num_rows)
 
     @property
     def rows_per_group(self) -> list[int]:
-        """Rows of each row group."""
-        return self._facts.rows_per_group
+        """Number of rows per row group."""
+        return self._stats.rows_per_group
 
     @property
-    def group_spans(self) -> list[tuple[int, int]]:
-        """First byte of each row group in the file, and how many bytes its column chunks take.
-
-        The first byte is that of the first column: half of the bytes further lies the middle by which a reader of a
-        byte range chooses row groups (``ParquetMetadataConverter.filterFileMetaDataByMidpoint``).
-        """
-        spans = []
-        for number in range(self.row_groups):
-            group = self._metadata.row_group(number)
-            chunks = [group.column(index) for index in range(group.num_columns)]
-            first = chunks[0]
-            start = min(first.data_page_offset, first.dictionary_page_offset or first.data_page_offset)
-            spans.append((int(start), sum(int(chunk.total_compressed_size) for chunk in chunks)))
-        return spans
+    def group_spans(self) -> list[tuple[int, int, int]]:
+        """See :func:`lakedex.parquet.footer.group_spans`."""
+        return group_spans(self._metadata)
 
     def stats(self, path: Sequence[str]) -> LeafStats | None:
-        """Statistics of a column, or of a field inside struct columns; None where there can be none."""
+        """Statistics of a column, or of a field inside struct columns; None if its type has none."""
         kind = self._type_of(path)
         if kind is None:
             nothing = pa.nulls(self.row_groups)
             return LeafStats(nothing, nothing, tuple(self.rows_per_group))
-        index = self._facts.leaf(".".join(path))
+        index = self._stats.leaf(".".join(path))
         if index < 0 or pa.types.is_nested(kind):
             return None
         decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
         has_calendar = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-        other_calendar = has_calendar and self._facts.calendar is not None
+        other_calendar = has_calendar and self._stats.calendar is not None
         believed = not (decimal_bytes and _has_signed_bytes(self._metadata)) and not other_calendar
         chunks = [self._metadata.row_group(group).column(index).statistics for group in range(self.row_groups)]
         nulls = tuple(int(s.null_count) if s is not None and s.has_null_count else -1 for s in chunks)
@@ -429,7 +414,7 @@ class BaseFileReader:
         return LeafStats(_array(lows, kind), _array(highs, kind), nulls)
 
     def _type_of(self, path: Sequence[str]) -> pa.DataType | None:
-        """Type of a column or field in this file; None where the file lacks it."""
+        """Type of a column or field in this file; None if the file lacks it."""
         here: Any = self.schema
         kind: pa.DataType | None = None
         for part in path:
@@ -441,78 +426,82 @@ class BaseFileReader:
         return kind
 
     def bytes_of(self, columns: Sequence[str], groups: Sequence[int]) -> int:
-        """Stored size of some columns (or leaves) in some row groups, in bytes, without those that the footer tells."""
+        """Stored size in bytes of some columns (or leaves) in some row groups, without constant columns."""
         if not groups:
             return 0
         prefixes = tuple(f"{name}." for name in columns)
-        names = set(columns) - self._facts.constant_columns(columns, groups).keys()
-        paths = enumerate(self._facts.paths)
+        names = set(columns) - self._stats.constant_columns(columns, groups).keys()
+        paths = enumerate(self._stats.paths)
         wanted = [index for index, path in paths if path in names or path.startswith(prefixes)]
-        return sum(self._facts.chunk(group, index).stored for group in groups for index in wanted)
+        return sum(self._stats.chunk(group, index).stored for group in groups for index in wanted)
 
     def batches(
-        self, columns: Sequence[str], groups: Sequence[int], batch_rows: int, *, coded: bool = False
+        self, columns: Sequence[str], groups: Sequence[int], batch_rows: int, *, dictionaries: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of some row groups, at most ``batch_rows`` at once.
+        """Read rows of some row groups, at most ``batch_rows`` at once.
 
         Args:
-            columns: names, or dotted paths of leaves; those it lacks are left out.
-            groups: in the order in which they come.
-            batch_rows: rows of a batch.
-            coded: strings of few values come as dictionary arrays.
+            columns: Names, or dotted paths of leaves; those that the file lacks are left out.
+            groups: Row groups, in the order of the result.
+            batch_rows: Number of rows per batch.
+            dictionaries: Read text columns with dictionary pages as dictionary arrays.
         """
         if not groups:
             return
         names = set(self.schema.names)
         known = [name for name in columns if name in names or name.split(".", 1)[0] in names]
-        told = self._facts.constant_columns(known, groups)
-        known = [name for name in known if name not in told]
-        if told and not known:
+        constants = self._stats.constant_columns(known, groups)
+        known = [name for name in known if name not in constants]
+        if constants and not known:
             batches = self._empty(groups, batch_rows)
         else:
-            each = [self.twins([RECORD_KEY], known, group) if RECORD_KEY in known else {} for group in groups]
-            twins = {name: same for name, same in each[0].items() if all(name in own for own in each)}
-            read = [name for name in known if name not in twins]
-            parquet = self._for_codes(groups) if coded and self._facts.encoded(read, groups) else self._parquet
-            batches = sound_batches(parquet, batch_rows, read, list(groups))
-            if twins:
-                batches = (_with_duplicates(batch, twins) for batch in batches)
+            each = [
+                self.duplicate_columns([RECORD_KEY], known, group) if RECORD_KEY in known else {} for group in groups
+            ]
+            duplicates = {name: same for name, same in each[0].items() if all(name in own for own in each)}
+            read = [name for name in known if name not in duplicates]
+            parquet = (
+                self._with_dictionaries(groups) if dictionaries and self._stats.encoded(read, groups) else self._parquet
+            )
+            batches = validated_batches(parquet, batch_rows, read, list(groups))
+            if duplicates:
+                batches = (_with_duplicates(batch, duplicates) for batch in batches)
         for batch in batches:
-            yield _with_constants(batch, told) if told else batch
+            yield _with_constants(batch, constants) if constants else batch
 
     def _empty(self, groups: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Batches without columns."""
+        """Batches of rows without columns."""
         rows = sum(self.rows_per_group[group] for group in groups)
         for start in range(0, rows, batch_rows):
             nothing = pa.nulls(min(batch_rows, rows - start))
             yield pa.RecordBatch.from_arrays([nothing], names=[""]).select([])
 
-    def _for_codes(self, groups: Sequence[int]) -> pq.ParquetFile:
-        """The same file, text in dictionaries where its row groups have it so."""
-        if self._coded is None:
-            encoded = self._facts.encoded(self.schema.names, groups)
-            self._coded = pq.ParquetFile(self._source, metadata=self._metadata, read_dictionary=encoded)
-        return self._coded
+    def _with_dictionaries(self, groups: Sequence[int]) -> pq.ParquetFile:
+        """The same file, with text read as dictionaries if its row groups store it so."""
+        if self._dictionary_reader is None:
+            encoded = self._stats.encoded(self.schema.names, groups)
+            self._dictionary_reader = pq.ParquetFile(self._source, metadata=self._metadata, read_dictionary=encoded)
+        return self._dictionary_reader
 
     def constant_columns(self, columns: Sequence[str], group: int) -> dict[str, pa.Scalar]:
-        """Of some columns those that have one value in all rows of a row group, and that value as it is stored."""
-        return self._facts.constant_columns(columns, [group])
+        """Values of those columns that have one stored value in all rows of a row group, by name."""
+        return self._stats.constant_columns(columns, [group])
 
-    def twins(self, columns: Sequence[str], others: Sequence[str], group: int) -> dict[str, str]:
-        """Which of some other columns are, byte by byte, one of the columns: the record key and a column it is made of.
+    def duplicate_columns(self, columns: Sequence[str], others: Sequence[str], group: int) -> dict[str, str]:
+        """Map columns of ``others`` to a byte-identical one of ``columns``; one of each pair is the record key.
 
-        The record key of most tables is a column of theirs, and nothing takes so long to decode.
+        In most tables the record key equals a column, and it is the most expensive to decode.
         """
         if not self._is_local:
             return {}
         pairs = [(name, other) for name in columns for other in others if name != other and RECORD_KEY in (name, other)]
-        return {other: name for name, other in pairs if self._facts.has_same_bytes(name, other, group, self._source)}
+        return {other: name for name, other in pairs if self._stats.has_same_bytes(name, other, group, self._source)}
 
 
 class FooterCache:
-    """Footers of files that were opened, for the next time: base files never change. Shared by threads.
+    """Cache of footers, as base files never change. Shared by threads.
 
-    Memory: ``FOOTERS_BYTES`` of them as they are stored; those opened last stay.
+    Memory: ``FOOTERS_BYTES`` of footers as stored; the least recently used are evicted.
     """
 
     def __init__(self) -> None:
@@ -520,21 +509,16 @@ class FooterCache:
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, path: str, size: int) -> pq.FileMetaData | None:
-        """The footer of a file of so many bytes, if it is held."""
-        facts = self.facts(path, size)
-        return None if facts is None else facts.metadata
-
-    def facts(self, path: str, size: int) -> FooterStats | None:
-        """What is known of such a footer."""
+    def stats(self, path: str, size: int) -> FooterStats | None:
+        """Statistics of a cached footer, or None."""
         with self._lock:
             found = self._known.pop((path, size), None)
             if found is not None:
                 self._known[path, size] = found
             return found
 
-    def keep(self, path: str, size: int, footer: pq.FileMetaData) -> None:
-        """Hold a footer."""
+    def put(self, path: str, size: int, footer: pq.FileMetaData) -> None:
+        """Add a footer."""
         with self._lock:
             if (path, size) not in self._known:
                 self._known[path, size] = FooterStats(footer)
@@ -543,7 +527,7 @@ class FooterCache:
                     self._size -= self._known.pop(next(iter(self._known))).metadata.serialized_size
 
     def __reduce__(self) -> tuple[type[FooterCache], tuple[()]]:
-        """Tasks begin without any."""
+        """Pickle as an empty cache: tasks start without footers."""
         return FooterCache, ()
 
 
@@ -554,48 +538,48 @@ def open_for_scan(
     """Open a base file.
 
     Args:
-        storage: where.
-        path: the file.
-        size: of the file in bytes; only with ``footers``.
-        footers: those that are known, to which this one is added.
+        storage: Storage of the table.
+        path: Path of the file.
+        size: Size of the file in bytes; required with ``footers``.
+        footers: Cached footers, to which this one is added; None caches nothing.
 
     Raises:
-        FileNotFoundError: it is gone.
-        CorruptFileError: it is no readable Parquet file.
+        FileNotFoundError: The file does not exist.
+        CorruptFileError: The file is not readable Parquet.
     """
-    facts = None if footers is None else footers.facts(path, size)
-    with open_parquet(storage, path, None if facts is None else facts.metadata) as (parquet, source):
-        if footers is not None and facts is None:
-            footers.keep(path, size, parquet.metadata)
-            facts = footers.facts(path, size)
-        yield BaseFileReader(parquet, source, facts, is_local=storage.scheme == "file")
+    stats = None if footers is None else footers.stats(path, size)
+    with open_parquet(storage, path, None if stats is None else stats.metadata) as (parquet, source):
+        if footers is not None and stats is None:
+            footers.put(path, size, parquet.metadata)
+            stats = footers.stats(path, size)
+        yield BaseFileReader(parquet, source, stats, is_local=storage.scheme == "file")
 
 
-def _with_constants(batch: pa.RecordBatch, told: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
-    """A batch with columns of one value each besides."""
-    columns = [*batch.columns, *(pa.repeat(value, batch.num_rows) for value in told.values())]
-    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *told])
+def _with_constants(batch: pa.RecordBatch, constants: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
+    """Add constant columns to a batch."""
+    columns = [*batch.columns, *(pa.repeat(value, batch.num_rows) for value in constants.values())]
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *constants])
 
 
-def _with_duplicates(batch: pa.RecordBatch, twins: Mapping[str, str]) -> pa.RecordBatch:
-    """A batch with columns that are the same as others of it."""
-    columns = [*batch.columns, *(batch.column(same) for same in twins.values())]
-    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *twins])
+def _with_duplicates(batch: pa.RecordBatch, duplicates: Mapping[str, str]) -> pa.RecordBatch:
+    """Add copies of other columns to a batch."""
+    columns = [*batch.columns, *(batch.column(same) for same in duplicates.values())]
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *duplicates])
 
 
 def _has_signed_bytes(metadata: pq.FileMetaData) -> bool:
-    """Whether the writer compared decimals byte by byte with signs."""
+    """Whether the writer compared decimals as signed bytes."""
     old = _PARQUET_MR.match(metadata.created_by or "")
     return old is not None and int(old[1]) < 10
 
 
 def _value(raw: Any, kind: pa.DataType) -> Any:
-    """A raw bound as something that :func:`_array` takes; None where it proves nothing."""
+    """Convert a raw bound for :func:`_array`; None if it proves nothing."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         try:
             return bytes(raw).decode("utf-8")
         except UnicodeDecodeError:
-            return None  # shortened in the middle of a character
+            return None  # truncated in the middle of a character
     if pa.types.is_decimal(kind):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
         return decimal.Decimal(unscaled).scaleb(-kind.scale, _WIDE)
@@ -617,10 +601,10 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         if pa.types.is_date32(kind):
             return pa.array(values, pa.int32()).cast(kind)
         if pa.types.is_timestamp(kind) and kind.unit != "ns":
-            # In microseconds: a condition's literals are.
+            # In microseconds, as literals of conditions.
             return pa.array(values, pa.int64()).cast(kind).cast(pa.timestamp("us", kind.tz))
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        pass  # bounds that are no values of the column's type prove nothing
+        pass  # bounds outside of the column's type prove nothing
     return pa.nulls(len(values))
 
 

@@ -1,4 +1,7 @@
-"""Write base files: Parquet with Hudi's meta columns, footer keys, bloom filter and column statistics."""
+"""Write base files: Parquet with Hudi's meta columns, footer keys, bloom filter and column statistics.
+
+Memory: one row group.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from lakedex.parquet.base_file_reader import (
     SINK_BYTES,
 )
 from lakedex.parquet.chunk_reuse import StoredChunks
-from lakedex.parquet.row_group_writer import RowGroupWriter, column_bytes, group_spans
+from lakedex.parquet.footer import group_spans
+from lakedex.parquet.row_group_writer import RowGroupWriter, column_bytes
 from lakedex.types import COMMIT_SEQNO, RECORD_KEY
 
 __all__ = ["BaseFileSettings", "BaseFileSummary", "BaseFileWriter", "write_parquet"]
@@ -30,14 +34,14 @@ __all__ = ["BaseFileSettings", "BaseFileSummary", "BaseFileWriter", "write_parqu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseFileSettings:
-    """How base files are written.
+    """Settings of new base files.
 
     Attributes:
-        avro_schema: Avro JSON of the file, meta columns included.
-        compression: Parquet codec name as pyarrow spells it.
-        bloom: which filters the files get.
-        unique: columns with a value of its own in (nearly) each row, by their path: a dictionary only costs there.
-        row_group_bytes: size of a row group before encoding.
+        avro_schema: Avro schema of the file as JSON, including meta columns.
+        compression: Parquet codec, as named by pyarrow.
+        bloom: Type and size of bloom filters.
+        unique: Paths of columns with (nearly) unique values, which get no dictionary.
+        row_group_bytes: Size of a row group before encoding.
     """
 
     avro_schema: str
@@ -49,9 +53,9 @@ class BaseFileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseFileSummary:
-    """What was written. Sizes in bytes.
+    """Properties of a written file. Sizes are in bytes.
 
-    ``column_bytes`` is top-level column → (compressed, uncompressed), ``row_groups`` are (rows, first byte, bytes).
+    ``column_bytes`` maps top-level columns to (compressed, uncompressed); ``row_groups`` are (rows, first byte, bytes).
     """
 
     size: int
@@ -65,7 +69,7 @@ class BaseFileSummary:
 
 
 class BaseFileWriter:
-    """Writes one base file as a stream of batches. The file exists only once :meth:`close` returned."""
+    """Writes one base file from a stream of batches. The file exists only after :meth:`close`."""
 
     def __init__(
         self,
@@ -75,42 +79,42 @@ class BaseFileWriter:
         settings: BaseFileSettings,
         *,
         expected_rows: int,
-        kept_bloom: bytes | None = None,
+        existing_bloom: bytes | None = None,
         stored: StoredChunks | None = None,
     ) -> None:
-        """Begin a file.
+        """Start a file.
 
         Args:
-            storage: where.
-            path: the file.
-            schema: its columns; those of text may come as dictionaries.
-            settings: how it is written.
-            expected_rows: how many rows will come, to size the filter by.
-            kept_bloom: text of a filter over the very keys that will come; they are not hashed then. See
-                :meth:`hash_keys`.
-            stored: chunks that :meth:`write_group` may take over.
+            storage: Storage of the table.
+            path: Path of the file.
+            schema: Schema of the file; text columns may be dictionaries.
+            settings: Settings of the file.
+            expected_rows: Number of rows, to size the filter by.
+            existing_bloom: Text of a filter over exactly the keys to be written, which are then not hashed; None builds
+                one. See :meth:`hash_keys`.
+            stored: Chunks that :meth:`write_group` may reuse; None if there are none.
         """
         self._settings = settings
         self._schema = schema.remove_metadata()
         self._storage = storage
         self._path = path
         self._bloom = settings.bloom.builder(expected_rows)
-        self._kept_bloom = kept_bloom
+        self._existing_bloom = existing_bloom
         self._min: str | None = None
         self._max: str | None = None
         self._rows = 0
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0.0
         self._file = storage.open_output(path)
-        # Arrow writes little by little, and would wait for Python's lock each time.
+        # Arrow writes in small pieces and would wait for Python's lock each time.
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), SINK_BYTES)
         self._stored = stored
         self._groups = RowGroupWriter(
-            self._sink, self._schema, settings.compression, settings.unique, takes_over=stored is not None
+            self._sink, self._schema, settings.compression, settings.unique, reuses_chunks=stored is not None
         )
 
     def write(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str] | None:
-        """Add rows in the file's schema, their keys ``hashed`` if they are; gives back the bounds of their keys."""
+        """Add rows in the file's schema, with their keys ``hashed`` if known; return the bounds of their keys."""
         if batch.num_rows == 0:
             return None
         bounds = self._take_note(batch, hashed)
@@ -120,29 +124,29 @@ class BaseFileWriter:
     def write_group(
         self, batches: Sequence[pa.RecordBatch], group: int, unchanged: Collection[str]
     ) -> list[tuple[str, str]]:
-        """Add rows as a row group of their own, made from one that is stored.
+        """Add rows as a row group of their own, derived from a stored one.
 
         Args:
-            batches: the rows, as many and in the same places as the stored ones.
-            group: number of the stored row group.
-            unchanged: columns in which they have the stored values; where it can be, their chunks are taken over.
+            batches: Rows, as many and in the same positions as the stored ones.
+            group: Number of the stored row group.
+            unchanged: Columns with the stored values; their chunks are reused if possible.
 
         Returns:
-            The bounds of the keys of each batch.
+            Bounds of the keys of each batch.
         """
         if self._stored is None:
-            raise ValueError(f"{self._path}: begun without stored chunks")
+            raise ValueError(f"{self._path}: opened without stored chunks")
         self.end_row_group()
         bounds = [self._take_note(batch) for batch in batches]
-        taken = self._groups.takeable(self._stored, group, unchanged)
+        taken = self._groups.reusable_chunks(self._stored, group, unchanged)
         fresh = [name for name in self._schema.names if name not in taken]
-        self._groups.take_over(pa.Table.from_batches(batches, self._schema).select(fresh), self._stored, taken)
+        self._groups.reuse_chunks(pa.Table.from_batches(batches, self._schema).select(fresh), self._stored, taken)
         return bounds
 
     def _take_note(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str]:
-        """What the footer says of the rows of a batch."""
+        """Update the footer's key range and filter with a batch; return the bounds of its keys."""
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
-        if self._kept_bloom is None:
+        if self._existing_bloom is None:
             self._bloom.add(keys if hashed is None else hashed)
         bounds = pc.min_max(keys)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -152,7 +156,7 @@ class BaseFileWriter:
         return low, high
 
     def _fill_groups(self, batch: pa.RecordBatch) -> None:
-        """A load comes as one batch a file, which is no reason for one row group."""
+        """Split a batch into row groups: a load may arrive as one batch per file."""
         target, start = self._settings.row_group_bytes, 0
         row = max(batch.nbytes / batch.num_rows, 1e-9)
         while start < batch.num_rows:
@@ -164,18 +168,18 @@ class BaseFileWriter:
                 self.end_row_group()
 
     @property
-    def takes_over(self) -> bool:
+    def reuses_chunks(self) -> bool:
         """Whether :meth:`write_group` may be called."""
         return self._stored is not None
 
     @property
-    def keeps_bloom(self) -> bool:
-        """Whether the filter is one that was given."""
-        return self._kept_bloom is not None
+    def reuses_bloom(self) -> bool:
+        """Whether the file gets the existing filter."""
+        return self._existing_bloom is not None
 
     def hash_keys(self, written: Iterable[pa.Array]) -> None:
-        """Build the filter after all: ``written`` are the keys of all rows so far, in their order."""
-        self._kept_bloom = None
+        """Build the filter after all; ``written`` are the keys of all rows so far, in order."""
+        self._existing_bloom = None
         for keys in written:
             self._bloom.add(keys)
 
@@ -186,9 +190,9 @@ class BaseFileWriter:
             self._buffer, self._buffered = [], 0.0
 
     def close(self) -> BaseFileSummary:
-        """Finish the file: durable once this returns."""
+        """Finish the file, which is durable afterwards."""
         self.end_row_group()
-        text = self._bloom.finish().encode() if self._kept_bloom is None else self._kept_bloom
+        text = self._bloom.finish().encode() if self._existing_bloom is None else self._existing_bloom
         bloom_type = self._settings.bloom.type_code
         keys = {
             "parquet.avro.schema": self._settings.avro_schema,
@@ -212,13 +216,13 @@ class BaseFileWriter:
             min_key=low,
             max_key=high,
             column_bytes=column_bytes(written),
-            row_groups=tuple(group_spans(written)),
+            row_groups=tuple(span for metadata in written for span in group_spans(metadata)),
         )
 
     def abort(self) -> None:
-        """Give up: close and delete what was written."""
+        """Close and delete the unfinished file."""
         self._groups.abort()
-        with suppress(OSError):  # Of bytes that found no place; they are not wanted.
+        with suppress(OSError):  # Flushing to a full disk may fail; the bytes are not needed.
             self._sink.close()
         self._file.close()
         self._storage.delete(self._path)
@@ -227,8 +231,8 @@ class BaseFileWriter:
 def write_parquet(
     storage: Storage, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], footer: Mapping[str, str]
 ) -> None:
-    """Write a Parquet file without Hudi's columns: gzip, plain pages, exactly these pairs in its footer."""
-    # Only what is given explicitly gets into the footer: pyarrow drops a schema's metadata with store_schema=False.
+    """Write a Parquet file without Hudi's columns: gzip, pages of version 1, exactly these pairs in its footer."""
+    # Only explicit pairs are written to the footer: with store_schema=False pyarrow drops a schema's metadata.
     with (
         closing(storage.open_output(path)) as out,
         pq.ParquetWriter(out, schema, compression="gzip", use_dictionary=False, store_schema=False) as writer,

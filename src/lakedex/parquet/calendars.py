@@ -1,17 +1,17 @@
-"""Dates and timestamps in the calendar that Spark 2, and later releases on demand, wrote into Parquet.
+"""Convert dates and timestamps from the calendar of Spark 2, which later releases can also write.
 
-That calendar is Julian until 1582-10-04 and Gregorian from 1582-10-15 on; everything here is Gregorian throughout. A
-date keeps its name, as Spark reads it (``DataSourceUtils.datetimeRebaseSpec``): the day number that such a file has for
-1500-03-01 is that of 1500-03-11 here. The footer tells:
+That calendar is Julian until 1582-10-04 and Gregorian from 1582-10-15 on; lakedex is Gregorian throughout. A date keeps
+its text, as in Spark (``DataSourceUtils.datetimeRebaseSpec``): the day number of 1500-03-01 in such a file is that of
+1500-03-11 in lakedex. The footer identifies such files:
 
 ================================  ===================================================================
-org.apache.spark.version          before 3.0.0 all files are so
-org.apache.spark.legacyDateTime   this file is so
-org.apache.spark.timeZone         in which zone the writer's timestamps were days and hours
+org.apache.spark.version          releases before 3.0.0 always write the old calendar
+org.apache.spark.legacyDateTime   later releases mark files in the old calendar
+org.apache.spark.timeZone         zone of the writer's timestamps
 ================================  ===================================================================
 
-Dates and timestamps of zone UTC are moved exactly. In other zones the change comes with the local mean times of before
-1900, which only Java's tables know; such timestamps are refused, newer ones are the same in both calendars.
+Dates, and timestamps of zone UTC, are converted exactly. In other zones the conversion depends on local mean times
+before 1900, which only Java's tables have; such timestamps are refused. Newer ones are equal in both calendars.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_SAFE_DAY = -141_427
 
 
 FIRST_SAFE_SECOND = -2_208_988_800
-"""1900-01-01 in UTC: from here on Java's zones of both calendars agree."""
+"""1900-01-01 in UTC: from then on Java's zones agree in both calendars."""
 
 
 _DAY = 86_400
@@ -51,37 +51,37 @@ _UTC = frozenset({b"UTC", b"Etc/UTC", b"GMT", b"Z"})
 
 
 def legacy_calendar(metadata: pq.FileMetaData) -> LegacyCalendar | None:
-    """The old calendar, if a file is in it. INT96 has another mark, and is not read here."""
-    told: Mapping[bytes, bytes] = metadata.metadata or {}
-    version = told.get(b"org.apache.spark.version")
+    """The old calendar if the file uses it, else None. INT96 has another mark, and is unsupported."""
+    pairs: Mapping[bytes, bytes] = metadata.metadata or {}
+    version = pairs.get(b"org.apache.spark.version")
     if version is None:
         return None
-    if version >= b"3.0.0" and b"org.apache.spark.legacyDateTime" not in told:
+    if version >= b"3.0.0" and b"org.apache.spark.legacyDateTime" not in pairs:
         return None
-    return LegacyCalendar(told.get(b"org.apache.spark.timeZone") in _UTC)
+    return LegacyCalendar(pairs.get(b"org.apache.spark.timeZone") in _UTC)
 
 
 def calendar_of(metadata: pq.FileMetaData, schema: pa.Schema) -> LegacyCalendar | None:
-    """The same for some columns of a file; a footer with a large bloom filter is not copied for those without times."""
+    """:func:`legacy_calendar` for some columns; avoids copying large footers for columns without times."""
     return legacy_calendar(metadata) if any(_has_times(kind) for kind in schema.types) else None
 
 
 def first_safe(kind: pa.DataType) -> int:
-    """From which number on dates or timestamps of a type are the same in both calendars, whatever the zone."""
+    """Least number from which on dates or timestamps of a type are equal in both calendars, in any zone."""
     return FIRST_SAFE_DAY if pa.types.is_date32(kind) else FIRST_SAFE_SECOND * _PER_SECOND[kind.unit]
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyCalendar:
-    """The old calendar in one file; ``in_utc`` if the writer's zone was UTC."""
+    """Old calendar of one file; ``in_utc`` if the writer's zone was UTC."""
 
     in_utc: bool
 
     def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the file in our calendar.
+        """Convert rows to the Gregorian calendar.
 
         Raises:
-            pa.ArrowNotImplementedError: An old timestamp of another zone than UTC; names the column.
+            pa.ArrowNotImplementedError: There is an old timestamp in a zone other than UTC; names the column.
         """
         for place, column in enumerate(batch.schema):
             if _has_times(column.type):
@@ -89,7 +89,7 @@ class LegacyCalendar:
         return batch
 
     def moved_table(self, rows: pa.Table) -> pa.Table:
-        """:meth:`moved` of a table."""
+        """:meth:`moved` for a table."""
         return pa.Table.from_batches(map(self.moved, rows.to_batches()), rows.schema)
 
     def _moved(self, array: Any, name: str) -> Any:
@@ -112,7 +112,7 @@ class LegacyCalendar:
         return type(compact).from_arrays(compact.offsets, values, type=kind, mask=missing)
 
     def _moved_times(self, array: Any, name: str) -> Any:
-        """Timestamps: those without a zone are of no calendar but ours, in Spark too."""
+        """Convert timestamps; those without a zone are always Gregorian, in Spark too."""
         per_second = _PER_SECOND[array.type.unit]
         limit = (FIRST_SAFE_DAY * _DAY if self.in_utc else FIRST_SAFE_SECOND) * per_second
         least = pc.min(array.cast(pa.int64())).as_py()
@@ -120,9 +120,9 @@ class LegacyCalendar:
             return array
         if not self.in_utc:
             raise pa.ArrowNotImplementedError(
-                f"column {name!r} holds timestamps before 1900 that Spark wrote in the calendar of before 1582 "
+                f"column {name!r} has timestamps before 1900 that Spark wrote in its old calendar "
                 "(org.apache.spark.legacyDateTime) and in local time, which lakedex cannot convert; rewrite the file "
-                "with Spark (spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED), or leave the column out"
+                "with Spark (spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED), or leave out the column"
             )
         numbers = array.cast(pa.int64()).fill_null(0).to_numpy()
         days = np.floor_divide(numbers, _DAY * per_second)
@@ -141,9 +141,9 @@ def _as(numbers: npt.NDArray[Any], like: Any) -> Any:
 
 
 def _days_behind(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many days the Julian calendar is behind at each day number of the old calendar; 0 once it is Gregorian.
+    """Number of days that the Julian calendar is behind at each day number of the old calendar; 0 once it is Gregorian.
 
-    Two days in the year 1, and one more with every century of which Gregorian calendars leave the leap day out.
+    Two days in the year 1, and one more after each century without a Gregorian leap day.
     """
     year = np.floor_divide(4 * (days + _MARCH_OF_YEAR_0) + 3, 1461)
     century = np.floor_divide(year, 100)

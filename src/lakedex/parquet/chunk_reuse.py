@@ -1,9 +1,9 @@
-"""Column chunks of a base file that its next version takes over as they are, neither decoded nor encoded again.
+"""Reuse column chunks of a base file in its next version, without decoding and encoding them again.
 
-A chunk can be taken over if the new file would describe its column in the same words, with the same compression, and if
-nothing about it depends on the file around it. Left out are floats with bounds or a dictionary, which other writers
-make and by which Spark's reader drops rows (:mod:`lakedex.parquet.row_group_writer`), files of writers whose footers
-readers distrust (``CorruptStatistics`` of Parquet's Java library), and files whose footer tells of another calendar.
+A chunk is reusable if the new file would describe its column identically, with the same compression, and the chunk
+does not depend on the rest of its file. Excluded are floats with bounds or a dictionary from other writers, by which
+Spark's reader drops rows (:mod:`lakedex.parquet.row_group_writer`), files of writers whose footers readers distrust
+(``CorruptStatistics`` of Parquet's Java library), and files in another calendar.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["CODECS", "Chunk", "Elements", "StoredChunks", "TeeSource", "column_e
 
 
 CODECS = {"none": 0, "uncompressed": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
-"""Names of pyarrow → ``CompressionCodec`` of Parquet."""
+"""Parquet's ``CompressionCodec`` by pyarrow's name."""
 
 
 Elements = tuple[Struct, ...]
-"""``SchemaElement`` of a column and of all below it."""
+"""``SchemaElement`` of a column and of all its descendants."""
 
 
-_SOUND_WRITERS = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.1\d")
+_TRUSTED_WRITERS = re.compile(r"parquet-cpp-arrow version |parquet-mr version 1\.1\d")
 
 
 _FLOATS = {4, 5}  # Type.FLOAT, Type.DOUBLE
@@ -63,7 +63,7 @@ _TYPE, _PATH, _CODEC, _STORED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 3,
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A column chunk: its ``ColumnMetaData``, and where it lies in its file."""
+    """A column chunk: its ``ColumnMetaData``, and its position in the file."""
 
     meta: Struct
     start: int
@@ -71,9 +71,9 @@ class Chunk:
 
 
 class TeeSource(WrappedReader):
-    """A reader that keeps what was read through it, so that chunks which Arrow has read are not asked for again.
+    """Reader that remembers the bytes read through it, so that chunks read by Arrow are not requested again.
 
-    Memory: all that was read since :meth:`forget`.
+    Memory: all bytes read since :meth:`forget`.
     """
 
     def __init__(self, source: BinaryIO) -> None:
@@ -88,16 +88,16 @@ class TeeSource(WrappedReader):
         return data
 
     def close(self) -> None:
-        """Close the source, and forget."""
+        """Close the source and release the remembered bytes."""
         self._kept.clear()
         super().close()
 
     def forget(self) -> None:
-        """Let go of what was read."""
+        """Release the remembered bytes."""
         self._kept.clear()
 
     def at(self, start: int, size: int) -> memoryview:
-        """Bytes of a range: remembered ones, or read now; fewer where the file ends."""
+        """Bytes of a range, remembered or read now; fewer at the end of the file."""
         for begin, data in self._kept:
             if begin <= start and start + size <= begin + len(data):
                 return memoryview(data)[start - begin : start - begin + size]
@@ -106,7 +106,7 @@ class TeeSource(WrappedReader):
 
 
 class StoredChunks:
-    """Of one open base file."""
+    """Reusable column chunks of one open base file."""
 
     def __init__(self, source: TeeSource, path: str, footer: Struct) -> None:
         self._source = source
@@ -116,22 +116,22 @@ class StoredChunks:
 
     @classmethod
     def of(cls, source: TeeSource, path: str, metadata: pq.FileMetaData) -> StoredChunks | None:
-        """The chunks of a file, or None if none may be taken over."""
-        if _SOUND_WRITERS.match(metadata.created_by or "") is None or legacy_calendar(metadata) is not None:
+        """Chunks of a file, or None if none of them is reusable."""
+        if _TRUSTED_WRITERS.match(metadata.created_by or "") is None or legacy_calendar(metadata) is not None:
             return None
         try:
             footer = footer_tree(metadata)
-        except CorruptFileError:  # Of a footer that Arrow has read, so no damage: something that is new to us.
+        except CorruptFileError:  # Arrow has read the footer, so it is not damaged but has unknown features.
             return None
         return None if _ENCRYPTION in footer else cls(source, path, footer)
 
     def offered(self, group: int, column: str, elements: Elements, codec: int) -> list[Chunk] | None:
-        """The chunks of a top-level column in a row group, a leaf each; None if they are not as they should be.
+        """Chunks of a top-level column in a row group, one per leaf; None if they are not reusable.
 
         Args:
-            group: number of the row group.
-            column: its name.
-            elements: how the new file describes the column.
+            group: Number of the row group.
+            column: Name of the column.
+            elements: Schema elements of the column in the new file.
             codec: ``CompressionCodec`` of the new file.
         """
         found = self._groups[group].get(column)
@@ -141,7 +141,7 @@ class StoredChunks:
         return None if None in chunks else [chunk for chunk in chunks if chunk is not None]
 
     def read(self, chunk: Chunk) -> memoryview:
-        """The bytes of a chunk.
+        """Read the bytes of a chunk.
 
         Raises:
             CorruptFileError: The file ends before the chunk does.
@@ -153,15 +153,15 @@ class StoredChunks:
 
 
 def footer_tree(metadata: pq.FileMetaData) -> Struct:
-    """``FileMetaData`` of Parquet as Arrow writes it again."""
+    """``FileMetaData`` of Parquet, as serialized by Arrow."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
-    # A file of metadata alone: magic, footer, its length, magic.
+    # Arrow writes a file of metadata only: magic, footer, its length, magic.
     return decode_struct(sink.getvalue().to_pybytes()[_MAGIC : -2 * _MAGIC])
 
 
 def column_elements(footer: Struct) -> dict[str, Elements]:
-    """Top-level column → how the schema describes it; numbers of fields, which Hudi does not use, are left out."""
+    """Schema elements by top-level column, without field ids, which Hudi does not use."""
     elements = structs(footer, _SCHEMA)
     found: dict[str, Elements] = {}
     place = 1
@@ -183,7 +183,7 @@ def column_elements(footer: Struct) -> dict[str, Elements]:
 def _by_column(group: Struct) -> dict[str, list[Struct]]:
     found: dict[str, list[Struct]] = {}
     for chunk in structs(group, _COLUMNS):
-        # Without its metadata, which then lies elsewhere or is encrypted, a chunk is nobody's.
+        # A chunk without metadata, which is then stored elsewhere or encrypted, is not reusable.
         if _META in chunk:
             path = chunk[_META][1][_PATH][1][1]
             found.setdefault(path[0].decode("utf-8"), []).append(chunk)
@@ -201,7 +201,7 @@ def _movable(chunk: Struct, codec: int) -> Chunk | None:
 
 def _chunk_of(meta: Struct) -> Chunk:
     start = meta[_DATA_PAGE][1]
-    # Some writers say 0 where there is no dictionary.
+    # Some writers store 0 if there is no dictionary.
     if _DICTIONARY_PAGE in meta and meta[_DICTIONARY_PAGE][1] <= 0:
         meta = {number: value for number, value in meta.items() if number != _DICTIONARY_PAGE}
     elif _DICTIONARY_PAGE in meta:
@@ -210,7 +210,7 @@ def _chunk_of(meta: Struct) -> Chunk:
 
 
 def iter_chunks(group: Struct) -> Iterator[tuple[str, Chunk]]:
-    """Column and chunk of each leaf of a row group that Arrow has just written."""
+    """Column and chunk of each leaf of a row group just written by Arrow."""
     for name, chunks in _by_column(group).items():
         for chunk in chunks:
             yield name, _chunk_of(chunk[_META][1])

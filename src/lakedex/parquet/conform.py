@@ -1,13 +1,10 @@
-"""Rows in a table's schema: match by name, add nulls, widen, keep or decode dictionaries.
+"""Convert rows to a table's schema: match columns by name, add nulls, widen types, keep or decode dictionaries.
 
-Rows of an older or foreign schema in the table's schema: match by name, add nulls, widen.
+Only lossless widening is allowed; everything else is a :class:`SchemaMismatchError` that names the column and both
+types.
 
-Only lossless widenings are taken; everything else is a :class:`SchemaMismatchError` that names column and both types.
-
-Text columns as Arrow dictionaries, from the pages of one base file to those of the next.
-
-A column that the old file has in dictionary pages is neither spelt out row by row when it is read, nor hashed row by
-row when it is written: a merge takes numbers. Values that no row has any more are dropped before they are written.
+Text columns with dictionary pages stay dictionaries from one base file to the next: they are neither decoded row by
+row on reading nor hashed row by row on writing, and a merge works on indices. Unused values are dropped before writing.
 """
 
 from __future__ import annotations
@@ -24,15 +21,15 @@ from lakedex.errors import SchemaMismatchError
 __all__ = [
     "ENCODED",
     "can_widen",
-    "compact",
     "conform",
     "conform_array",
     "conform_stored",
+    "decode_dictionary",
+    "drop_unused_values",
+    "encode_like",
     "encoded",
     "encoded_columns",
     "is_dictionary_encoded",
-    "plain",
-    "shaped",
     "with_dictionaries",
 ]
 
@@ -41,7 +38,7 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 def can_widen(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether each value of ``source`` has the same value in ``target``."""
+    """Whether every value of ``source`` can be represented in ``target``."""
     if source == target:
         return True
     if source in _INTEGERS and target in _INTEGERS:
@@ -94,7 +91,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Rows of ``batch`` in schema ``target``; missing columns are null, columns too many are left out."""
+    """Convert a batch to schema ``target``; missing columns become null, extra columns are dropped."""
     if batch.schema.equals(target):
         return batch
     columns = []
@@ -108,10 +105,10 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Stored rows of an older schema in schema ``target``.
+    """Convert stored rows of an older schema to schema ``target``.
 
-    As :func:`conform`; besides, a column of whole numbers or dates may have become text since, which a writer has to
-    ask for and a reader has to take as it finds it, and Parquet has the text of enums as bytes.
+    As :func:`conform`; in addition, integers or dates may become text, a change that writers make only on request,
+    and bytes may become text, as Parquet stores enums.
     """
     for place, (name, array) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         wanted = target.get_field_index(name)
@@ -134,27 +131,27 @@ def _has_enum(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _enum_text(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Bytes as text, in structs too."""
+    """Convert bytes to text, also within structs."""
     if not _has_enum(array.type, target):
         return array
     if not pa.types.is_struct(target):
         return array.cast(pa.string())
-    compact = pa.concat_arrays([array]) if array.offset else array
+    drop_unused_values = pa.concat_arrays([array]) if array.offset else array
     parts = [
-        _enum_text(compact.field(place), target.field(field.name).type)
+        _enum_text(drop_unused_values.field(place), target.field(field.name).type)
         if target.get_field_index(field.name) >= 0
-        else compact.field(place)
+        else drop_unused_values.field(place)
         for place, field in enumerate(array.type)
     ]
     fields = [field.with_type(part.type) for field, part in zip(array.type, parts, strict=True)]
-    return pa.StructArray.from_arrays(parts, fields=fields, mask=compact.is_null())
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=drop_unused_values.is_null())
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    """``array`` as ``target``.
+    """Convert ``array`` to type ``target``.
 
     Raises:
-        SchemaMismatchError: where that is no lossless widening.
+        SchemaMismatchError: The conversion is not a lossless widening.
     """
     if array.type.equals(target, check_metadata=False) and array.type == target:
         return array
@@ -183,16 +180,18 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if _is_list(target):
         if pa.types.is_fixed_size_list(array.type):
             array = array.cast(pa.list_(array.type.value_field))
-        compact = pa.concat_arrays([array]) if array.offset else array
-        values = conform_array(compact.values, target.value_type, f"{name}.element")
+        drop_unused_values = pa.concat_arrays([array]) if array.offset else array
+        values = conform_array(drop_unused_values.values, target.value_type, f"{name}.element")
         kind = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
-        offsets = compact.offsets.cast(pa.int64() if pa.types.is_large_list(target) else pa.int32())
-        return kind.from_arrays(offsets, values, type=target, mask=compact.is_null())
+        offsets = drop_unused_values.offsets.cast(pa.int64() if pa.types.is_large_list(target) else pa.int32())
+        return kind.from_arrays(offsets, values, type=target, mask=drop_unused_values.is_null())
     if pa.types.is_map(target):
-        compact = pa.concat_arrays([array]) if array.offset else array
-        keys = conform_array(compact.keys, target.key_type, f"{name}.key")
-        items = conform_array(compact.items, target.item_type, f"{name}.value")
-        return pa.MapArray.from_arrays(compact.offsets, keys, items, type=target, mask=compact.is_null())
+        drop_unused_values = pa.concat_arrays([array]) if array.offset else array
+        keys = conform_array(drop_unused_values.keys, target.key_type, f"{name}.key")
+        items = conform_array(drop_unused_values.items, target.item_type, f"{name}.value")
+        return pa.MapArray.from_arrays(
+            drop_unused_values.offsets, keys, items, type=target, mask=drop_unused_values.is_null()
+        )
     return array.cast(target)
 
 
@@ -200,17 +199,17 @@ ENCODED = pa.dictionary(pa.int32(), pa.string())
 
 
 _DICTIONARY_BYTES = 1 << 20
-"""Where writers give a dictionary up: Parquet's Java and C++ libraries have the same default."""
+"""Size at which writers abandon a dictionary; Parquet's Java and C++ libraries have the same default."""
 
 
 _CODE_BYTES = 2
 
 
 def encoded_columns(metadata: pq.FileMetaData, schema: pa.Schema, wanted: Collection[str]) -> list[str]:
-    """Those of some text columns that a file has in dictionaries, as far as the footer tells.
+    """Those of the ``wanted`` text columns that are probably dictionary-encoded throughout.
 
-    The footer does not say whether a column chunk went over to plain values after a while. One that is no larger than
-    a dictionary and its codes hardly did; if it did, it is read rightly, only not faster.
+    The footer does not record whether a column chunk switched to plain values. A chunk no larger than a dictionary and
+    its indices hardly did; if it did, reading it is correct but slower.
     """
     places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
     texts = [name for name in wanted if name in places and name in schema.names]
@@ -222,35 +221,35 @@ def encoded_columns(metadata: pq.FileMetaData, schema: pa.Schema, wanted: Collec
 
 
 def is_dictionary_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether a column chunk has numbers of a dictionary, as far as the footer tells."""
+    """Whether a column chunk has dictionary indices, according to the footer."""
     most = _DICTIONARY_BYTES + _CODE_BYTES * chunk.num_values
     return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size <= most)
 
 
 def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """A schema in which some text columns are dictionaries."""
+    """Schema in which the given text columns are dictionaries."""
     return pa.schema([column.with_type(ENCODED) if column.name in names else column for column in schema])
 
 
 def encoded(column: pa.Array) -> pa.Array:
-    """A text column as a dictionary."""
+    """Encode a text column as a dictionary."""
     return column.dictionary_encode()
 
 
-def shaped(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A text column as a dictionary if ``kind`` is that, and without one if not; any other column as it is."""
+def encode_like(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Encode or decode a text column to match ``kind``; return other columns unchanged."""
     if kind == ENCODED:
         return encoded(column) if pa.types.is_string(column.type) else column
-    return plain(column)
+    return decode_dictionary(column)
 
 
-def plain(column: pa.Array) -> pa.Array:
-    """A column without a dictionary."""
+def decode_dictionary(column: pa.Array) -> pa.Array:
+    """Decode a dictionary column; return other columns unchanged."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def compact(column: pa.Array) -> pa.Array:
-    """A dictionary column without values that no row has; any other column as it is."""
+def drop_unused_values(column: pa.Array) -> pa.Array:
+    """Drop values of a dictionary that no row has; return other columns unchanged."""
     if not pa.types.is_dictionary(column.type):
         return column
     if len(column.dictionary) == 1 and column.null_count < len(column):

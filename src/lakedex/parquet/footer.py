@@ -1,10 +1,9 @@
-"""The footer of a base file as plain values.
+"""Statistics of a base file's footer, as plain values.
 
-A column chunk whose least and greatest value are the same, and that has no null, has that value in all of its rows:
-nothing of it need be read. Hudi writes three columns of that kind into each file (``_hoodie_partition_path``,
-``_hoodie_file_name`` and, until a file is rewritten, ``_hoodie_commit_time``); a partition column is another. It is
-believed of text, whole numbers, booleans and dates. Floats are left out for NaN, decimals and timestamps for their
-units.
+A column chunk without nulls whose minimum equals its maximum is constant: it need not be read. Hudi writes three such
+columns into each file (``_hoodie_partition_path``, ``_hoodie_file_name`` and, until a file is rewritten,
+``_hoodie_commit_time``); partition columns are constant as well. Constants are derived for text, integers, booleans and
+dates only: floats may be NaN, and decimals and timestamps depend on units.
 """
 
 from __future__ import annotations
@@ -20,18 +19,37 @@ import pyarrow.parquet as pq
 from lakedex.parquet.calendars import LegacyCalendar, legacy_calendar
 from lakedex.parquet.conform import is_dictionary_encoded
 
-__all__ = ["ChunkStats", "FooterStats"]
+__all__ = ["ChunkStats", "FooterStats", "group_spans"]
+
+
+def group_spans(metadata: pq.FileMetaData) -> list[tuple[int, int, int]]:
+    """Rows, first byte and size of the column chunks of each row group.
+
+    The first byte is that of the first column. Readers of a byte range choose row groups by the middle of these
+    bytes (``ParquetMetadataConverter.filterFileMetaDataByMidpoint``).
+    """
+    spans = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        size = sum(int(chunk.total_compressed_size) for chunk in chunks)
+        spans.append((int(group.num_rows), _start(chunks[0]), size))
+    return spans
+
+
+def _start(chunk: pq.ColumnChunkMetaData) -> int:
+    return int(min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkStats:
-    """A column chunk.
+    """Statistics of a column chunk.
 
     Attributes:
-        stored: its size in the file, in bytes.
-        start: its first byte in the file.
-        is_dictionary_encoded: whether its text is numbers of a dictionary.
-        value: what all of its rows have, null too; None where they may differ.
+        stored: Size in the file, in bytes.
+        start: Offset of its first byte in the file.
+        is_dictionary_encoded: Whether it has dictionary indices.
+        value: Value of all its rows, possibly null; None if they may differ.
     """
 
     stored: int
@@ -41,12 +59,12 @@ class ChunkStats:
 
 
 class FooterStats:
-    """Of one file. Worked out when asked for; threads may do that twice, with the same result."""
+    """Statistics of one file, computed on demand; threads may compute one twice, with the same result."""
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
         self._chunks: dict[tuple[int, int], ChunkStats] = {}
-        self._twins: dict[tuple[int, int, int], bool] = {}
+        self._same_bytes: dict[tuple[int, int, int], bool] = {}
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -55,12 +73,12 @@ class FooterStats:
 
     @cached_property
     def calendar(self) -> LegacyCalendar | None:
-        """In which other calendar the file is."""
+        """Calendar of the file; None for the Gregorian one."""
         return legacy_calendar(self.metadata)
 
     @cached_property
     def rows_per_group(self) -> list[int]:
-        """Rows of each row group."""
+        """Number of rows per row group."""
         return [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
 
     @cached_property
@@ -77,23 +95,23 @@ class FooterStats:
         return leaves
 
     def leaf(self, dotted: str) -> int:
-        """Number of a Parquet leaf; -1 where there is none, or several (a column ``a.b`` beside a struct ``a``)."""
+        """Number of a Parquet leaf; -1 if there is none, or several (a column ``a.b`` beside a struct ``a``)."""
         return self._leaves.get(dotted, -1)
 
     def chunk(self, group: int, index: int) -> ChunkStats:
-        """A column chunk by row group and leaf."""
+        """Statistics of a column chunk by row group and leaf."""
         found = self._chunks.get((group, index))
         if found is None:
             chunk = self.metadata.row_group(group).column(index)
             found = self._chunks[group, index] = ChunkStats(
                 stored=int(chunk.total_compressed_size),
-                start=int(min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)),
+                start=_start(chunk),
                 is_dictionary_encoded=is_dictionary_encoded(chunk),
-                value=self._only_value(chunk, index),
+                value=self._constant(chunk, index),
             )
         return found
 
-    def _only_value(self, chunk: pq.ColumnChunkMetaData, index: int) -> pa.Scalar | None:
+    def _constant(self, chunk: pq.ColumnChunkMetaData, index: int) -> pa.Scalar | None:
         position = self.schema.get_field_index(self.paths[index])
         stats = chunk.statistics
         if position < 0 or stats is None or not stats.has_null_count:
@@ -108,7 +126,7 @@ class FooterStats:
         return _scalar(stats.min_raw, kind)
 
     def constant_columns(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, pa.Scalar]:
-        """Of some columns those that have one value in all rows of some row groups, and that value."""
+        """Values of those columns that have one value in all rows of some row groups, by name."""
         found: dict[str, pa.Scalar] = {}
         for name in names:
             index = self.leaf(name)
@@ -118,18 +136,18 @@ class FooterStats:
         return found
 
     def has_same_bytes(self, name: str, other: str, group: int, source: BinaryIO) -> bool:
-        """Whether two columns of text have the same bytes in a row group, and so the same rows."""
+        """Whether two text columns have the same bytes, and so the same rows, in a row group."""
         leaves = self.leaf(name), self.leaf(other)
         if min(leaves) < 0:
             return False
         asked = (group, *leaves)
-        found = self._twins.get(asked)
+        found = self._same_bytes.get(asked)
         if found is None:
-            found = self._twins[asked] = self._has_same_bytes(group, leaves, source)
+            found = self._same_bytes[asked] = self._has_same_bytes(group, leaves, source)
         return found
 
     def _text_shape(self, group: int, leaf: int) -> tuple[Any, ...] | None:
-        """What chunks share whose bytes can be compared; None for what is no text, or has a dictionary."""
+        """Properties that chunks with comparable bytes share; None if the chunk is not text, or has a dictionary."""
         chunk = self.metadata.row_group(group).column(leaf)
         place = self.schema.get_field_index(self.paths[leaf])
         if place < 0 or self.schema.field(place).type != pa.string() or chunk.has_dictionary_page:
@@ -149,7 +167,7 @@ class FooterStats:
         return len(found[0]) == chunk.stored and found[0] == found[1]
 
     def encoded(self, names: Sequence[str], groups: Sequence[int]) -> list[str]:
-        """Of some columns those of text that some row groups have as numbers of dictionaries."""
+        """Those of the named text columns whose chunks in some row groups are dictionary-encoded."""
         known = set(self.schema.names)
         places = {name: self.leaf(name) for name in names if name in known}
         return [
@@ -172,4 +190,4 @@ def _scalar(raw: Any, kind: pa.DataType) -> pa.Scalar | None:
             return pa.scalar(bytes(raw).decode("utf-8"), kind)
         return pa.scalar(raw, pa.int32()).cast(kind) if pa.types.is_date32(kind) else pa.scalar(raw, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return None  # Whatever it is, it is no value of the column's type.
+        return None  # The bytes are not a value of the column's type.

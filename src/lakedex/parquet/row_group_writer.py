@@ -1,19 +1,15 @@
-"""Row groups of a new Parquet file: encoded by Arrow, or assembled from its chunks and from stored ones.
+"""Write row groups of a new Parquet file, encoded by Arrow or assembled from its chunks and stored ones.
 
-Nulls below a struct that is null itself: nobody sees them, but Arrow's Parquet writer refuses required ones.
+Arrow writes complete row groups of complete files. If some columns of a row group are reused from another file
+(:mod:`lakedex.parquet.chunk_reuse`), Arrow writes the others into memory, and the file gets the relocated chunks of
+both, and one footer.
 
-The columns that Parquet has for those of a schema.
-
-Row groups of a new Parquet file: encoded by Arrow, or put together from what it encodes and from stored chunks.
-
-Arrow writes whole row groups of whole files. Where some columns of a row group are taken over from another file
-(:mod:`lakedex.parquet.chunk_reuse`), it writes the others into memory, and the file gets the chunks of both, moved,
-and one footer. Memory: a row group before it is encoded; there also the encoded one.
+Memory: one row group before encoding; with reuse, also the encoded one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,36 +22,40 @@ import pyarrow.parquet as pq
 from lakedex.arrow_types import has_required
 from lakedex.codec.thrift import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
 from lakedex.parquet.chunk_reuse import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
-from lakedex.parquet.conform import compact
+from lakedex.parquet.conform import drop_unused_values
 
-__all__ = ["RowGroupWriter", "column_bytes", "fill_hidden", "group_spans", "leaves"]
+__all__ = ["RowGroupWriter", "column_bytes", "fill_masked", "leaves"]
 
 
-def fill_hidden(array: pa.Array) -> pa.Array:
-    """The same rows with some value in required fields of structs that are null.
+def fill_masked(array: pa.Array) -> pa.Array:
+    """Put values into required fields of null structs, whose nulls Arrow's writer refuses.
 
-    A null in a required field of a struct that is there stays; the writer refuses it.
+    Nulls in required fields of structs that are not null stay, and the writer refuses them.
     """
     kind = array.type
     if not has_required(kind):
         return array
-    compact = pa.concat_arrays([array]) if array.offset else array
+    drop_unused_values = pa.concat_arrays([array]) if array.offset else array
     if pa.types.is_struct(kind):
-        parts = [fill_hidden(compact.field(place)) for place in range(kind.num_fields)]
+        parts = [fill_masked(drop_unused_values.field(place)) for place in range(kind.num_fields)]
         for place, child in enumerate(kind):
             if not child.nullable and parts[place].null_count:
-                parts[place] = _filled(parts[place], compact.is_null())
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=compact.is_null())
+                parts[place] = _filled(parts[place], drop_unused_values.is_null())
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=drop_unused_values.is_null())
     if pa.types.is_map(kind):
-        items = fill_hidden(compact.items)
-        return pa.MapArray.from_arrays(compact.offsets, compact.keys, items, type=kind, mask=compact.is_null())
-    return pa.ListArray.from_arrays(compact.offsets, fill_hidden(compact.values), type=kind, mask=compact.is_null())
+        items = fill_masked(drop_unused_values.items)
+        return pa.MapArray.from_arrays(
+            drop_unused_values.offsets, drop_unused_values.keys, items, type=kind, mask=drop_unused_values.is_null()
+        )
+    return pa.ListArray.from_arrays(
+        drop_unused_values.offsets, fill_masked(drop_unused_values.values), type=kind, mask=drop_unused_values.is_null()
+    )
 
 
-def _filled(part: pa.Array, hidden: pa.Array) -> pa.Array:
-    """``part`` with a value wherever it is null and hidden."""
+def _filled(part: pa.Array, masked: pa.Array) -> pa.Array:
+    """Copy of ``part`` with a value wherever it is null and masked."""
     places = np.arange(len(part))
-    places[part.is_null().to_numpy(zero_copy_only=False) & hidden.to_numpy(zero_copy_only=False)] = len(part)
+    places[part.is_null().to_numpy(zero_copy_only=False) & masked.to_numpy(zero_copy_only=False)] = len(part)
     return pa.concat_arrays([part, _any_value(part.type)]).take(pa.array(places))
 
 
@@ -75,7 +75,7 @@ def _any_value(kind: pa.DataType) -> pa.Array:
 
 
 def leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Parquet leaf paths of a schema with their types, as ParquetWriter names them."""
+    """Paths and types of a schema's Parquet leaves, named as by ``ParquetWriter``."""
     found: list[tuple[str, pa.DataType]] = []
 
     def walk(prefix: str, kind: pa.DataType) -> None:
@@ -99,7 +99,7 @@ PAGE_BYTES = 1024 * 1024
 
 
 PAGE_CHECK_ROWS = (1024, 65_536)
-"""Rows after which Arrow looks whether a page is full: few slow encoding down, many make huge pages of long texts."""
+"""Number of rows after which Arrow checks the page size: few slow encoding down, many make pages of long texts huge."""
 
 
 _MAGIC = b"PAR1"
@@ -121,59 +121,59 @@ _CHUNK_START, _META = 2, 3
 _PLAIN, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 6, 7, 9, 10, 11
 
 
-_OF_THE_OLD_FILE = {_INDEX_PAGE, 14, 15}  # index pages, bloom filters: they lie elsewhere in it
+_OF_THE_OLD_FILE = {_INDEX_PAGE, 14, 15}  # index pages and bloom filters, stored elsewhere in the old file
 
 
 @dataclass(slots=True)
 class RowGroupWriter:
-    """Writes row groups in turn, then the footer.
+    """Writes row groups in order, then the footer.
 
     Attributes:
-        sink: the file.
-        schema: its columns; those of text may be dictionaries.
-        compression: Parquet codec name as pyarrow spells it.
-        unique: paths of columns that get no dictionary.
-        takes_over: whether stored chunks may come.
+        sink: Output file.
+        schema: Schema of the file; text columns may be dictionaries.
+        compression: Parquet codec, as named by pyarrow.
+        unique: Paths of columns without a dictionary.
+        reuses_chunks: Whether stored chunks may be reused.
     """
 
     sink: BinaryIO
     schema: pa.Schema
     compression: str
     unique: frozenset[str]
-    takes_over: bool = False
+    reuses_chunks: bool = False
     _collected: list[pq.FileMetaData] = field(init=False, default_factory=list)
     _writer: pq.ParquetWriter | None = field(init=False, default=None)
     _spliced: _SplicedFile | None = field(init=False, default=None)
 
     def write(self, table: pa.Table) -> None:
         """Encode the rows of a row group."""
-        table = _shown(_compacted(table))
-        if self.takes_over:
+        table = _without_masked_nulls(_without_unused_values(table))
+        if self.reuses_chunks:
             self._opened_splice().add(self._encoded(table), {})
         else:
             self._opened(table).write_table(table, row_group_size=max(table.num_rows, 1))
 
-    def takeable(self, stored: StoredChunks, group: int, columns: Collection[str]) -> dict[str, list[Chunk]]:
-        """Those of some columns whose chunks in a stored row group the new file can take over."""
+    def reusable_chunks(self, stored: StoredChunks, group: int, columns: Collection[str]) -> dict[str, list[Chunk]]:
+        """Chunks of those columns of a stored row group that the new file can reuse, by column."""
         codec = CODECS[self.compression.lower()]
         described = self._opened_splice().elements
         offers = {name: stored.offered(group, name, described[name], codec) for name in columns if name in described}
         return {name: chunks for name, chunks in offers.items() if chunks is not None}
 
-    def take_over(self, table: pa.Table, stored: StoredChunks, taken: Mapping[str, Sequence[Chunk]]) -> None:
-        """Write a row group.
+    def reuse_chunks(self, table: pa.Table, stored: StoredChunks, taken: Mapping[str, Sequence[Chunk]]) -> None:
+        """Write a row group from new rows and stored chunks.
 
         Args:
-            table: the rows, in columns that are not taken over; at least one is not.
-            stored: where the others are.
-            taken: column → its chunks there.
+            table: Rows of the columns that are not reused, at least one.
+            stored: Chunks of the existing file.
+            taken: Reused chunks by column.
         """
         chunks = {name: [(chunk, stored.read(chunk)) for chunk in of] for name, of in taken.items()}
-        self._opened_splice().add(self._encoded(_shown(_compacted(table))), chunks)
+        self._opened_splice().add(self._encoded(_without_masked_nulls(_without_unused_values(table))), chunks)
 
     def close(self, keys: Mapping[str, str]) -> list[pq.FileMetaData]:
-        """Write the footer with its texts, and give back what it says of the row groups. The sink stays open."""
-        if self.takes_over:
+        """Write the footer with these pairs and return its statistics of row groups. The sink stays open."""
+        if self.reuses_chunks:
             return [self._opened_splice().close(keys)]
         writer = self._writer or self._opened(self.schema.empty_table())
         writer.add_key_value_metadata(dict(keys))
@@ -181,13 +181,13 @@ class RowGroupWriter:
         return self._collected
 
     def abort(self) -> None:
-        """Let go of the Arrow writer."""
+        """Release the Arrow writer."""
         if self._writer is not None:
-            with suppress(RuntimeError):  # Of a writer that failed before: it has no metadata to collect.
+            with suppress(RuntimeError):  # A writer that has failed has no metadata to collect.
                 self._writer.close()
 
     def _opened(self, table: pa.Table) -> pq.ParquetWriter:
-        """The Parquet writer, made when the first rows say how wide columns are."""
+        """Parquet writer, created once the first rows show the width of columns."""
         if self._writer is None:
             self._writer = self._parquet_writer(self.sink, table, self._collected)
         return self._writer
@@ -199,7 +199,7 @@ class RowGroupWriter:
         return self._spliced
 
     def _encoded(self, table: pa.Table) -> pa.Buffer:
-        """A file of one row group."""
+        """Encode rows as a file of one row group."""
         sink = pa.BufferOutputStream()
         with self._parquet_writer(sink, table) as writer:
             writer.write_table(table, row_group_size=max(table.num_rows, 1))
@@ -221,7 +221,7 @@ def _parquet_writer(
         compression=compression,
         version="2.6",
         # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
-        # that leave them out; column_stats carries their bounds instead.
+        # that omit them; column_stats has their bounds instead.
         use_dictionary=[path for path in exact if path not in unique],
         write_statistics=exact,
         store_schema=False,
@@ -233,22 +233,22 @@ def _parquet_writer(
 
 @lru_cache(maxsize=64)
 def _footer_without_rows(schema: pa.Schema, compression: str, unique: frozenset[str]) -> Struct:
-    """Footer of a file that has none; the same for all files of a write."""
+    """Footer of a file without rows; the same for all files of a write."""
     sink = pa.BufferOutputStream()
     _parquet_writer(sink, schema.empty_table(), compression, unique).close()
     return _footer_of(sink.getvalue())
 
 
 class _SplicedFile:
-    """A Parquet file of column chunks from here and there."""
+    """Parquet file assembled from new and stored column chunks."""
 
     def __init__(self, sink: BinaryIO, columns: Sequence[str], footer: Struct) -> None:
-        """Begin a file.
+        """Start a file.
 
         Args:
-            sink: where.
-            columns: top-level columns in their order.
-            footer: of a file of these columns without rows; it is not changed.
+            sink: Output file.
+            columns: Top-level columns, in order.
+            footer: Footer of a file of these columns without rows; it is not modified.
         """
         self._sink = sink
         self._columns = columns
@@ -260,7 +260,7 @@ class _SplicedFile:
         self._put(_MAGIC)
 
     def add(self, encoded: pa.Buffer, stored: Mapping[str, list[tuple[Chunk, memoryview]]]) -> None:
-        """Add a row group: ``encoded`` is a file of the columns that are not ``stored``."""
+        """Add a row group: ``encoded`` is a file with the columns that are not ``stored``."""
         bytes_of = memoryview(encoded)
         for group in structs(_footer_of(encoded), _ROW_GROUPS):
             found: dict[str, list[tuple[Chunk, memoryview]]] = dict(stored)
@@ -295,7 +295,7 @@ class _SplicedFile:
         self._position += len(data)
 
     def close(self, keys: Mapping[str, str]) -> pq.FileMetaData:
-        """Write the footer, and give back what Arrow reads in it."""
+        """Write the footer and return it as read by Arrow."""
         texts = [{1: (BINARY, key.encode("utf-8")), 2: (BINARY, text.encode("utf-8"))} for key, text in keys.items()]
         footer = encode_struct(
             self._footer
@@ -317,26 +317,26 @@ def _footer_of(file: pa.Buffer) -> Struct:
     return decode_struct(file[len(file) - 8 - size : len(file) - 8].to_pybytes())
 
 
-def _compacted(table: pa.Table) -> pa.Table:
-    """The rows of a row group, with one dictionary a column, of the values that they have."""
+def _without_unused_values(table: pa.Table) -> pa.Table:
+    """Rows of a row group with one dictionary per column, limited to the values in use."""
     table = table.unify_dictionaries()
     for place, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
-            table = table.set_column(place, column, compact(table.column(place).combine_chunks()))
+            table = table.set_column(place, column, drop_unused_values(table.column(place).combine_chunks()))
     return table
 
 
-def _shown(table: pa.Table) -> pa.Table:
-    """The rows, without the nulls that lie in required fields of structs which are null."""
+def _without_masked_nulls(table: pa.Table) -> pa.Table:
+    """Rows without nulls in required fields of null structs."""
     for place, column in enumerate(table.schema):
         if has_required(column.type):
-            chunks = [fill_hidden(chunk) for chunk in table.column(place).chunks]
+            chunks = [fill_masked(chunk) for chunk in table.column(place).chunks]
             table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
     return table
 
 
 def column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:
-    """Top-level column → bytes of its chunks, compressed and plain."""
+    """Compressed and uncompressed size of the chunks of each top-level column."""
     sizes: dict[str, tuple[int, int]] = {}
     for metadata in collected:
         for group in range(metadata.num_row_groups):
@@ -347,18 +347,3 @@ def column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, i
                 packed, plain = sizes.get(name, (0, 0))
                 sizes[name] = (packed + column.total_compressed_size, plain + column.total_uncompressed_size)
     return sizes
-
-
-def _group_span(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """First byte of a row group in its file, and how many bytes its column chunks take."""
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    starts = [min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset) for chunk in chunks]
-    return int(min(starts)), sum(int(chunk.total_compressed_size) for chunk in chunks)
-
-
-def group_spans(collected: Sequence[pq.FileMetaData]) -> Iterator[tuple[int, int, int]]:
-    """(rows, first byte, bytes) of each row group."""
-    for metadata in collected:
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            yield (int(group.num_rows), *_group_span(group))

@@ -1,8 +1,8 @@
-"""Values that their columns' types can hold, for what comes out of Parquet pages: these have no checksums here.
+"""Check that values read from Parquet pages, which have no checksums, are valid for their columns' types.
 
-Arrow copies pages into columns as they are. Text that is not UTF-8, or a decimal of more digits than its type, then
-fails wherever it is first looked at: in a caller's rows, in a condition, or in a file that is written from them, where
-nobody knows any more which file it came from. So it is looked for once, where rows leave their file.
+Arrow copies pages into columns unchecked. Text that is not UTF-8, or a decimal with too many digits, then fails at
+first use: in a caller's rows, in a condition or in a file written from them, where the source file is unknown. So
+values are checked once, where rows leave their file.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["check_values", "fallible_columns"]
+__all__ = ["check_values", "columns_to_validate"]
 
 
 _NOT_ASCII = 0x80
 
 
-def fallible_columns(schema: pa.Schema) -> tuple[int, ...]:
-    """Places of columns with text, decimals or times of day, also nested ones."""
+def columns_to_validate(schema: pa.Schema) -> tuple[int, ...]:
+    """Positions of columns with text, decimals or times of day, also nested ones."""
     return tuple(place for place, field in enumerate(schema) if _may_fail(field.type))
 
 
 def check_values(rows: pa.RecordBatch | pa.Table, places: Sequence[int]) -> None:
-    """Look at all values of some columns.
+    """Validate all values of some columns.
 
     Costs 5 to 10 % of decoding columns of ASCII text, some 5 % of a file that is mostly such, and a quarter of reading
-    other text that dictionaries make cheap to read; nothing for numbers.
+    other text with dictionary pages; nothing for numbers.
 
     Raises:
-        pa.ArrowInvalid: One that its type cannot hold; names the column.
+        pa.ArrowInvalid: A value is not valid for its type; the message names the column.
     """
     for place in places:
         column = rows.column(place)
@@ -43,7 +43,7 @@ def check_values(rows: pa.RecordBatch | pa.Table, places: Sequence[int]) -> None
 
 
 def _may_fail(kind: pa.DataType) -> bool:
-    """Whether bytes of a column may be no value of it."""
+    """Whether stored bytes of a column may be invalid for its type."""
     if pa.types.is_dictionary(kind):
         return _may_fail(kind.value_type)
     if pa.types.is_nested(kind):
@@ -64,7 +64,7 @@ def _check(array: Any) -> None:
         return
     elif pa.types.is_struct(kind):
         for place in range(kind.num_fields):
-            _check(array.field(place))  # Of the same rows: it is sliced as the struct is.
+            _check(array.field(place))  # A field is sliced like its struct.
     elif pa.types.is_map(kind):
         for part in (array.keys, array.items):
             _check(_within(part, array.offsets))
@@ -75,13 +75,13 @@ def _check(array: Any) -> None:
 
 
 def _within(values: Any, offsets: Any) -> Any:
-    """Elements of a slice of lists."""
+    """Elements of the lists in a slice."""
     first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
     return values.slice(first, last - first)
 
 
 def _is_ascii(array: Any) -> bool:
-    """Whether all bytes are ASCII, which one step tells for the whole column; most text of tables is."""
+    """Whether all bytes are ASCII, as most text of tables is; one vectorized check per column."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return True

@@ -24,7 +24,7 @@ from lakedex.expr.evaluator import filter_rows
 from lakedex.expr.nodes import And, Predicate, all_of
 from lakedex.expr.terms import BoundPredicate
 from lakedex.parquet.base_file_reader import BaseFileReader
-from lakedex.parquet.conform import conform_stored, plain, with_dictionaries
+from lakedex.parquet.conform import conform_stored, decode_dictionary, with_dictionaries
 from lakedex.types import BoolArray
 
 __all__ = ["BATCH_ROWS", "LateMaterializer", "SelectivityTracker", "evaluate_mask"]
@@ -161,7 +161,7 @@ class LateMaterializer:
             wanted: which of its rows may match; None for all.
         """
         constants = self.source.constant_columns(self.others.names, group)
-        duplicates = self.source.twins(_texts(self.predicate_columns), _texts(self.others), group)
+        duplicates = self.source.duplicate_columns(_texts(self.predicate_columns), _texts(self.others), group)
         left = [column for column in self.others if column.name not in constants and column.name not in duplicates]
         others = _Others(self.source, group, pa.schema(left))
         try:
@@ -200,7 +200,7 @@ class LateMaterializer:
             return
         self.bytes_read += self.source.bytes_of(self.predicate_leaves, [group])
         start = 0
-        for stored in self.source.batches(self.predicate_leaves, [group], BATCH_ROWS, coded=True):
+        for stored in self.source.batches(self.predicate_leaves, [group], BATCH_ROWS, dictionaries=True):
             batch = _with_dictionaries(stored, self.predicate_columns)
             mask = evaluate_mask(self.predicate, batch)
             if wanted is not None:
@@ -227,7 +227,7 @@ def _with_dictionaries(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBa
     kinds = {column.name: column.type for column in schema}
     for place, (name, column) in enumerate(zip(stored.schema.names, stored.columns, strict=True)):
         if pa.types.is_dictionary(column.type) and column.type != pa.dictionary(pa.int32(), kinds[name]):
-            stored = stored.set_column(place, name, plain(column))
+            stored = stored.set_column(place, name, decode_dictionary(column))
     encoded = {column.name for column in stored.schema if pa.types.is_dictionary(column.type)}
     return conform_stored(stored, with_dictionaries(schema, encoded) if encoded else schema)
 
@@ -261,7 +261,7 @@ class _Others:
             # A row group of one window is decoded as far as its last match.
             whole = len(mask) == self.source.rows_per_group[self.group]
             step = _end_of(mask) if whole else BATCH_ROWS
-            self._batches = self.source.batches(self._present, [self.group], step, coded=True)
+            self._batches = self.source.batches(self._present, [self.group], step, dictionaries=True)
             self.bytes_read = self.source.bytes_of(self._present, [self.group])
         if not self._present:
             nothing = [pa.nulls(int(mask.sum()), column.type) for column in self.columns]
@@ -299,4 +299,4 @@ def _end_of(mask: BoolArray) -> int:
 
 def _plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with values in the place of numbers of a dictionary."""
-    return pa.RecordBatch.from_arrays([plain(column) for column in batch.columns], names=batch.schema.names)
+    return pa.RecordBatch.from_arrays([decode_dictionary(column) for column in batch.columns], names=batch.schema.names)

@@ -33,7 +33,7 @@ from lakedex.codec.log_block import decode_log_blocks, encode_log_block
 from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
-from lakedex.parquet.base_file_reader import open_parquet, sound_batches
+from lakedex.parquet.base_file_reader import open_parquet, validated_batches
 from lakedex.parquet.base_file_writer import write_parquet
 from lakedex.parquet.validated_values import check_values
 from lakedex.timeline.active import WRITE_ACTIONS
@@ -351,7 +351,7 @@ def _write_file(storage: Storage, path: str, batches: Iterator[pa.RecordBatch]) 
 
 def _batches(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
     with open_parquet(storage, path) as (parquet, _):
-        for batch in sound_batches(parquet, _ROWS_AT_ONCE):
+        for batch in validated_batches(parquet, _ROWS_AT_ONCE):
             yield pa.RecordBatch.from_arrays([_column(batch, field) for field in _SCHEMA], schema=_SCHEMA)
 
 

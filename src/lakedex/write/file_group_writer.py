@@ -2,7 +2,7 @@
 
 Row groups of the old file come one by one. One that loses no row reuses the chunks of the columns in which nothing
 changed. New rows join the last row group unless it is large
-(:attr:`lakedex.parquet.base_file_reader.ExistingBaseFile.end`).
+(:attr:`lakedex.parquet.base_file_reader.ExistingBaseFile.appendable_row_group`).
 
 Memory: the incoming rows of one group, one batch of the old file, one row group of the new one; where chunks may be
 reused, also the old row group as it is stored.
@@ -295,7 +295,7 @@ class BaseFileGroupWriter:
             incoming.schema,
             self.settings,
             expected_rows=before + growth,
-            kept_bloom=old_bloom,
+            existing_bloom=old_bloom,
             # Where a column was renamed, its name may mean another one in the old file.
             stored=None if stored is None or self.renames else stored.chunks,
         )
@@ -304,7 +304,7 @@ class BaseFileGroupWriter:
     def _insert(self, built: _NewFile, target: FileGroupTarget, incoming: IncomingRows) -> int:
         """Write the rows that met no stored one."""
         fresh = incoming.inserts()
-        if fresh.num_rows and built.writer.keeps_bloom and target.base is not None:
+        if fresh.num_rows and built.writer.reuses_bloom and target.base is not None:
             # The old filter took a new key for one that it has.
             path = f"{self.base_path}/{target.base.relative_path}"
             built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
@@ -338,17 +338,17 @@ class _NewFile:
             may_grow: there may be new rows.
             renames: columns of the old file → what they are called from now on.
         """
-        end = stored.end if may_grow else None
+        end = stored.appendable_row_group if may_grow else None
         for group, batches in stored.groups():
             if renames:
                 batches = (_renamed(batch, renames) for batch in batches)
             merged: Iterator[Merged] = map(incoming.merge, batches)
-            if self.writer.takes_over and group != end:
-                merged = self._take_over(group, merged)
+            if self.writer.reuses_chunks and group != end:
+                merged = self._reuse_chunks(group, merged)
             for part in merged:
                 self.add(part.rows)
 
-    def _take_over(self, group: int, merged: Iterator[Merged]) -> Iterator[Merged]:
+    def _reuse_chunks(self, group: int, merged: Iterator[Merged]) -> Iterator[Merged]:
         """Write a row group with chunks of the old one. Gives back the rows if that cannot be."""
         waiting: list[Merged] = []
         size = 0

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakedex.codec.bloom import BloomFilter, HashedKeys
 from lakedex.errors import InvalidInputError
-from lakedex.parquet.conform import compact, conform, plain, shaped
+from lakedex.parquet.conform import conform, decode_dictionary, drop_unused_values, encode_like
 from lakedex.tagging.keyed_rows import (
     DELETED_HERE,
     KEY,
@@ -119,12 +119,12 @@ class IncomingRows:
                 FILE_NAME: _constant(self.file_name, count),
             }
             columns = [fixed[f.name] if f.name in fixed else self._payload(f.name) for f in self.schema]
-            columns = [shaped(c, f.type) for f, c in zip(self.schema, columns, strict=True)]
+            columns = [encode_like(c, f.type) for f, c in zip(self.schema, columns, strict=True)]
             self._written = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return self._written
 
     def _payload(self, name: str) -> pa.Array:
-        return compact(self.rows.column(self.rows.schema.get_field_index(name)))
+        return drop_unused_values(self.rows.column(self.rows.schema.get_field_index(name)))
 
     def merge(self, stored: pa.RecordBatch) -> Merged:
         """One batch of the base file as it is after this write."""
@@ -169,7 +169,7 @@ class IncomingRows:
         names = set(self.schema.names)
         stored = stored.append_column(FILE_NAME, _constant(self.file_name, stored.num_rows))
         fields = [self.schema.field(name) if name in names else None for name in stored.schema.names]
-        columns = [c if f is None else shaped(c, f.type) for f, c in zip(fields, stored.columns, strict=True)]
+        columns = [c if f is None else encode_like(c, f.type) for f, c in zip(fields, stored.columns, strict=True)]
         stored = pa.RecordBatch.from_arrays(columns, names=stored.schema.names)
         return conform(stored, self.schema)
 
@@ -189,9 +189,9 @@ class IncomingRows:
             position = self.schema.get_field_index(name)
             if position >= 0:
                 field = self.schema.field(position)
-                theirs = plain(stored.column(position)).filter(mask)
-                values = pc.if_else(chosen, theirs, plain(merged.column(position)))
-                merged = merged.set_column(position, field, shaped(values, field.type))
+                theirs = decode_dictionary(stored.column(position)).filter(mask)
+                values = pc.if_else(chosen, theirs, decode_dictionary(merged.column(position)))
+                merged = merged.set_column(position, field, encode_like(values, field.type))
         return merged
 
     def _require_new(self, met: npt.NDArray[np.int64]) -> None:
@@ -267,7 +267,9 @@ def _unchanged(
             name
             for name in names
             if name == RECORD_KEY
-            or _same_bits(plain(stored.column(name).take(ours)), plain(incoming.column(name).take(theirs)))
+            or _same_bits(
+                decode_dictionary(stored.column(name).take(ours)), decode_dictionary(incoming.column(name).take(theirs))
+            )
         ]
     return frozenset(names)
 

@@ -517,7 +517,7 @@ def test_the_cache_opens_a_file_once_and_is_bounded(written: Path) -> None:
 def test_large_logs_are_read_in_ranges(written: Path, limits: Limits) -> None:
     whole = load(written).scan("column_stats")
     files = load(written).file_listing()
-    limits("lakedex.metadata.files", WHOLE_FILE_BYTES=10)
+    limits("lakedex.metadata.files", SINGLE_READ_BYTES=10)
     store = load(written)
     assert store.scan("column_stats") == whole
     assert store.file_listing() == files

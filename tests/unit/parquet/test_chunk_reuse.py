@@ -286,7 +286,7 @@ def test_bits_of_floats_count(tmp_path: Path, keyed: pa.Table) -> None:
     assert table.maintenance.validate().ok
 
 
-def test_an_update_takes_over_what_it_leaves(tmp_path: Path, keyed: pa.Table) -> None:
+def test_an_update_reuses_what_it_leaves(tmp_path: Path, keyed: pa.Table) -> None:
     table = made(tmp_path / "t", keyed)
     old = newest(tmp_path / "t")
     assert pq.read_metadata(old).num_row_groups > 3

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakedex import Table
 from lakedex.io.local import LocalStorage
 from lakedex.parquet.base_file_reader import open_for_merge
-from lakedex.parquet.conform import ENCODED, compact, encoded, plain, shaped
+from lakedex.parquet.conform import ENCODED, decode_dictionary, drop_unused_values, encode_like, encoded
 from lakedex.types import FILE_NAME
 
 STORE = LocalStorage()
@@ -26,17 +26,17 @@ def test_compact_keeps_values_and_drops_the_others(texts: list[str | None], data
     whole = pa.array(texts, pa.string())
     picked = data.draw(st.lists(st.integers(0, max(len(texts) - 1, 0)), max_size=20)) if texts else []
     rows = encoded(whole).take(pa.array(picked, pa.int64()))
-    found = compact(rows)
+    found = drop_unused_values(rows)
     assert found.type == ENCODED
-    assert plain(found).to_pylist() == [texts[place] for place in picked]
+    assert decode_dictionary(found).to_pylist() == [texts[place] for place in picked]
     assert set(found.dictionary.to_pylist()) == {texts[place] for place in picked} - {None}
 
 
 def test_shaped_leaves_other_columns_alone() -> None:
     numbers = pa.array([1, 2])
-    assert shaped(numbers, pa.int64()) is numbers
+    assert encode_like(numbers, pa.int64()) is numbers
     texts = pa.array(["a", None, "a"])
-    assert shaped(shaped(texts, ENCODED), pa.string()).equals(texts)
+    assert encode_like(encode_like(texts, ENCODED), pa.string()).equals(texts)
 
 
 def _table(path: Path, rows: pa.Table) -> Table:
@@ -97,7 +97,7 @@ def test_what_is_read_as_a_dictionary(tmp_path: Path, rows: pa.Table) -> None:
     assert FILE_NAME not in batch.schema.names
     assert batch.column("note").type == ENCODED
     assert batch.column("key").type == pa.string()
-    assert plain(batch.column("color")).to_pylist() == rows.column("color").to_pylist()
+    assert decode_dictionary(batch.column("color")).to_pylist() == rows.column("color").to_pylist()
 
 
 def test_keys_get_no_dictionary(tmp_path: Path, rows: pa.Table) -> None:

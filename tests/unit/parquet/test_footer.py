@@ -68,8 +68,10 @@ def test_keys_are_stored_twice(tmp_path: Path) -> None:
     table = pa.table({RECORD_KEY: keys, "id": keys, "other": [*keys[:-1], "k98"], "same": pa.array(keys, pa.binary())})
     facts = facts_of(tmp_path, table, use_dictionary=False)
     with open(tmp_path / "f.parquet", "rb") as source:
-        twins = [name for name in ("id", "other", "same", "gone") if facts.has_same_bytes(name, RECORD_KEY, 0, source)]
-    assert twins == ["id"]
+        duplicates = [
+            name for name in ("id", "other", "same", "gone") if facts.has_same_bytes(name, RECORD_KEY, 0, source)
+        ]
+    assert duplicates == ["id"]
 
 
 COLUMNS = {
@@ -106,7 +108,7 @@ def test_batches_are_what_arrow_reads(
     groups = data.draw(st.lists(st.integers(0, -(-rows // size) - 1), unique=True, min_size=1))
     for _ in range(2):  # The second time by what was held.
         with open_for_scan(LocalStorage(), path, 1, footers) as source:
-            found = list(source.batches(names, groups, batch, coded=coded))
+            found = list(source.batches(names, groups, batch, dictionaries=coded))
         known = [name for name in names if name != "gone"]
         expected = pq.ParquetFile(path).read_row_groups(groups, columns=known)
         assert sum(part.num_rows for part in found) == expected.num_rows

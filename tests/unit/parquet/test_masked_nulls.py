@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakedex.parquet.row_group_writer import fill_hidden
+from lakedex.parquet.row_group_writer import fill_masked
 
 KINDS = [
     pa.int32(),
@@ -48,11 +48,11 @@ def test_they_are_written_and_read_as_null(values: list[Any], kind: pa.DataType)
     whole = pa.array(values, kind)
     for array in (whole, whole[1:]):
         sink = io.BytesIO()
-        pq.write_table(pa.table([fill_hidden(array)], schema=pa.schema([("s", kind)])), sink)
+        pq.write_table(pa.table([fill_masked(array)], schema=pa.schema([("s", kind)])), sink)
         assert pq.read_table(sink).column(0).to_pylist() == array.to_pylist()
 
 
 def test_nulls_that_show_are_refused() -> None:
     array = pa.array([{"in": {**full(), "c0": None}}, None], DEEP)
     with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
-        pq.write_table(pa.table([fill_hidden(array)], schema=pa.schema([("s", DEEP)])), io.BytesIO())
+        pq.write_table(pa.table([fill_masked(array)], schema=pa.schema([("s", DEEP)])), io.BytesIO())

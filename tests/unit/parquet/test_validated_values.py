@@ -15,7 +15,7 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
 from lakedex.parquet import base_file_reader as base_file
 from lakedex.parquet import base_file_reader as row_groups
-from lakedex.parquet.validated_values import check_values, fallible_columns
+from lakedex.parquet.validated_values import check_values, columns_to_validate
 from table_kit import OWN_FILE, base_files
 
 GOOD, BAD = b"letters", b"lett\xc7rs"
@@ -88,7 +88,7 @@ def test_only_the_rows_of_a_slice_are_looked_at() -> None:
     structs = pa.StructArray.from_arrays([bad], ["s"])
     for array in (bad, lists, pairs, structs):
         rows = pa.record_batch({"c": array.slice(1)})
-        check_values(rows, fallible_columns(rows.schema))
+        check_values(rows, columns_to_validate(rows.schema))
     for array in (bad, lists, pairs, structs):
         with pytest.raises(pa.ArrowInvalid, match="'c'"):
             check_values(pa.record_batch({"c": array.slice(0, 1)}), (0,))
@@ -99,20 +99,20 @@ def test_later_rows_of_a_struct_are_looked_at() -> None:
     bad = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"ab\xff")])
     rows = pa.record_batch({"c": pa.StructArray.from_arrays([bad], ["s"]).slice(2)})
     with pytest.raises(pa.ArrowInvalid, match="'c'"):
-        check_values(rows, fallible_columns(rows.schema))
+        check_values(rows, columns_to_validate(rows.schema))
 
 
 def test_decimals_of_too_many_digits() -> None:
     stored = pa.array([Decimal(10**9)], pa.decimal128(38, 0)).buffers()
     rows = pa.record_batch({"d": pa.Array.from_buffers(pa.decimal128(4, 0), 1, stored), "n": pa.array([1])})
-    assert fallible_columns(rows.schema) == (0,)
+    assert columns_to_validate(rows.schema) == (0,)
     with pytest.raises(pa.ArrowInvalid, match="'d'.*precision"):
         check_values(rows, (0,))
 
 
 def test_numbers_are_not_looked_at() -> None:
     kinds = (pa.int64(), pa.float32(), pa.binary(), pa.date32(), pa.timestamp("us"), pa.list_(pa.int8()))
-    assert fallible_columns(pa.schema([(str(kind), kind) for kind in kinds])) == ()
+    assert columns_to_validate(pa.schema([(str(kind), kind) for kind in kinds])) == ()
 
 
 @pytest.mark.parametrize("where", [None, "n = 1", "c > 'a'"])

@@ -127,18 +127,20 @@ def test_other_columns_are_not_read_without_a_match(folder: Path) -> None:
 def test_footers_are_of_one_file_and_stay_at_home(folder: Path) -> None:
     footers = FooterCache()
     footer = pq.read_metadata(folder / "f.parquet")
-    footers.keep("a", 7, footer)
-    assert footers.get("a", 7) is footer and footers.get("a", 8) is None and footers.get("b", 7) is None
+    footers.put("a", 7, footer)
+    found = footers.stats("a", 7)
+    assert found is not None and found.metadata is footer
+    assert footers.stats("a", 8) is None and footers.stats("b", 7) is None
     make, arguments = footers.__reduce__()
-    assert make(*arguments).get("a", 7) is None
+    assert make(*arguments).stats("a", 7) is None
 
 
 def test_footers_that_were_opened_last_stay(folder: Path, limits: Limits) -> None:
     footer = pq.read_metadata(folder / "f.parquet")
     limits("lakedex.parquet.base_file_reader", FOOTERS_BYTES=2 * footer.serialized_size)
     footers = FooterCache()
-    footers.keep("a", 1, footer)
-    footers.keep("b", 1, footer)
-    assert footers.get("a", 1) is footer
-    footers.keep("c", 1, footer)
-    assert [footers.get(name, 1) is footer for name in "abc"] == [True, False, True]
+    footers.put("a", 1, footer)
+    footers.put("b", 1, footer)
+    assert footers.stats("a", 1) is not None
+    footers.put("c", 1, footer)
+    assert [footers.stats(name, 1) is not None for name in "abc"] == [True, False, True]

@@ -28,7 +28,7 @@ from lakedex.index.bitmap.keys import is_indexable, normal_values, type_text, va
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import BaseFileReader, open_for_scan
-from lakedex.parquet.conform import ENCODED, compact, conform_stored
+from lakedex.parquet.conform import ENCODED, conform_stored, drop_unused_values
 
 __all__ = [
     "INDEXED",
@@ -157,7 +157,7 @@ class _Values:
         words = self._words(encoded)
         if words is None:
             # Perhaps for values that no row has: only now is it worth to look for them.
-            encoded = compact(encoded)
+            encoded = drop_unused_values(encoded)
             self._forget_unused()
             words = self._words(encoded)
         if words is None:
@@ -335,5 +335,4 @@ class BitmapsOfFile:
 
 def row_groups_of(source: BaseFileReader) -> tuple[RowGroup, ...]:
     """The row groups of an open base file."""
-    spans: Sequence[tuple[int, int]] = source.group_spans
-    return tuple(RowGroup(rows, *span) for rows, span in zip(source.rows_per_group, spans, strict=True))
+    return tuple(RowGroup(*span) for span in source.group_spans)

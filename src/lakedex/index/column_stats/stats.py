@@ -38,7 +38,7 @@ from lakedex.codec.column_bounds import (
 from lakedex.index.definitions import source_fields
 from lakedex.metadata.records import COLUMN_STATS, Record, column_stats_key, stats_record
 from lakedex.parquet.calendars import first_safe
-from lakedex.parquet.conform import compact
+from lakedex.parquet.conform import drop_unused_values
 from lakedex.types import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = [
@@ -233,7 +233,7 @@ def _min_max(column: pa.Array, kind: pa.DataType) -> tuple[Any, Any]:
             # NaN is the largest value in Spark's order.
             return (pc.min(numbers).as_py() if len(numbers) else math.nan), math.nan
     if pa.types.is_dictionary(column.type):
-        column = compact(column).dictionary
+        column = drop_unused_values(column).dictionary
     bounds = pc.min_max(_physical(column, kind))
     return bounds["min"].as_py(), bounds["max"].as_py()
 
