@@ -149,12 +149,12 @@ class FaultyStorage:
             raise
         return _FaultyWriter(opened, self, path)  # type: ignore[return-value]
 
-    def gather(self, root: str) -> FaultyStorage:
-        return replace(self, inner=self.inner.gather(root))
+    def batched(self, root: str) -> FaultyStorage:
+        return replace(self, inner=self.inner.batched(root))
 
-    def settle(self) -> None:
-        with self._change("settle", ""):
-            self.inner.settle()
+    def sync(self) -> None:
+        with self._change("sync", ""):
+            self.inner.sync()
 
     @contextlib.contextmanager
     def _change(self, call: str, path: str, half: Callable[[], None] | None = None) -> Iterator[None]:

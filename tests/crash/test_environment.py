@@ -34,7 +34,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("write", ".marker."),
         ("open_output", ".parquet"),
         ("close_output", ".parquet"),
-        ("settle", ""),
+        ("sync", ""),
         ("create", "/metadata/"),
         ("create", ".inflight"),
     ],

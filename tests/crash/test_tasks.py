@@ -100,7 +100,7 @@ def test_a_late_attempt_that_fails_leaves_no_file(path: Path) -> None:
     engine = engine_for("late")
     faults = Faults(error=OSError("the disk is gone"))
     open_with(path, FaultyStorage(faults), engine).upsert(frame(CHANGE))
-    faults.only, faults.repeat = ("settle", ""), True
+    faults.only, faults.repeat = ("sync", ""), True
     before = base_files(path)
     assert engine.late
     for late in engine.late:
@@ -113,7 +113,7 @@ def test_a_late_attempt_that_fails_leaves_no_file(path: Path) -> None:
 
 def test_no_result_comes_before_its_file_is_durable(path: Path) -> None:
     new_table(path, START)
-    faults = Faults(1, "before", OSError("the disk is gone"), only=("settle", ""))
+    faults = Faults(1, "before", OSError("the disk is gone"), only=("sync", ""))
     with pytest.raises(OSError, match="the disk is gone"):
         open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     check_table(path, START)

@@ -1,1 +1,1 @@
-"""Storage, the table lock and writers' heartbeats: everything of lakedex that touches files."""
+"""Access files: storage, table locks and writers' heartbeats."""

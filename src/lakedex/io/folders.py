@@ -1,4 +1,4 @@
-"""Folders as they are, before one is taken for a table or removed: hidden files count, and links are not followed."""
+"""Inspect and remove folders without following links; hidden files count as content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["entries_of", "linked_to", "remove_empty"]
 
 
 def linked_to(storage: Storage, root: str, path: str) -> str | None:
-    """Where a path below ``root`` leads if a link stands in between, else None. ``root`` itself may be a link."""
+    """Target of a path below ``root`` if there is a link on the way, else None. ``root`` itself may be a link."""
     if storage.scheme != "file":
         return None
     found = os.path.realpath(path)
@@ -20,10 +20,10 @@ def linked_to(storage: Storage, root: str, path: str) -> str | None:
 
 
 def entries_of(storage: Storage, path: str) -> dict[str, bool]:
-    """All that a folder holds, and whether each is a folder; a link is none. Empty where there is no folder.
+    """Entries of a folder, and whether each is a folder itself; links count as files. Empty if there is no folder.
 
     Raises:
-        InvalidInputError: there is something else: a link or a file.
+        InvalidInputError: The path is a link or a file.
     """
     if storage.scheme != "file":
         return {entry.name: entry.is_dir for entry in storage.list(path)}
@@ -37,7 +37,7 @@ def entries_of(storage: Storage, path: str) -> dict[str, bool]:
 
 
 def remove_empty(storage: Storage, path: str) -> None:
-    """Remove a folder that has nothing in it; one that something came into stays."""
+    """Remove a folder if it is empty."""
     if storage.scheme != "file":
         if not storage.list(path):
             storage.delete_tree(path)

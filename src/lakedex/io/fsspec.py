@@ -1,7 +1,7 @@
-"""Object stores and other file systems through fsspec, and the way from a path to its storage.
+"""Access object stores and other file systems through fsspec, and find the storage of a path.
 
-Reading works on whatever fsspec reads. Writing a table needs put-if-absent; only protocols whose fsspec
-implementation is known to have it (`If-None-Match: *` in s3fs) say that they can.
+Reading works on any file system of fsspec. Writing a table needs put-if-absent, which only protocols with a known
+implementation of it (`If-None-Match: *` in s3fs) offer.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _epoch_ms(info: Mapping[str, Any]) -> int:
 
 
 class _CountedReader(WrappedReader):
-    """A reader over an fsspec file that adds each read to a count."""
+    """Reader of an fsspec file that counts its requests."""
 
     def __init__(self, source: Any, count: IoCount) -> None:
         super().__init__(source)
@@ -82,9 +82,9 @@ class _CountedReader(WrappedReader):
 @typed_failures({**OPERATIONS, "read_version": "read", "put_version": "write"}, first_argument)
 @dataclass(frozen=True, slots=True)
 class FsspecStorage:
-    """A store behind an fsspec file system. Paths may carry the scheme; fsspec strips it.
+    """File system of fsspec. Paths may have a scheme; fsspec strips it.
 
-    ``counted`` takes reads and listings, one request each; questions about one file's size or time are not counted.
+    ``counted`` counts reads and listings as one request each; lookups of one file's size or time are not counted.
     """
 
     fs: Any
@@ -102,7 +102,7 @@ class FsspecStorage:
         return self.protocol in _EXCLUSIVE
 
     def _info(self, path: str) -> Mapping[str, Any]:
-        # A cached listing may be older than another writer's commit.
+        # Bypass cached listings, which may be older than another writer's commit.
         self.fs.invalidate_cache(self._parent(path))
         return cast("Mapping[str, Any]", self.fs.info(path))
 
@@ -110,13 +110,13 @@ class FsspecStorage:
         return str(self.fs._parent(path))
 
     def read(self, path: str) -> bytes:
-        """Whole content."""
+        """Read a file."""
         data = bytes(self.fs.cat_file(path))
         self.counted.add(1, len(data))
         return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each range; gaps up to 512 KiB are read over."""
+        """Bytes of each range; gaps up to 512 KiB are fetched too."""
 
         def fetch(start: int, end: int) -> bytes:
             data = bytes(self.fs.cat_file(path, start=start, end=end))
@@ -159,7 +159,7 @@ class FsspecStorage:
         for entry in entries:
             full = str(entry["name"]).rstrip("/")
             name = full.rsplit("/", 1)[-1]
-            # Stores list the folder's own marker object among its children.
+            # Stores list the marker object of a folder among its children.
             if full == own or not name or (name.startswith(".") and name.endswith(".crc")):
                 continue
             is_dir = entry.get("type") == "directory"
@@ -170,8 +170,8 @@ class FsspecStorage:
         """Put if absent."""
         if not self.can_create_exclusively:
             raise UnsupportedFeatureError(
-                f"{path}: lakedex writes tables only where a file can be created exclusively (put-if-absent), which it "
-                f"does not know how to do on '{self.protocol}'; the table can be read",
+                f"{path}: writing tables needs put-if-absent, which lakedex does not support "
+                f"on '{self.protocol}'; the table can only be read",
                 feature="write without put-if-absent",
             )
         if self.protocol == "memory":
@@ -197,7 +197,7 @@ class FsspecStorage:
                 return data, version
 
     def put_version(self, path: str, data: bytes, version: str | None) -> str:
-        """Replace the version given, or create the object for None."""
+        """Replace ``version`` of an object, or create it if ``version`` is None."""
         if self.protocol == "memory":
             with _MEMORY_LOCK:
                 found = self.read_version(path)[1] if self.fs.exists(path) else None
@@ -215,7 +215,7 @@ class FsspecStorage:
         except OSError as error:
             answer = getattr(error.__cause__, "response", None) or {}
             code = str(answer.get("Error", {}).get("Code", ""))
-            # Releases of s3fs make different errors of the refusal; 404 is an object that is gone.
+            # Releases of s3fs raise different errors for the refusal; 404 means that the object is gone.
             if code in _REFUSALS or isinstance(error, FileExistsError | FileNotFoundError):
                 raise VersionChangedError(f"{path}: another version") from error
             raise
@@ -263,37 +263,37 @@ class FsspecStorage:
         self.fs.invalidate_cache()
 
     def make_dirs(self, path: str) -> None:
-        """Nothing on object stores, whose folders are prefixes; elsewhere the folder."""
+        """Make a folder; does nothing on object stores, whose folders are prefixes."""
         if self.protocol not in _PACKAGES:
             self.fs.makedirs(path, exist_ok=True)
 
     def open_input(self, path: str) -> BinaryIO:
-        """A seekable, counted reader."""
-        # fsspec's memory store hands every opener the same file object, position included.
+        """Open a file for reading; seekable and counted."""
+        # fsspec's memory store returns one shared file object, including its position.
         source = io.BytesIO(self.fs.cat_file(path)) if self.protocol == "memory" else self.fs.open(path, "rb")
         return cast("BinaryIO", _CountedReader(source, self.counted))
 
     def open_output(self, path: str) -> BinaryIO:
-        """A writer for a new file; the store shows it once closed."""
+        """Open a new file for writing, visible once closed."""
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self.make_dirs(self._parent(path))
         return cast("BinaryIO", self.fs.open(path, "wb"))
 
-    def gather(self, root: str) -> FsspecStorage:
-        """Itself: what a store has answered for is durable."""
+    def batched(self, root: str) -> FsspecStorage:
+        """Return itself: object stores acknowledge durable writes only."""
         del root
         return self
 
-    def settle(self) -> None:
-        """Nothing to do."""
+    def sync(self) -> None:
+        """Do nothing."""
 
 
 def _missing(protocol: str, error: ImportError) -> MissingDependencyError:
     package = _PACKAGES.get(protocol)
     way_out = f": pip install {package}" if package else ""
     return MissingDependencyError(
-        f"paths of '{protocol}:' need another package ({error}){way_out}", extra=package or protocol
+        f"paths of '{protocol}:' need an additional package ({error}){way_out}", extra=package or protocol
     )
 
 
@@ -305,7 +305,7 @@ def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any
         storage_options: Keyword arguments for the fsspec file system.
 
     Returns:
-        The storage and the path in its own spelling: absolute, no trailing slash, a URL keeps its scheme.
+        The storage and the path in the storage's form: absolute, no trailing slash, a URL keeps its scheme.
 
     Raises:
         MissingDependencyError: The file system's package is not installed.
@@ -336,5 +336,5 @@ def _open_fsspec(protocol: str, options: dict[str, Any]) -> FsspecStorage:
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
-        raise InvalidInputError(f"no file system is known for '{protocol}:' paths") from error
+        raise InvalidInputError(f"fsspec has no file system for '{protocol}:' paths") from error
     return FsspecStorage(fs, protocol)

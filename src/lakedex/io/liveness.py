@@ -1,11 +1,7 @@
-"""Whether a writer lives: its process on this machine, and its heartbeat file.
+"""Detect whether a writer is alive, by its process on this machine and by its heartbeat file.
 
-Who a process is, so that others on the same machine can tell whether it is gone.
-
-Heartbeats: a file per write in progress that its writer touches, so that others know it lives.
-
-Hudi (HoodieHeartbeatClient) writes empty files ``.hoodie/.heartbeat/<instant>`` and looks at their age only. Ours
-hold a JSON object that names host and process: a writer that died on this machine counts as expired at once.
+Hudi (``HoodieHeartbeatClient``) writes empty files ``.hoodie/.heartbeat/<instant>`` and checks only their age. lakedex
+writes a JSON object that names host and process, so a writer that died on this machine expires at once.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ def _read_text(path: str) -> str:
 
 @functools.cache
 def _machine() -> tuple[str, str]:
-    """The host name, and what tells machines, reboots and containers of one host name apart."""
+    """Host name, and an id that distinguishes machines, reboots and containers with the same host name."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -43,20 +39,20 @@ def _machine() -> tuple[str, str]:
 
 
 def _state_of(pid: int) -> tuple[str, bool] | None:
-    """The kernel's start time of a process and whether it has ended; ``None`` where the system does not say."""
+    """The kernel's start time of a process and whether it has ended; None if the system does not report them."""
     text = _read_text(f"/proc/{pid}/stat")
-    # The second field is the command in parentheses and may hold spaces and parentheses itself.
+    # The second field is the command in parentheses and may contain spaces and parentheses.
     fields = text[text.rfind(")") + 1 :].split()
     if len(fields) < 20:
         return None
     state, threads, started = fields[0], fields[17], fields[19]
-    # A zombie has ended; only its parent has not asked for the exit code yet.
+    # A zombie has ended; its parent has not read the exit code.
     return started, state in ("X", "x") or (state == "Z" and int(threads) <= 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process: ``host`` and ``machine`` say where, ``pid`` and ``process_start`` which, reuse of pids included."""
+    """A process, identified across machines, containers and reused process ids."""
 
     host: str
     machine: str
@@ -65,7 +61,7 @@ class ProcessIdentity:
 
     @classmethod
     def current(cls) -> ProcessIdentity:
-        """This process (never cached: a fork is another one)."""
+        """Identity of this process; never cached, as a fork has another one."""
         host, machine = _machine()
         pid = os.getpid()
         state = _state_of(pid)
@@ -73,7 +69,7 @@ class ProcessIdentity:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> ProcessIdentity | None:
-        """The identity in a decoded JSON object; ``None`` if the fields are not there."""
+        """Identity from a decoded JSON object; None if fields are missing."""
         host, machine, pid, start = (fields.get(name) for name in ("host", "machine", "pid", "process_start"))
         if not (isinstance(host, str) and isinstance(machine, str) and isinstance(start, str)):
             return None
@@ -82,15 +78,15 @@ class ProcessIdentity:
         return cls(host, machine, pid, start)
 
     def to_fields(self) -> dict[str, Any]:
-        """The fields for a JSON object."""
+        """Fields for a JSON object."""
         return {"host": self.host, "machine": self.machine, "pid": self.pid, "process_start": self.process_start}
 
     def is_here(self) -> bool:
-        """Whether it ran on this machine since the machine's start, where its pid means what it means to us."""
+        """Whether it started on this machine since the last boot, so that its process id is comparable."""
         return (self.host, self.machine) == _machine()
 
     def is_dead(self) -> bool:
-        """Whether it certainly has ended. False when nobody here can know."""
+        """Whether it has certainly ended; False if that cannot be determined."""
         if not self.is_here():
             return False
         if not _answers(self.pid):
@@ -107,7 +103,7 @@ class ProcessIdentity:
 
 def _answers(pid: int) -> bool:
     if sys.platform == "win32":
-        return True  # os.kill(pid, 0) would end the process there
+        return True  # os.kill(pid, 0) would end the process on Windows
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -118,7 +114,7 @@ def _answers(pid: int) -> bool:
 
 
 def parse_json_object(data: bytes) -> dict[str, Any]:
-    """Decode the JSON object in ``data``; empty if it is none."""
+    """Decode the JSON object in ``data``; empty if it is not a JSON object."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -139,7 +135,7 @@ def _path(base_path: str, instant: str) -> str:
 
 
 class Heartbeat:
-    """The heartbeat of one write; a daemon thread beats until :meth:`stop`."""
+    """The heartbeat of one write; a daemon thread refreshes it until :meth:`stop`."""
 
     def __init__(self, storage: Storage, base_path: str, instant: str, interval_ms: int = INTERVAL_MS) -> None:
         self._storage = storage
@@ -157,7 +153,7 @@ class Heartbeat:
         self.stop()
 
     def start(self) -> None:
-        """Write the file and keep it fresh. Nothing happens if it beats already."""
+        """Write the file and refresh it periodically; does nothing if already started."""
         if self._thread is not None:
             return
         self._stopping.clear()
@@ -166,7 +162,7 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating and remove the file; nothing happens the second time."""
+        """Stop refreshing and remove the file; does nothing if already stopped."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -183,17 +179,17 @@ class Heartbeat:
                 self._beat()
                 self.last_error = None
             except Exception as error:
-                # One missed beat is tolerated; if many are, the commit finds itself rolled back and says so.
+                # One missed beat is tolerated; after many, the commit reports that it was rolled back.
                 self.last_error = error
 
 
 def delete_heartbeat(storage: Storage, base_path: str, instant: str) -> None:
-    """Remove the heartbeat of a write that was completed or rolled back."""
+    """Remove the heartbeat of a completed or rolled back write."""
     storage.delete(_path(base_path, instant))
 
 
 def is_ours(storage: Storage, base_path: str, instant: str) -> bool:
-    """Whether the writer of a pending instant is one of lakedex; Java's heartbeats are empty, if it has any."""
+    """Whether lakedex writes a pending instant; Java's heartbeats are empty, if there are any."""
     try:
         content = storage.read(_path(base_path, instant))
     except FileNotFoundError:
@@ -214,14 +210,14 @@ def is_expired(
     """Whether the writer of a pending instant counts as dead.
 
     Args:
-        storage: Where the table lies.
-        base_path: The table's folder.
-        instant: The pending instant's requested time.
-        now_ms: The time, epoch milliseconds.
-        started_ms: When the instant was requested. Without a heartbeat file the write is expired once it is older
-            than the tolerated silence; ``None`` is Hudi's own rule, by which no file means expired.
+        storage: Storage of the table.
+        base_path: Folder of the table.
+        instant: Requested time of the pending instant.
+        now_ms: Current time, epoch milliseconds.
+        started_ms: Time of the request. A write without heartbeat file expires once it is older than the tolerated
+            silence; None applies Hudi's rule, by which it is always expired.
         interval_ms: Time between two beats.
-        misses: Beats that may be missing.
+        misses: Number of missed beats that are tolerated.
     """
     path = _path(base_path, instant)
     silence = interval_ms * misses

@@ -1,10 +1,10 @@
-"""Local and network-mounted disks.
+"""Access local and network-mounted disks.
 
-A new file appears in one step: its bytes go to a temporary file in the same folder, are forced to disk, and
-``link(2)`` gives them the final name, which fails if the name is taken. A plain rename would replace silently.
+A new file appears atomically: its bytes go to a temporary file in the same folder, are synced, and ``link(2)`` gives
+them the final name, failing if the name exists. A rename would replace a file silently.
 
-A journal takes milliseconds to commit, for one file or for many. So tasks that make many have them forced to disk
-together (:meth:`LocalStorage.gather`), by threads whose calls share the commits.
+A journal commit takes milliseconds, for one file or for many. So tasks that write many files sync them together
+(:meth:`LocalStorage.batched`), in threads whose calls share the commits.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _unlink(path: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    # Without it a crash of the machine may forget the name although the bytes are on disk.
+    # Without this a crash of the machine may lose the name although the bytes are on disk.
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -74,7 +74,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def _make_folder(folder: str) -> list[str]:
-    """Make a folder and its parents; those that got a new entry, which is yet to be forced to disk."""
+    """Make a folder and its parents; return the folders with new entries, which are not synced yet."""
     missing = []
     probe = folder
     while not os.path.isdir(probe):
@@ -93,20 +93,20 @@ def _sync_folders(folders: Iterable[str]) -> None:
         _sync_folder(folder)
 
 
-def _sync_content(handle: int, unsynced: _Unsynced | None) -> None:
+def _sync_content(handle: int, unsynced: _SyncBatch | None) -> None:
     if unsynced is None:
         os.fsync(handle)
     else:
         unsynced.add_content(handle)
 
 
-def _write_temp(folder: str, data: bytes, unsynced: _Unsynced | None = None) -> str:
+def _write_temp(folder: str, data: bytes, unsynced: _SyncBatch | None = None) -> str:
     temp = os.path.join(folder, f"{_TEMP_PREFIX}{uuid.uuid4().hex}{_TEMP_SUFFIX}")
     try:
         with open(temp, "xb") as out:
             out.write(data)
             out.flush()
-            # An empty file (a marker) is its name alone, which the caller forces to disk.
+            # An empty file (a marker) consists of its name, which the caller syncs.
             if data:
                 _sync_content(out.fileno(), unsynced)
     except BaseException:
@@ -116,7 +116,7 @@ def _write_temp(folder: str, data: bytes, unsynced: _Unsynced | None = None) -> 
 
 
 def _made_empty(path: str) -> bool:
-    """Make an empty file, which is whole from the first moment; False where there is a file."""
+    """Create an empty file, which is complete at once; False if the file exists."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except FileExistsError:
@@ -126,10 +126,10 @@ def _made_empty(path: str) -> bool:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a file to be read: no link, which may lead anywhere, and nothing that a reader would wait at forever."""
+    """Open a regular file for reading; links may lead anywhere, and pipes block."""
     handle = os.open(path, flags | _NO_FOLLOW | _NO_WAIT)
     kind = os.fstat(handle).st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # Python itself refuses a folder.
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # Python refuses folders itself.
         os.close(handle)
         raise OSError(errno.EINVAL, "Not a regular file", path)
     return handle
@@ -140,7 +140,7 @@ _NO_FOLLOW, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0
 
 @typed_failures({"read": "read", "readinto": "read"}, lambda file, _: str(file.name))
 class _CountedFile(io.FileIO):
-    """A file that adds each read to a count, and never answers short before the end."""
+    """File that counts its requests, and returns fewer bytes only at its end."""
 
     def __init__(self, path: str, count: IoCount) -> None:
         super().__init__(path, "rb", opener=_regular)
@@ -168,9 +168,9 @@ class _CountedFile(io.FileIO):
 
 @typed_failures({"write": "write", "flush": "write", "close": "write"}, lambda file, _: str(file.name))
 class _DurableWriter(io.BufferedWriter):
-    """A writer whose bytes and name are on disk once it is closed, or once what is ``unsynced`` is."""
+    """Writer of a file that is durable once closed, or once its batch is synced."""
 
-    def __init__(self, path: str, unsynced: _Unsynced | None = None) -> None:
+    def __init__(self, path: str, unsynced: _SyncBatch | None = None) -> None:
         super().__init__(io.FileIO(path, "xb"), _BUFFER)
         self._folder = os.path.dirname(path)
         self._unsynced = unsynced
@@ -189,15 +189,14 @@ class _DurableWriter(io.BufferedWriter):
             self._unsynced.add_name(self._folder)
 
 
-class _Unsynced:
-    """What a gathering storage has made and not forced to disk yet.
+class _SyncBatch:
+    """New files of a batched storage that are not synced yet.
 
-    Files stay open until then: the system tells of a failed write to those who have the file open.
+    Files stay open until then, as the system reports failed writes only to open files.
 
-    Markers come first. A rollback finds the files of a write by its markers alone, and a file that it left would count
-    as committed to whoever lists folders, once the timeline is archived that far. So no file may outlive its marker.
-    Journals keep the order in which names were made, but to force a file to disk need not take with it what came before
-    (btrfs).
+    Markers are synced first: a rollback finds the files of a write only by its markers, and a file without marker
+    would count as committed to anyone who lists folders after archival. So no file may outlive its marker. Journals
+    keep the order in which names were created, but syncing a file need not sync earlier names (btrfs).
     """
 
     def __init__(self, root: str) -> None:
@@ -207,9 +206,9 @@ class _Unsynced:
         self._contents: list[int] = []
 
     def add_name(self, folder: str, *, empty: bool = False) -> None:
-        """Have a folder's entries forced to disk later, of an empty file or of another, and those of its parents.
+        """Sync the entries of a folder and its parents later, for an empty or another file.
 
-        Whoever made a folder may have died before it was on disk.
+        The process that made a parent folder may have died before syncing it.
         """
         found = self._marked if empty else self._named
         while folder not in found:
@@ -219,54 +218,54 @@ class _Unsynced:
             folder = os.path.dirname(folder)
 
     def add_content(self, handle: int) -> None:
-        """Have the bytes of an open file forced to disk later; at once where too many wait for that."""
-        if not _held.acquire(blocking=False):
+        """Sync the bytes of an open file later, or now if too many are waiting."""
+        if not _open_files.acquire(blocking=False):
             self.sync()
             os.fsync(handle)
             return
         try:
             self._contents.append(os.dup(handle))
         except BaseException:
-            _held.release()
+            _open_files.release()
             raise
 
     def sync(self) -> None:
-        """Force all to disk."""
+        """Sync everything."""
         marked, contents, named = list(self._marked), self._contents, list(self._named)
         self._marked, self._contents, self._named = {}, [], {}
         try:
-            # Those that wait for the same commit of a journal wait for it together.
+            # Parallel calls share the commits of the journal.
             run_threads(_sync_present, marked, _SYNC_THREADS)
             run_threads(os.fsync, contents, _SYNC_THREADS)
             run_threads(_sync_present, named, _SYNC_THREADS)
         finally:
             for handle in contents:
                 os.close(handle)
-                _held.release()
+                _open_files.release()
 
 
-_MOST_HELD = 256
+_MAX_OPEN_FILES = 256
 
 
-_held = threading.BoundedSemaphore(_MOST_HELD)
-"""Files that a process holds open to force them to disk: systems allow 1024 open ones."""
+_open_files = threading.BoundedSemaphore(_MAX_OPEN_FILES)
+"""Files that the process keeps open until they are synced; systems allow 1024."""
 
 
 _SYNC_THREADS = 8
 
 
 def _sync_present(folder: str) -> None:
-    """Force a folder's entries to disk; one that somebody deleted meanwhile has none."""
+    """Sync the entries of a folder, which may have been deleted meanwhile."""
     with contextlib.suppress(FileNotFoundError):
         _sync_folder(folder)
 
 
 _LISTINGS = 5
-"""So often a folder is listed that changes all the time."""
+"""Attempts to list a folder that keeps changing."""
 
 
 def _changed(path: str) -> int:
-    """When a folder's entries last changed; 0 where there is none."""
+    """Time of the last change of a folder's entries; 0 if there is no folder."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -284,7 +283,7 @@ def _list_once(path: str) -> list[FileInfo]:
                 try:
                     status = entry.stat()
                 except FileNotFoundError:
-                    continue  # deleted since the listing began, or a link to nowhere
+                    continue  # deleted since the listing began, or a dangling link
                 except OSError:
                     if is_link:
                         continue  # a link to itself
@@ -300,14 +299,14 @@ def _list_once(path: str) -> list[FileInfo]:
 @typed_failures(OPERATIONS, first_argument)
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
-    """A local disk, or a network share mounted like one.
+    """A local disk or a mounted network share.
 
-    ``counted`` takes reads and listings, one request each; questions about one file's size or time are not counted.
+    ``counted`` counts reads and listings as one request each; lookups of one file's size or time are not counted.
     """
 
     counted: IoCount = field(default_factory=IoCount, compare=False)
-    unsynced: _Unsynced | None = field(default=None, compare=False, repr=False)
-    """Of a gathering storage."""
+    unsynced: _SyncBatch | None = field(default=None, compare=False, repr=False)
+    """Unsynced files of a batched storage; None for another."""
 
     @property
     def scheme(self) -> str:
@@ -320,14 +319,14 @@ class LocalStorage:
         return True
 
     def read(self, path: str) -> bytes:
-        """Whole content."""
+        """Read a file."""
         with open(path, "rb", opener=_regular) as source:
             data = source.read()
         self.counted.add(1, len(data))
         return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each range; gaps up to 64 KiB are read over."""
+        """Bytes of each range; gaps up to 64 KiB are read too."""
         with open(path, "rb", opener=_regular) as source:
 
             def fetch(start: int, end: int) -> bytes:
@@ -355,10 +354,10 @@ class LocalStorage:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def list(self, path: str) -> list[FileInfo]:
-        """Direct entries by name, without checksum side files and our own temporary files.
+        """Direct entries by name, without checksum side files and lakedex's temporary files.
 
-        The system hands out a folder piece by piece. One that changed meanwhile is listed again: archival deletes a
-        timeline's files in ascending order, and a listing with a hole would take committed files for uncommitted ones.
+        The system lists a folder piecewise. One that changed meanwhile is listed again: archival deletes instants in
+        ascending order, and a listing with a gap would report committed files as uncommitted.
         """
         self.counted.add(1, 0)
         for _ in range(_LISTINGS):
@@ -369,7 +368,7 @@ class LocalStorage:
         return sorted(found, key=lambda info: info.name)
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a new file in one step."""
+        """Write a new file atomically."""
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         folder = os.path.dirname(path)
@@ -382,7 +381,7 @@ class LocalStorage:
             if error.errno in _NO_LINKS:
                 raise UnsupportedFeatureError(
                     f"{folder}: the file system has no hard links ({error.strerror}), so a file cannot be created "
-                    "exclusively there; keep tables that are written on another file system",
+                    "exclusively there; move the table to another file system",
                     feature="write without put-if-absent",
                 ) from error
             raise
@@ -391,7 +390,7 @@ class LocalStorage:
         _sync_folder(folder)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write or replace a file in one step."""
+        """Write or replace a file atomically."""
         folder = os.path.dirname(path)
         changed = [*_make_folder(folder), folder]
         if data or not _made_empty(path):
@@ -416,14 +415,14 @@ class LocalStorage:
         _unlink(path)
 
     def delete_tree(self, path: str) -> None:
-        """Remove a folder and all in it; of a link the link alone."""
+        """Remove a folder and its content; of a link, only the link."""
         if os.path.islink(path):
             _unlink(path)
         while os.path.isdir(path):
             try:
                 shutil.rmtree(path)
             except FileNotFoundError:
-                continue  # somebody else deletes in it as well
+                continue  # another process deletes in it too
         _unlink(_side_file(path))
 
     def make_dirs(self, path: str) -> None:
@@ -432,11 +431,11 @@ class LocalStorage:
         os.makedirs(path, exist_ok=True)
 
     def open_input(self, path: str) -> BinaryIO:
-        """A seekable, counted reader."""
+        """Open a file for reading; seekable and counted."""
         return _CountedFile(path, self.counted)
 
     def open_output(self, path: str) -> BinaryIO:
-        """A buffered writer for a new file."""
+        """Open a new file for buffered writing."""
         changed = _make_folder(os.path.dirname(path))
         writer = _DurableWriter(path, self.unsynced)
         if self.unsynced is None:
@@ -444,11 +443,11 @@ class LocalStorage:
         _unlink(_side_file(path))
         return writer
 
-    def gather(self, root: str) -> LocalStorage:
-        """The same disk, whose new files are forced to it by :meth:`settle`."""
-        return replace(self, unsynced=_Unsynced(root))
+    def batched(self, root: str) -> LocalStorage:
+        """Same disk, with new files synced by :meth:`sync`."""
+        return replace(self, unsynced=_SyncBatch(root))
 
-    def settle(self) -> None:
-        """Force to disk what this storage gathered."""
+    def sync(self) -> None:
+        """Sync the new files of a batched storage."""
         if self.unsynced is not None:
             self.unsynced.sync()

@@ -1,26 +1,21 @@
-"""The table lock: a file that one process creates, or a leased object on a store.
+"""Lock tables, by a file that only one process can create or by a leased object, compatibly with Hudi.
 
-The table lock: one file that only one process can create.
+:class:`TableLock` uses the file of Hudi's FileSystemBasedLockProvider, ``<base>/.hoodie/lock``: creating it takes the
+lock, deleting it releases the lock, its content is irrelevant. lakedex writes a JSON object that names the holder, so a
+holder that died on this machine is detected at once. Hudi's file is empty and its holder unknown, so it stays unless
+``expire_minutes`` (``hoodie.write.lock.filesystem.expire``) allows breaking it.
 
-Hudi's FileSystemBasedLockProvider uses the same file, ``<base>/.hoodie/lock``: whoever creates it holds the lock,
-whoever deletes it gives it back, and what is in it does not matter. Ours holds a JSON object that names the holder,
-so that a holder that died on this machine is noticed at once. Hudi's is empty; nobody can tell whether its
-holder lives, so it stays unless ``expire_minutes`` (``hoodie.write.lock.filesystem.expire``) says otherwise.
+Breaking a dead holder's lock must not race: between a check and the deletion, another waiter may have broken the lock
+and taken it again. Every lock therefore has a unique token, and the right to delete the lock of token T is itself a
+file, ``lock.break.T``, that only one process can create. Token T never recurs, so its only breaker checks, and if T is
+still there nobody else removes it. If a breaker dies the right passes on in the same way, to the creator of
+``lock.break.<T>.<token of the dead breaker>``.
 
-Breaking a dead holder's lock. Deleting "the lock file" is a race: between looking and deleting another waiter may
-have broken it and taken the lock anew. Every lock therefore has a token of its own, and the right to delete the
-lock of token T is itself a file, ``lock.break.T``, that only one process can create. A lock of token T never comes
-back, so its one breaker looks, and if T is still there nobody else removes it. A breaker that died passes the right
-on in the same way, to the creator of ``lock.break.<T>.<token of the dead breaker>``.
-
-The table lock as a leased object: Hudi's StorageBasedLockProvider (1.1.1).
-
-``<base>/.hoodie/.locks/table_lock.json`` holds ``{"expired": bool, "validUntil": epoch ms, "owner": uuid}``. Whoever
-replaces it, on the condition that it still is the version that was read, has the lock until ``validUntil``. While it is
-held a thread renews the lease; to give it back is to write ``"expired": true``. The file stays. Clocks may differ by
-:data:`CLOCK_DRIFT_MS`: a lease counts as over for others only so much later, and for its owner so much earlier.
-
-The lock that every action on a table takes, and what a store has to be able to do.
+:class:`StorageLock` is Hudi's StorageBasedLockProvider (1.1.1): ``<base>/.hoodie/.locks/table_lock.json`` contains
+``{"expired": bool, "validUntil": epoch ms, "owner": uuid}``. Replacing it, on the condition that the version read is
+still current, takes the lock until ``validUntil``. A thread renews the lease; writing ``"expired": true`` releases the
+lock. The file stays. Clocks may differ by :data:`CLOCK_DRIFT_MS`: for others a lease ends that much later, for its
+owner that much earlier.
 """
 
 from __future__ import annotations
@@ -63,31 +58,31 @@ __all__ = [
 ]
 
 
-_HELD: dict[str, int] = {}
-"""Tokens that this process holds, with the thread that took each."""
+_OWN_TOKENS: dict[str, int] = {}
+"""Tokens of locks that this process holds, with the thread that took each."""
 
 
 class Lock(Protocol):
-    """What actions know of the lock that they run under."""
+    """Lock of a table, as its holders see it."""
 
     def __enter__(self) -> Self:
-        """Take the lock, waiting for it."""
+        """Take the lock; waits until it is free."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back."""
+        """Release the lock."""
 
     def check(self) -> None:
-        """Make sure that it still is held. Raises ``CommitConflictError``, after which the write may run again."""
+        """Raise ``CommitConflictError`` if the lock is no longer held; the write may be retried."""
 
 
 def lost_lock(path: str, holder: object | None) -> CommitConflictError:
-    """The error of a writer whose lock is gone; nothing of its write can be seen."""
+    """Error of a writer that lost its lock; nothing of its write is visible."""
     return CommitConflictError(
         f"{path}: the table lock is no longer held by this writer"
         + (f" but by {holder}" if holder is not None else "")
-        + "; nothing was committed, run the write again",
+        + "; nothing was committed, repeat the write",
         ours=None,
         theirs=None,
         file_groups=frozenset(),
@@ -97,7 +92,7 @@ def lost_lock(path: str, holder: object | None) -> CommitConflictError:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """What a lock or breaker file says. ``process`` is ``None`` when Hudi, or nobody we know, wrote it."""
+    """Content of a lock or breaker file. ``process`` is None if Hudi or an unknown program wrote it."""
 
     token: str
     process: ProcessIdentity | None
@@ -112,7 +107,7 @@ class _Holder:
 
     def __str__(self) -> str:
         if self.process is None:
-            return f"a writer that left no name (Hudi's own lock is empty), since {self.since}"
+            return f"an unnamed writer (Hudi's own lock is empty), since {self.since}"
         return f"{self.process}, since {self.since}"
 
 
@@ -128,7 +123,7 @@ def _encode(token: str) -> bytes:
 def _read_holder(storage: Storage, path: str) -> _Holder | None:
     try:
         data = storage.read(path)
-        modified = storage.modified(path)  # after the bytes: if the file changes meanwhile it looks young, never old
+        modified = storage.modified(path)  # after the bytes: a file that changes meanwhile looks young, never old
     except FileNotFoundError:
         return None
     fields = parse_json_object(data)
@@ -140,16 +135,16 @@ def _read_holder(storage: Storage, path: str) -> _Holder | None:
 
 
 class TableLock:
-    """A table's lock, as a context manager. One object may be used again and again, but not twice at once.
+    """A table's lock, as a context manager. Reusable, but not re-entrant.
 
     Args:
-        storage: Where the table lies.
-        base_path: The table's folder.
-        timeout_s: How long to wait for the lock.
-        poll_s: How often to look.
-        expire_minutes: Age from which a lock is broken whose holder is not known to live; 0 is never.
-            Hudi's ``hoodie.write.lock.filesystem.expire``.
-        folder: Where the file lies, if not in ``.hoodie`` (``hoodie.write.lock.filesystem.path``).
+        storage: Storage of the table.
+        base_path: Folder of the table.
+        timeout_s: Longest time to wait for the lock.
+        poll_s: Time between two attempts.
+        expire_minutes: Age from which a lock is broken if its holder is not known to be alive; 0 means never
+            (``hoodie.write.lock.filesystem.expire``).
+        folder: Folder of the file (``hoodie.write.lock.filesystem.path``); None means ``.hoodie``.
     """
 
     def __init__(
@@ -171,7 +166,7 @@ class TableLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object took the lock in this process and has not given it back."""
+        """Whether this object took the lock in this process and has not released it."""
         return self._token is not None and self._pid == os.getpid()
 
     def __enter__(self) -> TableLock:
@@ -188,7 +183,7 @@ class TableLock:
 
         Raises:
             LockTimeoutError: It was not free in time; the message names the holder.
-            CommitError: This object or this thread holds it already.
+            CommitError: This object or thread already holds it.
             UnsupportedFeatureError: The store has no put-if-absent.
         """
         if self.held:
@@ -200,11 +195,12 @@ class TableLock:
                 feature="write without put-if-absent",
             )
         token = uuid.uuid4().hex
-        _HELD[token] = threading.get_ident()  # before the file is there, so that ours without an entry is a leftover
+        # Before the file exists, so that a file of this process without an entry is a leftover.
+        _OWN_TOKENS[token] = threading.get_ident()
         try:
             self._wait_for(token)
         except BaseException:
-            _HELD.pop(token, None)
+            _OWN_TOKENS.pop(token, None)
             raise
         self._pid, self._token = os.getpid(), token
 
@@ -215,7 +211,10 @@ class TableLock:
             if holder is not None and holder.token == token:
                 return
             if holder is not None:
-                if _HELD.get(holder.token) == threading.get_ident() and holder.process == ProcessIdentity.current():
+                if (
+                    _OWN_TOKENS.get(holder.token) == threading.get_ident()
+                    and holder.process == ProcessIdentity.current()
+                ):
                     raise CommitError(f"{self.path}: this thread already holds the table lock; it is not re-entrant")
                 if self._may_break(holder) and self._break(holder):
                     continue
@@ -224,11 +223,11 @@ class TableLock:
             time.sleep(min(self._poll_s * random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0.0)))
 
     def _try_create(self, token: str) -> _Holder | None:
-        """Create the lock file; whoever holds the lock afterwards, or ``None`` if that one has just let go."""
+        """Create the lock file; return the holder afterwards, or None if it has just released the lock."""
         try:
             self._storage.create(self.path, _encode(token))
         except FileExistsError:
-            # Ours as well, if an earlier attempt took effect although its answer was lost.
+            # An earlier attempt may have taken effect although its response was lost.
             return _read_holder(self._storage, self.path)
         except BaseException:
             self._delete_if(token)
@@ -238,14 +237,14 @@ class TableLock:
     def _may_break(self, holder: _Holder) -> bool:
         if holder.is_dead():
             return True
-        if holder.token not in _HELD and holder.process == ProcessIdentity.current():
-            return True  # this process gave it back, but the file could not be deleted
+        if holder.token not in _OWN_TOKENS and holder.process == ProcessIdentity.current():
+            return True  # this process released it, but could not delete the file
         if self._expire_minutes <= 0 or holder.is_alive_here():
             return False
         return time.time() * 1000 - holder.modified > self._expire_minutes * 60_000
 
     def _break(self, dead: _Holder) -> bool:
-        """Delete the lock of ``dead`` if this process gets the right to; whether it may be free now."""
+        """Delete the lock of ``dead`` if this process gets the right to; return whether it may be free now."""
         taken: list[str] = []
         name = f"{self.path}.break.{dead.token}"
         while True:
@@ -255,51 +254,51 @@ class TableLock:
             except FileExistsError:
                 breaker = _read_holder(self._storage, name)
                 if breaker is None:
-                    return True  # another one broke it and is done
+                    return True  # another process has broken it
                 if breaker.token != token:
                     if not breaker.is_dead():
-                        return False  # another one is about to
+                        return False  # another process is breaking it
                     taken.append(name)
                     name = f"{name}.{breaker.token}"
                     continue
             taken.append(name)
             break
-        # If this fails the right stays with this process until it ends: two owners of it would be the race again.
+        # If this fails the right stays with this process until it ends; passing it on would be the same race.
         self._delete_if(dead.token)
         for path in reversed(taken):
             self._storage.delete(path)
         return True
 
     def _delete_if(self, token: str) -> None:
-        """Delete the lock file if it still is the one with this token."""
+        """Delete the lock file if it still has this token."""
         holder = _read_holder(self._storage, self.path)
         if holder is not None and holder.token == token:
             self._storage.delete(self.path)
 
     def _timeout(self, holder: _Holder | None) -> LockTimeoutError:
-        who = str(holder) if holder is not None else "writers that take turns"
+        who = str(holder) if holder is not None else "several writers in turn"
         return LockTimeoutError(
             f"{self.path}: the table lock was not free within {self._timeout_s:g} s; held by {who}. "
-            "If no such writer runs any more, delete the file (or set the lock expiry) and try again",
+            "If that writer no longer runs, delete the file (or set the lock expiry) and retry",
             path=self.path,
             holder=who,
         )
 
     def check(self) -> None:
-        """Make sure that the lock file still is ours, right before a step that needs it.
+        """Check, right before a step that needs it, that the lock file is still this object's.
 
-        Hudi's provider deletes the file a second time when it closes, whoever has taken the lock since, and on local
-        disks it may open a file for writing that came after it had looked; so a lock can be lost without an expiry.
+        Hudi's provider deletes the file a second time when it closes, even if another writer has the lock by then,
+        and on local disks it may open a newer file for writing; so a lock can be lost without expiring.
 
         Raises:
-            CommitConflictError: It is not; the write may run again.
+            CommitConflictError: The lock is lost; the write may be retried.
         """
         holder = _read_holder(self._storage, self.path) if self.held else None
         if holder is None or holder.token != self._token:
             raise lost_lock(self.path, holder)
 
     def release(self) -> None:
-        """Give the lock back; nothing happens if it is not held, or was broken meanwhile."""
+        """Release the lock; does nothing if it is not held, or was broken meanwhile."""
         if not self.held:
             return
         token, self._token = str(self._token), None
@@ -307,9 +306,9 @@ class TableLock:
             self._delete_if(token)
         except OSError:
             time.sleep(self._poll_s)
-            self._delete_if(token)  # others wait for this file as long as this process lives
+            self._delete_if(token)  # others wait for this file while this process is alive
         finally:
-            _HELD.pop(token, None)
+            _OWN_TOKENS.pop(token, None)
 
 
 CLOCK_DRIFT_MS = 500
@@ -318,19 +317,19 @@ CLOCK_DRIFT_MS = 500
 
 @runtime_checkable
 class ConditionalStorage(Protocol):
-    """A store that replaces an object only if it still is the version that was read."""
+    """Storage with conditional writes: replace an object only if its version is unchanged."""
 
     @property
     def has_conditional_put(self) -> bool:
-        """Whether the store behind it can."""
+        """Whether the store supports them."""
 
     def read_version(self, path: str) -> tuple[bytes, str]:
         """Content and version (ETag, generation). Raises ``FileNotFoundError``."""
 
     def put_version(self, path: str, data: bytes, version: str | None) -> str:
-        """Replace the version given, or create the object for None; the new version.
+        """Replace ``version`` of an object, or create it if ``version`` is None; return the new version.
 
-        Raises ``VersionChangedError``: another writer came first.
+        Raises ``VersionChangedError`` if another writer came first.
         """
 
 
@@ -356,16 +355,16 @@ def _decoded(data: bytes, path: str) -> _Lease:
 
 
 class StorageLock:
-    """A table's lock, as a context manager. One object may be used again and again, but not twice at once.
+    """A table's lock, as a context manager. Reusable, but not re-entrant.
 
     Args:
-        storage: Where the table lies; it needs conditional writes.
-        base_path: The table's folder.
-        timeout_s: How long to wait for the lock.
-        poll_s: How often to look.
+        storage: Storage of the table; must support conditional writes.
+        base_path: Folder of the table.
+        timeout_s: Longest time to wait for the lock.
+        poll_s: Time between two attempts.
         validity_s: Length of a lease (``hoodie.write.lock.storage.validity.timeout.secs``).
         renew_s: Time between two renewals (``hoodie.write.lock.storage.renew.interval.secs``).
-        now_ms: The clock.
+        now_ms: Clock, epoch milliseconds.
     """
 
     def __init__(
@@ -381,7 +380,7 @@ class StorageLock:
         self.path = f"{base_path}/.hoodie/.locks/table_lock.json"
         if not isinstance(storage, ConditionalStorage) or not storage.has_conditional_put:
             raise UnsupportedFeatureError(
-                f"{self.path}: StorageBasedLockProvider needs conditional writes, which lakedex does not know on "
+                f"{self.path}: StorageBasedLockProvider needs conditional writes, which lakedex does not support on "
                 f"'{storage.scheme}'; use org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
                 feature=f"storage-based lock on {storage.scheme}",
             )
@@ -409,7 +408,7 @@ class StorageLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object took the lock in this process, has not given it back, and its lease still runs."""
+        """Whether this object took the lock in this process, has not released it, and its lease has not ended."""
         lease = self._lease if self._pid == os.getpid() else None
         return lease is not None and self._now_ms() < lease.valid_until - CLOCK_DRIFT_MS
 
@@ -418,8 +417,8 @@ class StorageLock:
 
         Raises:
             LockTimeoutError: It was not free in time; the message names the owner.
-            CommitError: This object holds it already.
-            CorruptFileError: The object is no lock.
+            CommitError: This object already holds it.
+            CorruptFileError: The object is not a lock.
         """
         if self.held:
             raise CommitError(f"{self.path}: this lock object already holds the lock; it is not re-entrant")
@@ -443,7 +442,7 @@ class StorageLock:
         self._thread.start()
 
     def _try(self) -> _Lease | str | None:
-        """Take the lock if it is free; else who has it."""
+        """Take the lock if it is free and return None, else return its holder."""
         try:
             data, version = self._storage.read_version(self.path)
         except FileNotFoundError:
@@ -456,7 +455,7 @@ class StorageLock:
         try:
             self._version = self._storage.put_version(self.path, lease.encode(), version)
         except VersionChangedError:
-            return found or "a writer that took it just now"
+            return found or "a writer that has just taken it"
         self._lease = lease
         return None
 
@@ -473,15 +472,15 @@ class StorageLock:
                     self._version = self._storage.put_version(self.path, lease.encode(), self._version)
                     self._lease = lease
                 except VersionChangedError:
-                    # Ours only if the answer to an earlier renewal was lost; otherwise the lock is gone.
+                    # If the response to an earlier renewal was lost, the version is ours; otherwise the lock is gone.
                     if not self._found_again():
                         return
                 except Exception as error:
-                    # It may pass; check() goes by the lease that is known to stand.
+                    # The failure may be temporary; check() relies on the last confirmed lease.
                     self.last_error = error
 
     def _found_again(self) -> bool:
-        """Take over the version that is there, if this object wrote it."""
+        """Adopt the current version if this object wrote it."""
         try:
             data, version = self._storage.read_version(self.path)
             lease = _decoded(data, self.path)
@@ -494,10 +493,10 @@ class StorageLock:
         return True
 
     def check(self) -> None:
-        """Make sure that the lock still is held, right before a step that needs it.
+        """Check, right before a step that needs it, that the lock is still held.
 
         Raises:
-            CommitConflictError: The lease has run out, or another owner has the lock; the write may run again.
+            CommitConflictError: The lease has ended, or another owner has the lock; the write may be retried.
         """
         with self._guard:
             if self.held and self._found_again() and self.held:
@@ -505,7 +504,7 @@ class StorageLock:
         raise lost_lock(self.path, None)
 
     def release(self) -> None:
-        """Give the lock back; nothing happens if it is not held, or another owner has it."""
+        """Release the lock; does nothing if it is not held, or another owner has it."""
         self._stop.set()
         thread, self._thread = self._thread, None
         if thread is not None and self._pid == os.getpid():
@@ -518,7 +517,7 @@ class StorageLock:
             try:
                 self._storage.put_version(self.path, ended.encode(), self._version)
             except VersionChangedError:
-                # An answer that was lost, or another owner after the lease ran out.
+                # A response was lost, or another owner took the lock after the lease ended.
                 if self._found_again():
                     self._lease = None
                     self._storage.put_version(self.path, ended.encode(), self._version)
@@ -527,7 +526,7 @@ class StorageLock:
 def table_lock(storage: Storage, base_path: str, options: WriteOptions) -> Lock:
     """The table's lock, shared with Hudi's provider of the same name (``hoodie.write.lock.provider``).
 
-    Whatever ``hoodie.write.concurrency.mode`` says: another process may be writing although nobody meant it to.
+    Taken in every ``hoodie.write.concurrency.mode``: another process may write unexpectedly.
     """
     if options.lock_provider == "StorageBasedLockProvider":
         return StorageLock(
@@ -553,7 +552,7 @@ def table_lock(storage: Storage, base_path: str, options: WriteOptions) -> Lock:
 
 
 def require_exclusive_create(storage: Storage, base_path: str) -> None:
-    """Refuse to write to a store on which two writers could both create one file."""
+    """Refuse a store on which two writers could create the same file."""
     if not storage.can_create_exclusively:
         raise LakedexError(
             f"{base_path}: the store {storage.scheme!r} has no put-if-absent, which the timeline and the "

@@ -1,6 +1,6 @@
-"""What a task leaves in the table's temp folder, because it is too large for its result.
+"""Spill large task results into the table's temp folder, with a checksum in the result.
 
-Others may write there. So the result has the SHA-256 of the bytes, and others than those are not read.
+Other processes may write to that folder, so bytes whose SHA-256 differs are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Spilled"]
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """Where the bytes lie, and their SHA-256."""
+    """Path and SHA-256 of spilled bytes."""
 
     path: str
     digest: str
@@ -28,10 +28,10 @@ class Spilled:
         return cls(path, hashlib.sha256(content).hexdigest())
 
     def read(self, storage: Storage) -> bytes:
-        """The bytes.
+        """Read the bytes.
 
         Raises:
-            CorruptFileError: They are not those that were written, or gone.
+            CorruptFileError: The bytes were changed or deleted.
         """
         try:
             content = storage.read(self.path)
@@ -39,5 +39,5 @@ class Spilled:
         except FileNotFoundError:
             content, found = b"", "no file"
         if found != self.digest:
-            raise CorruptFileError(self.path, 0, f"what a task wrote, with SHA-256 {self.digest}", found)
+            raise CorruptFileError(self.path, 0, f"a task's output with SHA-256 {self.digest}", found)
         return content

@@ -1,23 +1,16 @@
-"""The storage protocol: the one way to touch files, and readers that coalesce or note ranges.
+"""Storage protocol through which all files are accessed, with coalesced reads and typed errors.
 
-The one way to touch files: a small protocol that every store answers.
+Paths are absolute, ``/``-separated text. A storage pickles, as tasks take it to executors. Hudi writes some files on
+local disks with a ``.<name>.crc`` side file; :meth:`Storage.write` and :meth:`Storage.delete` remove the side file,
+else Java's checksum file system would refuse the new bytes.
 
-Paths are absolute store paths, ``/``-separated text. A storage pickles: tasks carry it to executors.
-Hudi writes some files on local disks with a ``.<name>.crc`` side file; whoever replaces or deletes a file
-through :meth:`Storage.write` or :meth:`Storage.delete` also removes that side file, else Java's checksum
-file system refuses the new bytes.
-
-Byte ranges: near ones become one request, and each caller's range is cut out of the answer again.
-
-A reader over another one, for those that note what is read.
-
-Failures of file systems as :class:`lakedex.errors.StorageError`: which file, what was done to it, what helps.
+Errors of file systems become :class:`lakedex.errors.StorageError`, which names the file, the operation and a remedy:
 
 =====================================  ======================================================
 ``FileNotFoundError``                  :class:`lakedex.errors.FileGoneError`
 ``FileExistsError``                    :class:`lakedex.errors.FileTakenError`
 another ``OSError``                    :class:`lakedex.errors.StorageError`
-a path that no file system takes       the same: NUL, or halves of characters
+a path that no file system accepts       the same: NUL, or lone surrogates
 =====================================  ======================================================
 """
 
@@ -51,7 +44,7 @@ __all__ = [
 class FileInfo:
     """One entry of a listing: ``name`` without folder, ``size`` in bytes, ``modified`` in epoch milliseconds.
 
-    Of a link these are what it leads to.
+    For a link they describe its target.
     """
 
     name: str
@@ -63,7 +56,7 @@ class FileInfo:
 
 @runtime_checkable
 class Storage(Protocol):
-    """A store of files."""
+    """A file store."""
 
     @property
     def scheme(self) -> str:
@@ -78,10 +71,10 @@ class Storage(Protocol):
         """Requests and bytes of all reads of this object so far."""
 
     def read(self, path: str) -> bytes:
-        """Whole content. Raises ``FileNotFoundError``."""
+        """Read a file. Raises ``FileNotFoundError``."""
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each range ``[start, end)``, near ones fetched by one request; short at the end of the file."""
+        """Bytes of each range ``[start, end)``, adjacent ones in one request; truncated at the end of the file."""
 
     def size(self, path: str) -> int:
         """Size in bytes. Raises ``FileNotFoundError``."""
@@ -90,45 +83,45 @@ class Storage(Protocol):
         """Whether there is a file or folder."""
 
     def is_link(self, path: str) -> bool:
-        """Whether the path itself is a link; never on an object store."""
+        """Whether the path itself is a link; always False on object stores."""
 
     def modified(self, path: str) -> int:
         """Modification time, epoch milliseconds. Raises ``FileNotFoundError``."""
 
     def list(self, path: str) -> list[FileInfo]:
-        """Direct entries, sorted by name, ``.crc`` side files left out; empty for a missing folder."""
+        """Direct entries, sorted by name, without ``.crc`` side files; empty for a missing folder."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a new file atomically and durably, folders made. Raises ``FileExistsError`` if there is one."""
+        """Write a new file atomically and durably, with its folders. Raises ``FileExistsError``."""
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace a file."""
 
     def delete(self, path: str) -> None:
-        """Remove a file; nothing happens if there is none."""
+        """Remove a file; does nothing if there is none."""
 
     def delete_tree(self, path: str) -> None:
-        """Remove a folder and all in it; nothing happens if there is none. Of links only the link goes."""
+        """Remove a folder and its content; does nothing if there is none. Links are not followed."""
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and its parents (a no-op on object stores)."""
+        """Make a folder and its parents (does nothing on object stores)."""
 
     def open_input(self, path: str) -> BinaryIO:
-        """A seekable reader for pyarrow. Raises ``FileNotFoundError``."""
+        """Open a file for reading, seekable for pyarrow. Raises ``FileNotFoundError``."""
 
     def open_output(self, path: str) -> BinaryIO:
-        """A writer for a new file, folders made; durable once closed. Raises ``FileExistsError`` if it can tell."""
+        """Open a new file for writing, with its folders; durable once closed. May raise ``FileExistsError``."""
 
-    def gather(self, root: str) -> Storage:
-        """The same store, for one thread that makes many files below ``root``: durable once :meth:`settle` returned.
+    def batched(self, root: str) -> Storage:
+        """Same store, for a thread that writes many files below ``root``, durable once :meth:`sync` returns.
 
-        What :meth:`write` and :meth:`open_output` of it make is there at once; only a loss of power may take it until
-        then, and no name of an empty file (a marker) while it leaves a file that was made after it. So it replaces
-        nothing that anybody needs. :meth:`create` is durable as ever: others may rely on its file.
+        Files of its :meth:`write` and :meth:`open_output` are visible at once; before the sync only a power failure may
+        lose them, and never the name of an empty file (a marker) without the files written after it. So nothing that
+        anybody needs is replaced. :meth:`create` is always durable, as others may rely on its file.
         """
 
-    def settle(self) -> None:
-        """Make durable what a gathering storage has written; nothing to do for another."""
+    def sync(self) -> None:
+        """Make the files of a batched storage durable; does nothing for another."""
 
 
 def read_coalesced(
@@ -138,11 +131,11 @@ def read_coalesced(
 
     Args:
         ranges: ``[start, end)`` pairs in any order; they may overlap; an empty one costs nothing.
-        fetch: Reads one range; may answer short at the end of the file.
-        max_gap: Bytes worth reading for nothing rather than asking once more.
+        fetch: Reads one range; may return fewer bytes at the end of the file.
+        max_gap: Largest gap that is cheaper to read than another request.
 
     Returns:
-        The bytes of each range in the caller's order, and the number of ``fetch`` calls.
+        Bytes of each range in the caller's order, and the number of ``fetch`` calls.
     """
     results = [b""] * len(ranges)
     wanted = sorted((start, end, index) for index, (start, end) in enumerate(ranges) if end > start)
@@ -165,7 +158,7 @@ def read_coalesced(
 
 
 class WrappedReader(io.RawIOBase):
-    """Passes everything on; a subclass does so in :meth:`read`."""
+    """Reader over another one; subclasses implement :meth:`read`."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -215,12 +208,12 @@ OPERATIONS: Mapping[str, str] = {
     "make_dirs": "create",
     "open_input": "read",
     "open_output": "create",
-    "settle": "write",
+    "sync": "write",
 }
-"""Methods of a storage, and what each does to its first argument."""
+"""Methods of a storage, with a verb for what each does to its first argument."""
 
 
-_UNFINISHED = "nothing of an unfinished write is visible, and the next write removes what is left of it"
+_UNFINISHED = "an unfinished write is not visible, and the next write removes its remains"
 
 
 _FULL = f"make room; {_UNFINISHED}"
@@ -235,21 +228,21 @@ _HANDLES = "raise the limit of open files (ulimit -n)"
 _ADVICE = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
-    errno.EFBIG: f"the file system does not hold files of this size; {_UNFINISHED}",
+    errno.EFBIG: f"the file system does not support files of this size; {_UNFINISHED}",
     errno.EROFS: _DENIED,
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
-    errno.ENAMETOOLONG: "most file systems take 255 bytes a name; shorten the partition value that the folder has",
+    errno.ENAMETOOLONG: "most file systems take 255 bytes a name; shorten the partition value in the folder's name",
     errno.EMFILE: _HANDLES,
     errno.ENFILE: _HANDLES,
-    errno.ELOOP: "files of a table are no links; put the file itself there",
+    errno.ELOOP: "files of a table must not be links; replace the link by the file",
     errno.EIO: f"check the disk; {_UNFINISHED}",
 }
 
 
 _CLEANED = (
     "the cleaner may have removed it since the table was opened; open the table again, and raise "
-    "hoodie.clean.commits.retained if queries run longer than that many commits take"
+    "hoodie.clean.commits.retained if queries run longer than the retained commits"
 )
 
 
@@ -257,12 +250,12 @@ _MISSING = "open the table again: another process may have removed it"
 
 
 def storage_error(operation: str, path: str, error: Exception) -> StorageError:
-    """The error of lakedex for what a file system raised.
+    """Convert an exception of a file system.
 
     Args:
-        operation: a verb.
-        path: the file or folder.
-        error: what was raised.
+        operation: Verb for the message.
+        path: File or folder.
+        error: Exception to convert.
     """
     number: int | None = getattr(error, "errno", None)
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -278,11 +271,11 @@ def storage_error(operation: str, path: str, error: Exception) -> StorageError:
 
 
 def typed_failures(operations: Mapping[str, str], path_of: Callable[[Any, tuple[Any, ...]], str]) -> Callable[[C], C]:
-    """Decorate a class some of whose methods raise what a file system does.
+    """Convert exceptions of file systems in some methods of a class.
 
     Args:
-        operations: methods, and the verb for each.
-        path_of: the path that a call is about, of the object and the call's arguments.
+        operations: Verbs by method.
+        path_of: Returns the path of a call, from the object and the call's arguments.
     """
 
     def decorate(cls: C) -> C:
@@ -314,10 +307,10 @@ def _typed(
 
 
 def first_argument(storage: Any, args: tuple[Any, ...]) -> str:
-    """The path of a call of a storage; without arguments, nothing that has a name."""
+    """Path of a storage call; a description if the call has no arguments."""
     del storage
     return os.fspath(args[0]) if args else "files of this write"
 
 
 class VersionChangedError(LakedexError):
-    """A conditional write met another version of the object than it was for. Nothing was written."""
+    """A conditional write met another version of the object. Nothing was written."""

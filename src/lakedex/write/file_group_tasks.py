@@ -196,7 +196,7 @@ class WriteFileGroups:
 
     def _new_batch(self) -> _SyncBatch:
         temp = f"{self.base_path}/.hoodie/.temp/{self.instant}"
-        return _SyncBatch(self.base_path, temp, self.storage.gather(self.base_path))
+        return _SyncBatch(self.base_path, temp, self.storage.batched(self.base_path))
 
     def _write(self, batch: _SyncBatch, number: int, target: FileGroupTarget, records: IncomingRecords) -> None:
         with self._not_left_behind(batch):
@@ -216,7 +216,7 @@ class WriteFileGroups:
     def _sync(self, batch: _SyncBatch) -> None:
         with self._not_left_behind(batch):
             run_threads(self._add_metafile, list(batch.metafiles.items()), METAFILE_THREADS)
-            batch.storage.settle()
+            batch.storage.sync()
         self._require_under_way(batch)
 
     def _add_metafile(self, missing: tuple[str, str]) -> None:
@@ -247,7 +247,7 @@ class WriteFileGroups:
             with suppress(LakedexError, OSError):
                 self._require_under_way(batch)
             with suppress(OSError):
-                batch.storage.settle()
+                batch.storage.sync()
             raise
 
 

@@ -230,24 +230,24 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def gather_two(store: LocalStorage, root: Path) -> Storage:
-    """A gathering storage that has made a marker and a file in each of two folders."""
-    gathering = store.gather(str(root))
+def batch_of_two(store: LocalStorage, root: Path) -> Storage:
+    """A batched storage that has written a marker and a file in each of two folders."""
+    batch = store.batched(str(root))
     for folder in ("p/1", "p/2"):
-        gathering.write(f"{root}/temp/{folder}/marker", b"")
-        with gathering.open_output(f"{root}/{folder}/file") as out:
+        batch.write(f"{root}/temp/{folder}/marker", b"")
+        with batch.open_output(f"{root}/{folder}/file") as out:
             out.write(folder.encode())
-    return gathering
+    return batch
 
 
-def test_gathered_files_are_durable_once_settled_and_none_before_its_marker(
+def test_batched_files_are_durable_once_synced_and_none_before_its_marker(
     store: LocalStorage, tmp_path: Path, synced: list[int]
 ) -> None:
     before = open_files()
-    gathering = gather_two(store, tmp_path)
+    batch = batch_of_two(store, tmp_path)
     assert synced == []
     assert store.read(f"{tmp_path}/p/2/file") == b"p/2"
-    gathering.settle()
+    batch.sync()
     markers = {inode(tmp_path / name) for name in ("temp/p/1", "temp/p/2", "temp/p", "temp", ".")}
     files = {inode(tmp_path / name) for name in ("p/1/file", "p/2/file")}
     folders = {inode(tmp_path / name) for name in ("p/1", "p/2", "p", ".")}
@@ -256,51 +256,51 @@ def test_gathered_files_are_durable_once_settled_and_none_before_its_marker(
     assert set(synced[7:]) == folders
     assert len(synced) == 11
     assert open_files() == before
-    gathering.settle()
+    batch.sync()
     assert len(synced) == 11
 
 
-def test_a_file_that_is_created_is_durable_at_once_in_a_gathering_storage_too(
+def test_a_file_that_is_created_is_durable_at_once_in_a_batched_storage_too(
     store: LocalStorage, tmp_path: Path, synced: list[int]
 ) -> None:
-    gathering = store.gather(str(tmp_path))
-    gathering.create(f"{tmp_path}/a/f", b"x")
+    batch = store.batched(str(tmp_path))
+    batch.create(f"{tmp_path}/a/f", b"x")
     assert synced == [inode(tmp_path), inode(tmp_path / "a" / "f"), inode(tmp_path / "a")]
 
 
 def test_files_that_wait_to_be_durable_are_not_held_open_without_limit(
     store: LocalStorage, tmp_path: Path, synced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_held", threading.BoundedSemaphore(2))
-    gathering = store.gather(str(tmp_path))
-    gathering.write(f"{tmp_path}/marker", b"")
+    monkeypatch.setattr(local, "_open_files", threading.BoundedSemaphore(2))
+    batch = store.batched(str(tmp_path))
+    batch.write(f"{tmp_path}/marker", b"")
     for name in "abc":
-        gathering.write(f"{tmp_path}/{name}", b"x")
+        batch.write(f"{tmp_path}/{name}", b"x")
     assert set(synced) == {inode(tmp_path), *(inode(tmp_path / name) for name in "abc")}
     assert synced[0] == inode(tmp_path)
-    gathering.settle()
+    batch.sync()
     assert synced[-1] == inode(tmp_path)
 
 
 def test_what_was_deleted_meanwhile_need_not_be_durable(store: LocalStorage, tmp_path: Path) -> None:
-    gathering = gather_two(store, tmp_path)
+    batch = batch_of_two(store, tmp_path)
     store.delete_tree(f"{tmp_path}/temp")
     store.delete_tree(f"{tmp_path}/p")
-    gathering.settle()
+    batch.sync()
 
 
 def test_a_failed_sync_is_told_and_lets_the_files_go(
     store: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = open_files()
-    gathering = gather_two(store, tmp_path)
+    batch = batch_of_two(store, tmp_path)
 
     def failing(_: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(OSError, match="Input/output"):
-        gathering.settle()
+        batch.sync()
     assert open_files() == before
 
 

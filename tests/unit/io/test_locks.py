@@ -251,7 +251,7 @@ def test_a_foreign_lock_is_kept_unless_it_may_expire(tmp_path: Path, content: by
     path.parent.mkdir()
     path.write_bytes(content)
     os.utime(path, (time.time() - 3600, time.time() - 3600))
-    with pytest.raises(LockTimeoutError, match="left no name"):
+    with pytest.raises(LockTimeoutError, match="an unnamed writer"):
         lock_of(tmp_path, timeout_s=0).acquire()
     with pytest.raises(LockTimeoutError):
         lock_of(tmp_path, timeout_s=0, expire_minutes=61).acquire()
