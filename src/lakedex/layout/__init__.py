@@ -1,1 +1,1 @@
-"""What files a table has: names, partition paths, record keys, base files, file groups and their slices."""
+"""Names and structure of a table's files: partition paths, record keys, base and log files, file groups, slices."""

@@ -1,12 +1,8 @@
-"""File groups and their slices: the files that a snapshot of a table has, as objects and as columns.
+"""Group the files of a snapshot into file groups and slices, as objects and as columns.
 
-File groups and their slices: which files a snapshot of a table has (``HoodieTableFileSystemView``).
-
-A listing names files; the timeline says which of them count. A base file counts when the instant in its name is
-committed; a file group that a completed replace commit names is gone from then on. Log files of change data
-(``.cdc``) are no part of a slice here.
-
-File slices as columns: what planning over many files works on instead of one object after the other.
+As in ``HoodieTableFileSystemView``, a listing names files and the timeline decides which of them count: a base file
+counts if the instant in its name is committed; a file group is gone once a completed replace commit names it. Log files
+of change data (``.cdc``) are not part of a slice.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ __all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "SliceTable", "base
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
-    """A base file of a snapshot. ``size`` in bytes."""
+    """A base file of a snapshot; ``size`` is in bytes."""
 
     partition: str
     name: str
@@ -41,7 +37,7 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log file of a snapshot. ``size`` in bytes; ``instant`` is the one in its name."""
+    """A log file of a snapshot; ``size`` is in bytes, ``instant`` is the one in its name."""
 
     partition: str
     name: str
@@ -56,7 +52,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """The newest version of one file group: a base file and the log files written on top of it, oldest first."""
+    """The newest version of one file group: a base file and its log files, oldest first."""
 
     partition: str
     file_id: str
@@ -66,12 +62,12 @@ class FileSlice:
 
     @property
     def name(self) -> str:
-        """Name of the base file; of the first log file where there is none."""
+        """Name of the base file, or of the first log file if there is none."""
         return self.base_file.name if self.base_file is not None else self.log_files[0].name
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Size of all its files in bytes."""
         if not self.log_files and self.base_file is not None:
             return self.base_file.size
         return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
@@ -79,17 +75,17 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRules:
-    """What of a listing counts, and how files become slices.
+    """Rules by which the files of a listing count and become slices.
 
     Attributes:
-        is_committed: whether the instant in a file's name is committed.
-        completion_time: completion time of an instant, None when it is not known (archived or pending).
-        replaced: ``(partition, file id)`` of groups that are replaced in this snapshot.
-        as_of: only slices that begin up to this instant, and of them only log files of instants up to it.
-        logs_name_base: version 6: a log file's name has the base instant of its slice, not that of the commit that
-            wrote it; which commits did, only its blocks tell.
-        pending_compactions: version 6: instants of compactions under way. Logs written meanwhile name them as base.
-        base_files_only: read-optimized: as if there were no log files.
+        is_committed: Whether the instant in a file's name is committed.
+        completion_time: Completion time of an instant; None if unknown (archived or pending).
+        replaced: ``(partition, file id)`` of groups replaced in this snapshot.
+        as_of: Latest instant of slices and of their log files; None sets no limit.
+        logs_name_base: Version 6: the name of a log file has the base instant of its slice, not that of the commit that
+            wrote it, which only its blocks record.
+        pending_compactions: Version 6: instants of pending compactions, the base instants of logs written meanwhile.
+        base_files_only: Ignore log files, for read-optimized queries.
     """
 
     is_committed: Callable[[str], bool]
@@ -105,12 +101,12 @@ def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> 
     """Newest slice of each file group, ordered by partition and file id.
 
     Args:
-        listing: partition path → file name → size in bytes.
-        rules: what counts.
+        listing: Partition path → file name → size in bytes.
+        rules: Rules for files that count.
 
     Returns:
         Slices. A log file belongs to the slice with the largest base instant not after its completion time; in
-        version 6 to the one that its name says.
+        version 6 to the slice in its name.
     """
     slices = []
     committed = _Committed(rules.is_committed)
@@ -130,7 +126,7 @@ def find_slices(listing: Mapping[str, Mapping[str, int]], rules: SliceRules) -> 
 
 
 class _Committed(dict[str, bool]):
-    """Whether instants are committed, each asked for once."""
+    """Cache of whether instants are committed."""
 
     def __init__(self, is_committed: Callable[[str], bool]) -> None:
         self._is_committed = is_committed
@@ -143,7 +139,7 @@ class _Committed(dict[str, bool]):
 def _plain_slices(
     partition: str, files: Mapping[str, int], rules: SliceRules, committed: Mapping[str, bool]
 ) -> list[FileSlice] | None:
-    """Slices of a partition without log files, in one step for each file; None for one that has some."""
+    """Slices of a partition without log files, in one step per file; None if there are log files."""
     newest: dict[str, tuple[str, str, int]] = {}
     match, limit = BASE_FILE_NAME.fullmatch, rules.as_of
     for name, size in files.items():
@@ -156,7 +152,7 @@ def _plain_slices(
         if not committed[instant] or (limit is not None and instant > limit):
             continue
         known = newest.get(file_id)
-        # Of two attempts of one task only one is in the metadata; a plain listing may show both.
+        # Only one of two attempts of a task is in the metadata; a listing may show both.
         if known is None or (instant, name) > known[:2]:
             newest[file_id] = (instant, name, size)
     return [
@@ -169,7 +165,7 @@ def _plain_slices(
 def base_versions(
     partition: str, files: Mapping[str, int], is_committed: Callable[[str], bool]
 ) -> dict[str, list[BaseFile]]:
-    """All committed base files of one partition by file id, the newest first."""
+    """All committed base files of one partition by file id, newest first."""
     rules = SliceRules(is_committed=is_committed, completion_time=lambda _: None, base_files_only=True)
     bases, _ = _group_files(partition, files, rules)
     return {file_id: [found[instant] for instant in sorted(found, reverse=True)] for file_id, found in bases.items()}
@@ -186,7 +182,7 @@ def _group_files(
             if not rules.is_committed(base.instant):
                 continue
             known = bases.setdefault(base.file_id, {})
-            # Of two attempts of one task only one is in the metadata; a plain listing may show both.
+            # Only one of two attempts of a task is in the metadata; a listing may show both.
             if base.instant not in known or name > known[base.instant].name:
                 known[base.instant] = BaseFile(partition, name, size, base.file_id, base.instant)
         elif (
@@ -214,20 +210,20 @@ def _newest_slice(
         return None
     base_instant = visible.pop()
     found = slots[base_instant]
-    # HoodieFileGroup of version 6: until its compaction is done, a slice is read together with the one before it
+    # HoodieFileGroup of version 6: until its compaction completes, a slice is read together with the one before it
     # (AbstractTableFileSystemView.fetchMergedFileSlice).
     while base_instant in rules.pending_compactions and base_instant not in bases and visible:
         base_instant = visible.pop()
         found = slots[base_instant] + found
-    # In version 6 the name tells nothing of the commits inside, and none is after the instant by which a slice begins.
-    kept = [log for log in found if rules.as_of is None or log.instant <= rules.as_of]
-    ordered = tuple(sorted(kept, key=lambda log: _log_order(log.name)))
+    # In version 6 a log's name does not record its commits, and none is after the first instant of the slice.
+    valid = [log for log in found if rules.as_of is None or log.instant <= rules.as_of]
+    ordered = tuple(sorted(valid, key=lambda log: _log_order(log.name)))
     base = bases.get(base_instant)
     return FileSlice(partition, file_id, base_instant, base, ordered) if base is not None or ordered else None
 
 
 def _base_instant(log_instant: str, bases: Mapping[str, BaseFile], rules: SliceRules) -> str | None:
-    """The slice of a log file by version 8; None where no base file is as old."""
+    """Base instant of a log file's slice in version 8; None if no base file is old enough."""
     newest = max(bases, default="")
     if not newest or log_instant >= newest:
         return newest or None
@@ -242,14 +238,14 @@ def _log_order(name: str) -> tuple[str, int, str, bool]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceTable:
-    """The slices of a snapshot, ordered by partition and file id; a *row* is a place in this order.
+    """Slices of a snapshot, ordered by partition and file id; a *row* is a position in this order.
 
     Attributes:
-        slices: the slices themselves.
-        partitions: paths of the partitions that have slices, in order.
-        starts: per partition its first row, and at the end the number of slices.
-        sizes: bytes of each slice, log files included.
-        has_logs: whether a slice has log files.
+        slices: Slices in order.
+        partitions: Paths of the partitions that have slices, in order.
+        starts: First row of each partition, and finally the number of slices.
+        sizes: Size of each slice in bytes, including log files.
+        has_logs: Whether each slice has log files.
     """
 
     slices: tuple[FileSlice, ...]
@@ -260,7 +256,7 @@ class SliceTable:
 
     @classmethod
     def of(cls, by_partition: Mapping[str, Sequence[FileSlice]]) -> SliceTable:
-        """The slices of each partition, put one after the other."""
+        """Concatenate the slices of all partitions."""
         partitions = tuple(path for path in sorted(by_partition) if by_partition[path])
         slices = tuple(item for path in partitions for item in by_partition[path])
         starts = np.zeros(len(partitions) + 1, np.int64)
@@ -274,15 +270,15 @@ class SliceTable:
 
     @property
     def partition_of(self) -> npt.NDArray[np.int64]:
-        """Per slice the place of its partition in :attr:`partitions`."""
+        """Index in :attr:`partitions` per slice."""
         return np.repeat(np.arange(len(self.partitions)), np.diff(self.starts))
 
     def take(self, rows: npt.NDArray[np.int64]) -> list[FileSlice]:
-        """The slices of some rows."""
+        """Slices of some rows."""
         slices = self.slices
         return [slices[row] for row in rows.tolist()]
 
     def rows_in(self, older: SliceTable) -> npt.NDArray[np.int64]:
-        """Per slice its row in an older table that holds the very same object; -1 where it is new."""
+        """Row per slice in an older table with the identical object; -1 if it is new."""
         known = {id(item): row for row, item in enumerate(older.slices)}
         return np.fromiter((known.get(id(item), -1) for item in self.slices), np.int64, len(self))

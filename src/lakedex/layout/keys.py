@@ -1,15 +1,9 @@
-"""Record keys and partition paths: the text of a value, paths and back, one key builder for all operations.
+"""Build record keys and partition paths from rows, and parse values from partition paths.
 
-The text of a value inside record keys and partition paths (``HoodieAvroUtils.getNestedFieldValAsString``).
-
-Partition paths: from typed values to folders and back (``PartitionPathEncodeUtils``, ``KeyGenUtils``).
-
-The escape set is Hive's, not that of URLs: space, ``&``, ``+``, ``}`` and all non-ASCII text stay as they are.
-
-Record keys and partition paths of rows: one builder for every operation.
-
-In Hudi: ``SimpleKeyGenerator``, ``ComplexKeyGenerator``, ``NonpartitionedKeyGenerator``. A key is built, never parsed
-back: values may hold ``:`` and ``,``.
+In Hudi: ``HoodieAvroUtils.getNestedFieldValAsString`` for the text of a value, ``PartitionPathEncodeUtils`` and
+``KeyGenUtils`` for paths, ``SimpleKeyGenerator``, ``ComplexKeyGenerator``, ``NonpartitionedKeyGenerator`` for rows. The
+escaped characters are those of Hive, not of URLs: space, ``&``, ``+``, ``}`` and non-ASCII text stay. Keys are never
+parsed, as values may contain ``:`` and ``,``.
 """
 
 from __future__ import annotations
@@ -43,13 +37,13 @@ __all__ = [
 
 
 def value_text(column: pa.Array) -> pa.Array:
-    """Text of each value; null stays null.
+    """Convert values to text; null stays null.
 
-    Integers decimal, booleans ``true``/``false``, dates ISO, timestamps the raw number of microseconds
-    (``consistent.logical.timestamp`` off, Hudi's default), decimals plain with their scale, floats as Java prints them.
+    Integers are decimal, booleans ``true``/``false``, dates ISO, timestamps the number of microseconds
+    (``consistent.logical.timestamp`` off, Hudi's default), decimals plain with their scale, floats as in Java.
 
     Raises:
-        UnsupportedFeatureError: for a type that cannot be part of a key.
+        UnsupportedFeatureError: The type cannot be part of a key.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -97,20 +91,20 @@ def java_double(value: float, *, single: bool = False) -> str:
     if -3 <= exponent < 7:
         if exponent < 0:
             return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
-        whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
-        return f"{sign}{whole}.{fraction or '0'}"
+        integer, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+        return f"{sign}{integer}.{fraction or '0'}"
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
 
 
 def _shortest(value: float, single: bool) -> tuple[str, int]:
-    """Shortest decimal digits that read back as ``value``, and the exponent of the first one."""
+    """Shortest decimal digits that parse as ``value``, and the exponent of the first one."""
     number = np.float32(abs(value)) if single else np.float64(abs(value))
     mantissa, _, exponent = np.format_float_scientific(number, unique=True, trim="-").partition("e")
     return mantissa.replace(".", "").rstrip("0") or "0", int(exponent)
 
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null and for the empty string."""
+"""Folder of null and of the empty string."""
 
 
 _TO_ESCAPE = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
@@ -120,19 +114,19 @@ _ESCAPED = re.compile("%([0-9a-fA-F]{2})")
 
 
 def escape(value: str) -> str:
-    """One value as a path part; empty becomes the default partition."""
+    """Escape a value for a path; the empty string becomes the default partition."""
     if not value:
         return DEFAULT_PARTITION
     return _TO_ESCAPE.sub(lambda found: f"%{ord(found.group()):02X}", value)
 
 
 def unescape(part: str) -> str:
-    """Undo :func:`escape`; what is no escape stays as it is."""
+    """Undo :func:`escape`; other text stays."""
     return _ESCAPED.sub(lambda found: chr(int(found.group(1), 16)), part)
 
 
 def partition_depth(path: str) -> int:
-    """How many folders a partition path has: ``partitionDepth`` of the partition metafile."""
+    """Number of folders in a partition path: ``partitionDepth`` of the partition metafile."""
     return len(path.split("/")) if path else 0
 
 
@@ -142,13 +136,13 @@ def partition_paths(
     """Partition path of each row.
 
     Args:
-        columns: one array per partition field, all of the same length.
-        fields: names of the partition fields.
-        hive_style: write ``field=value``.
-        url_encode: escape the values.
+        columns: One array per partition field, all of the same length.
+        fields: Names of the partition fields.
+        hive_style: Write ``field=value``.
+        url_encode: Escape the values.
 
     Returns:
-        A string array without nulls. Work is done per distinct value, then per distinct combination.
+        String array without nulls, computed per distinct value and then per distinct combination.
     """
     parts = [
         _distinct_parts(column, f"{field}=" if hive_style else "", url_encode)
@@ -176,12 +170,11 @@ def partition_values(
     hive_style: bool = True,
     url_encode: bool = True,
 ) -> tuple[list[pa.Array], list[npt.NDArray[np.bool_]]]:
-    """Typed values of each path, one array per field, and per field where the value is known; a known null is null.
+    """Typed values of each path, one array per field, and a mask per field of known values; a known null is null.
 
-    A folder is known where a value gives just this text under the table's settings. All others are unknown: a path
-    that does not have one folder per field, text that is no value of the type, folders of other settings. Old tables
-    and other encodings exist, and a wrong guess would lose rows. Null and the empty string share one folder, so that
-    folder is unknown for strings and null for all others.
+    A folder is known if a value has exactly this text under the table's settings. All others are unknown: paths
+    without one folder per field, invalid text, folders of other settings. They occur in old tables, and a wrong guess
+    would lose rows. Null and the empty string share a folder, which is unknown for strings and null for other types.
     """
     split = [path.split("/") if path else [] for path in paths]
     values: list[pa.Array] = []
@@ -198,14 +191,14 @@ def partition_values(
 
 
 def _text_of(part: str, prefix: str, hive_style: bool, url_encode: bool) -> str | None:
-    """The text of a value in a folder's name; None where the name is not one that the settings give."""
+    """Text of the value in a folder's name; None if the name does not match the settings."""
     if part.startswith(prefix) != hive_style:
         return None
     text = part.removeprefix(prefix) if hive_style else part
     plain = unescape(text)
     if text == DEFAULT_PARTITION:
         return text
-    # Settings of old tables may be lost: what could be an escape counts neither as one nor as plain text.
+    # Settings of old tables may be lost, so a possible escape is neither decoded nor taken literally.
     stored = escape(plain) if url_encode else plain
     return plain if stored == text else None
 
@@ -222,7 +215,7 @@ def _value_of(text: str | None, kind: pa.DataType) -> tuple[object, bool]:
             scalar = pa.scalar(text, pa.string()).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return None, False
-    # The text must be the one that the value gives: "007" is no folder that the number 7 was written to.
+    # The text must be exactly that of the value: the number 7 is not written to a folder "007".
     if value_text(pa.array([scalar.as_py()], kind))[0].as_py() != text:
         return None, False
     if (
@@ -230,7 +223,7 @@ def _value_of(text: str | None, kind: pa.DataType) -> tuple[object, bool]:
         and np.isfinite(scalar.as_py())
         and float(np.float32(scalar.as_py())) != scalar.as_py()
     ):
-        return None, False  # "0.1" may be what a float gave before the column became a double: 0.10000000149.
+        return None, False  # "0.1" may have been written for a float before the column became a double: 0.10000000149.
     return scalar.as_py(), True
 
 
@@ -241,7 +234,7 @@ EMPTY_PART = "__empty__"
 
 
 def field_column(batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:
-    """Column ``field`` of a batch; ``a.b`` reaches into structs when no column has that whole name."""
+    """Column ``field`` of a batch; ``a.b`` is a struct's field if no column has that name."""
     if field in batch.schema.names:
         column = batch.column(field)
     else:
@@ -256,14 +249,14 @@ def field_column(batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyGenerator:
-    """How a table's rows are keyed.
+    """Builder of record keys and partition paths.
 
     Attributes:
-        record_key: fields of the key.
-        partition_by: fields of the partition path; empty for a non-partitioned table.
-        named_parts: keys read ``field:value,…`` (COMPLEX) instead of the bare value (SIMPLE, NON_PARTITION).
-        hive_style: partition folders read ``field=value``.
-        url_encode: partition values are escaped.
+        record_key: Fields of the key.
+        partition_by: Fields of the partition path; empty for a non-partitioned table.
+        named_parts: Whether keys are ``field:value,…`` (COMPLEX) instead of the value (SIMPLE, NON_PARTITION).
+        hive_style: Whether partition folders are ``field=value``.
+        url_encode: Whether partition values are escaped.
     """
 
     record_key: tuple[str, ...]
@@ -273,11 +266,11 @@ class KeyGenerator:
     url_encode: bool = True
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-        """Key of each row as a string; null where the row has no valid key (null or empty)."""
+        """Key of each row as a string; null if a row's key is null or empty."""
         texts = [value_text(field_column(batch, field)) for field in self.record_key]
         if not self.named_parts:
             empty = pc.equal(texts[0], "")
-            # The column itself, not a copy, where all of its values are keys.
+            # The column itself, not a copy, if all of its values are keys.
             return pc.if_else(empty, pa.scalar(None, pa.string()), texts[0]) if pc.any(empty).as_py() else texts[0]
         parts = []
         missing = None
@@ -299,15 +292,15 @@ class KeyGenerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKeys:
-    """Keys of rows that were read from the table: they stand in its meta columns."""
+    """Keys of rows read from the table, which are in its meta columns."""
 
     record_key: tuple[str, ...] = (RECORD_KEY,)
     partition_by: tuple[str, ...] = (PARTITION_PATH,)
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-        """The record-key column."""
+        """Record key column."""
         return field_column(batch, RECORD_KEY)
 
     def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-        """The partition-path column."""
+        """Partition path column."""
         return field_column(batch, PARTITION_PATH)

@@ -1,10 +1,10 @@
-"""Log files of a data table as Arrow tables: which blocks count, and what each of them holds.
+"""Read log files of a data table as Arrow tables, limited to the blocks that count.
 
-A block counts when the instant in its header is committed and not after the instant that is read, unless a later
-command block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan).
-Blocks that a log compaction merged are read as well as the block that it made of them, which says the same once more.
+A block counts if the instant in its header is committed and not after the instant of the read, unless a later command
+block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan). Blocks
+merged by a log compaction are read as well as its result, which repeats them.
 
-Not read: blocks of partial updates. Blocks and files of change data are left out, as every snapshot does.
+Unsupported: blocks of partial updates. Blocks and files of change data are skipped, as in every snapshot.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lakedex.layout.file_slice import LogFile
 from lakedex.parquet.base_file_reader import parquet_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["DataRows", "DeletedKeys", "read_log_files", "require_whole_rows"]
+__all__ = ["DataRows", "DeletedKeys", "read_log_files", "require_complete_rows"]
 
 
 SINGLE_READ_BYTES = 1 << 20
 """Log files up to this size are read in one request."""
 
 
-HELD_BYTES = 64 << 20
-"""So much of small files is kept between looking at their headers and reading their blocks."""
+BUFFER_BYTES = 64 << 20
+"""Limit of small files buffered between reading their headers and their blocks."""
 
 
 _HFILE_KEY_FIELD = "key"
-"""Java blanks a field of this name in the values of an HFile, since its keys have it (``HoodieHFileDataBlock``)."""
+"""Java empties a field of this name in the values of an HFile, since it is the key (``HoodieHFileDataBlock``)."""
 
 
 _COUNTED = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA", "DELETE")
@@ -44,7 +44,7 @@ _COUNTED = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class DataRows:
-    """Rows of one data block, in its own schema; of the columns asked for, those that it has."""
+    """Rows of one data block in its own schema, limited to the requested columns."""
 
     path: str
     rows: pa.Table
@@ -60,19 +60,19 @@ class DeletedKeys:
 
 
 class _OpenLog:
-    """A log file whose headers are read; its bytes are held where they are few."""
+    """A log file with its headers; small files are buffered."""
 
-    def __init__(self, storage: Storage, path: str, size: int, hold: bool) -> None:
+    def __init__(self, storage: Storage, path: str, size: int, buffered: bool) -> None:
         self._storage = storage
-        self._held = storage.read(path) if hold else None
+        self._content = storage.read(path) if buffered else None
         self.path = path
-        found = size if self._held is None else len(self._held)
+        found = size if self._content is None else len(self._content)
         self.blocks = read_block_headers(self._fetch, found, path, skip_torn=True)
 
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        if self._held is None:
+        if self._content is None:
             return self._storage.read_ranges(self.path, ranges)
-        view = memoryview(self._held)
+        view = memoryview(self._content)
         return [view[start:end] for start, end in ranges]
 
     def content(self, block: LogBlock) -> bytes | memoryview:
@@ -89,57 +89,57 @@ def read_log_files(
     counts: Callable[[str], bool],
     columns: Collection[str],
 ) -> Iterator[DataRows | DeletedKeys]:
-    """What the log files of a slice say, oldest first.
+    """Read the log files of a slice, oldest first.
 
-    Memory: one block and its rows; besides, headers of all blocks and up to 64 MiB of small files.
+    Memory: one block and its rows, the headers of all blocks, and up to 64 MiB of small files.
 
     Args:
-        storage: Where the table lies.
-        base_path: Its folder.
-        log_files: In Hudi's order.
-        counts: Whether blocks of an instant are committed, and not after the one that is read.
-        columns: Names of the columns wanted.
+        storage: Storage of the table.
+        base_path: Folder of the table.
+        log_files: Log files in Hudi's order.
+        counts: Whether blocks of an instant are committed and not after the instant of the read.
+        columns: Names of the requested columns.
 
     Raises:
-        CorruptFileError: Damage that no interrupted writer leaves.
-        UnsupportedFeatureError: A block of partial updates.
+        CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
+        UnsupportedFeatureError: A block has partial updates.
     """
-    for opened, block in _counted_blocks(storage, base_path, log_files, counts, HELD_BYTES):
+    for opened, block in _counted_blocks(storage, base_path, log_files, counts, BUFFER_BYTES):
         yield _read_block(opened, block, columns)
 
 
-def require_whole_rows(
+def require_complete_rows(
     storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool]
 ) -> None:
-    """Look whether :func:`read_log_files` will read the log files of a slice, by the headers of their blocks alone.
+    """Check by the headers of the blocks that :func:`read_log_files` can read the log files of a slice.
 
     Raises:
-        CorruptFileError: Damage that no interrupted writer leaves.
-        UnsupportedFeatureError: A block of partial updates.
+        CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
+        UnsupportedFeatureError: A block has partial updates.
     """
     for opened, block in _counted_blocks(storage, base_path, log_files, counts, 0):
-        _check_whole(opened.path, block)
+        _check_complete(opened.path, block)
 
 
 def _counted_blocks(
-    storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool], held_bytes: int
+    storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool], buffer_bytes: int
 ) -> list[tuple[_OpenLog, LogBlock]]:
-    """Blocks that count; so many bytes of small files are kept with them."""
-    kept: list[tuple[_OpenLog, LogBlock]] = []
-    held = 0
+    """Blocks that count, with up to ``buffer_bytes`` of small files."""
+    counted: list[tuple[_OpenLog, LogBlock]] = []
+    buffered = 0
     for log in log_files:
         if log.size == 0:  # its writer died before the first byte
             continue
-        hold = log.size <= SINGLE_READ_BYTES and held + log.size <= held_bytes
-        held += log.size if hold else 0
-        opened = _OpenLog(storage, f"{base_path}/{log.relative_path}", log.size, hold)
+        fits = log.size <= SINGLE_READ_BYTES and buffered + log.size <= buffer_bytes
+        buffered += log.size if fits else 0
+        opened = _OpenLog(storage, f"{base_path}/{log.relative_path}", log.size, fits)
         for block in opened.blocks:
             if block.block_type == "COMMAND":
                 target = decode_command_block(block, opened.path).target_instant
-                kept = [entry for entry in kept if entry[1].header["INSTANT_TIME"] != target]
+                counted = [entry for entry in counted if entry[1].header["INSTANT_TIME"] != target]
             elif block.block_type in _COUNTED and counts(_required(block, "INSTANT_TIME", opened.path)):
-                kept.append((opened, block))
-    return kept
+                counted.append((opened, block))
+    return counted
 
 
 def _required(block: LogBlock, name: str, path: str) -> str:
@@ -148,19 +148,19 @@ def _required(block: LogBlock, name: str, path: str) -> str:
     return block.header[name]
 
 
-def _check_whole(path: str, block: LogBlock) -> None:
+def _check_complete(path: str, block: LogBlock) -> None:
     if block.header.get("IS_PARTIAL", "").lower() == "true":
         raise UnsupportedFeatureError(
-            f"{path}: the block at byte {block.offset} holds partial updates (written by MERGE INTO with "
-            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Have Hudi "
-            "compact the table, or read it with Hudi",
+            f"{path}: the block at byte {block.offset} has partial updates (written by MERGE INTO with "
+            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Compact "
+            "the table with Hudi, or read it with Hudi",
             feature="partial update log blocks",
         )
 
 
 def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> DataRows | DeletedKeys:
     path = opened.path
-    _check_whole(path, block)
+    _check_complete(path, block)
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)
@@ -194,7 +194,7 @@ def _key_of(record: dict[str, Any], path: str, block: LogBlock) -> str:
 def _hfile_rows(
     content: bytes | memoryview, text: str, columns: Collection[str], path: str, block: LogBlock
 ) -> pa.Table:
-    """Values of the cells; Hudi's Spark writer leaves deletes to delete blocks, so an empty value is damage."""
+    """Decode the values of the cells; deletes are in delete blocks, so an empty value is damage."""
     keys, datums = [], []
     for key, value in HFileReader.from_bytes(content, path).scan_prefixes([b""]):
         if not value:

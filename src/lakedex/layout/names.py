@@ -1,4 +1,4 @@
-"""File names of data and metadata tables (``FSUtils`` of Hudi) and their parts.
+"""Build and parse file names of data and metadata tables (``FSUtils`` of Hudi).
 
 Patterns of data files are in :mod:`lakedex.codec.table_paths`; a direct marker is called
 ``<data file name>.marker.<CREATE|MERGE|APPEND>``.
@@ -33,7 +33,7 @@ _MARKER = re.compile(r"^(.*)\.marker\.(CREATE|MERGE|APPEND)$")
 
 @dataclass(frozen=True, slots=True, order=True)
 class BaseFileName:
-    """The parts of a base file's name."""
+    """Parts of a base file's name."""
 
     file_id: str
     token: str
@@ -46,7 +46,7 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """The parts of a log file's name. In version 8 ``instant`` is the delta commit that wrote it."""
+    """Parts of a log file's name. In version 8 ``instant`` is the delta commit that wrote it."""
 
     file_id: str
     instant: str
@@ -65,13 +65,13 @@ class LogFileName:
 
 
 def parse_base_file_name(name: str) -> BaseFileName | None:
-    """The parts of ``name``, or None when it is no base file."""
+    """Parse ``name``; None if it is not a base file's."""
     match = BASE_FILE_NAME.fullmatch(name)
     return BaseFileName(*match.groups()) if match else None
 
 
 def parse_log_file_name(name: str) -> LogFileName | None:
-    """The parts of ``name``, or None when it is no log file."""
+    """Parse ``name``; None if it is not a log file's."""
     match = LOG_FILE_NAME.fullmatch(name)
     if match is None:
         return None
@@ -91,14 +91,14 @@ def parse_marker_name(name: str) -> tuple[str, str] | None:
 
 
 def new_file_id() -> str:
-    """A fresh file id: a random uuid and the running number that Hudi appends.
+    """Create a file id: a random UUID and the running number that Hudi appends.
 
-    Never one that begins with eight decimal digits, by which buckets are named (``BucketIdentifier``).
+    It never starts with eight decimal digits, which mark buckets (``BucketIdentifier``).
     """
     found = str(uuid.uuid4())
     return new_file_id() if found[:8].isdecimal() else f"{found}-0"
 
 
 def join_path(*parts: str) -> str:
-    """Join path parts with ``/``, leaving out empty ones (the partition path of a non-partitioned table)."""
+    """Join path parts with ``/``, skipping empty ones (the partition path of a non-partitioned table)."""
     return "/".join(part for part in parts if part)

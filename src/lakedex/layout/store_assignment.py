@@ -1,12 +1,12 @@
-"""Store assignment: a frame's columns in the table's types, value for value, or an error that names the row.
+"""Convert a frame's columns to the table's types without loss, or fail with the row of the first misfit.
 
-Every write does this before it builds keys, partition paths, bounds or filters, so that nothing behind it depends on
-the types of the frame. Types decide first (:func:`can_assign`), then each value: integers in range, floats that are
-whole numbers, decimals without loss of digits, timestamps without overflow or lost fractions, dates at midnight. Text,
-bytes and lists in any Arrow layout (dictionaries, views, run ends, large, fixed size) are the same text, bytes, lists.
+Every write does this first, so that keys, partition paths, bounds and filters do not depend on the frame's types. Types
+are checked first (:func:`can_assign`), then each value: integers in range, floats that are integers, decimals without
+loss of digits, timestamps without overflow or lost fractions, dates at midnight. Text, bytes and lists in any Arrow
+layout (dictionaries, views, run ends, large, fixed size) are equal.
 
-Arrays of the right type pass without a copy; only the digits of their decimals are looked at, since buffers that come
-from elsewhere may hold more of them than the type says.
+Arrays of the right type pass without a copy; only the digits of decimals are checked, since foreign buffers may have
+more of them than the type allows.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
 
 
 RowOf = Callable[[int], int]
-"""Row of an array that the n-th value of one of its parts belongs to."""
+"""Row of an array to which the n-th value of one of its parts belongs."""
 
 
 class _MisfitError(Exception):
-    """A value without an equal in the target type."""
+    """A value has no equal in the target type."""
 
     def __init__(self, row: int, path: str, value: str, found: pa.DataType, expected: pa.DataType) -> None:
         super().__init__(path)
         self.row, self.path, self.value, self.found, self.expected = row, path, value, found, expected
 
     def at(self, row: int) -> _MisfitError:
-        """The same misfit, seen from an array around it."""
+        """Same misfit, with the row of the enclosing array."""
         return _MisfitError(row, self.path, self.value, self.found, self.expected)
 
 
@@ -74,12 +74,12 @@ class _MisfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoreAssignment:
-    """Brings batches of a frame to a schema.
+    """Converts batches of a frame to a schema.
 
     Attributes:
-        target: the columns to give, in order.
-        table: the table's name, for errors.
-        case_sensitive: whether names that differ by letter case are different names.
+        target: Resulting columns, in order.
+        table: Name of the table, for errors.
+        case_sensitive: Whether names that differ in case are different names.
     """
 
     target: pa.Schema
@@ -87,15 +87,15 @@ class StoreAssignment:
     case_sensitive: bool = False
 
     def __call__(self, batch: pa.RecordBatch, first_row: int = 0, where: str = "") -> pa.RecordBatch:
-        """``batch`` in the target schema. A column that it lacks is null, one too many is left out.
+        """``batch`` in the target schema. Missing columns become null, extra columns are dropped.
 
         Args:
-            batch: rows of a frame whose schema was checked against the table's.
-            first_row: number of the batch's first row, for errors.
-            where: what that number counts from, where that is not the frame.
+            batch: Rows of a frame whose schema was checked against the table's.
+            first_row: Number of the batch's first row, for errors.
+            where: Start of that number, if it is not that of the frame.
 
         Raises:
-            SchemaMismatchError: a value that the table's type cannot hold; names column, row and both types.
+            SchemaMismatchError: A value does not fit the table's type; the message names column, row and both types.
         """
         if batch.schema.equals(self.target) and not any(_has_decimal(field.type) for field in self.target):
             return batch
@@ -111,7 +111,7 @@ class StoreAssignment:
         return pa.RecordBatch.from_arrays(columns, schema=self.target)
 
     def column(self, array: pa.Array, field: pa.Field[Any], first_row: int = 0, where: str = "") -> pa.Array:
-        """One column; see :meth:`__call__`."""
+        """Convert one column; see :meth:`__call__`."""
         try:
             return _assign(array, field.type, field.name, self.case_sensitive)
         except _MisfitError as misfit:
@@ -121,9 +121,9 @@ class StoreAssignment:
         row = first_row + misfit.row
         place = f"in row {row}{where} of the frame"
         if misfit.found == misfit.expected:
-            what = f"has {misfit.value} {place}, which cannot hold so many digits as {misfit.found}"
+            what = f"has {misfit.value} {place}, which has fewer digits than {misfit.found}"
         else:
-            what = f"is {misfit.expected}, which cannot hold {misfit.value} exactly, {misfit.found} {place}"
+            what = f"is {misfit.expected}, which cannot represent {misfit.value} exactly, {misfit.found} {place}"
         return SchemaMismatchError(
             f"table {self.table}: column {misfit.path!r} {what}; change the value, or cast the column",
             column=misfit.path,
@@ -134,9 +134,9 @@ class StoreAssignment:
 
 
 def match_names(ours: Sequence[str], theirs: Sequence[str], *, case_sensitive: bool) -> dict[str, str]:
-    """Names of a frame with the table's names that they mean: the same, else the only one that differs by case.
+    """Map names of a frame to the table's: equal ones, else the only one that differs in case.
 
-    A name is left out that means no column, and one of several that could mean the same.
+    Names without a column are left out, and so are several names of one column.
     """
     known = set(ours)
     found = {name: name for name in theirs if name in known}
@@ -153,9 +153,9 @@ def match_names(ours: Sequence[str], theirs: Sequence[str], *, case_sensitive: b
 
 
 def can_assign(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of ``source`` can have an equal in ``target``; the values themselves may still not fit.
+    """Whether values of ``source`` can have an equal in ``target``; single values may still not fit.
 
-    Fields of structs are not compared by name here: what is missing or added is the schema's matter.
+    Fields of structs are not compared by name: missing and added ones concern the schema.
     """
     source = _value_type(source)
     if source == target or pa.types.is_null(source):
@@ -180,7 +180,7 @@ def can_assign(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of values, whatever the layout that they come in."""
+    """Type of the values, independent of their layout."""
     while True:
         if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
             kind = kind.value_type
@@ -212,7 +212,7 @@ def _is_zoned(kind: pa.DataType) -> bool:
 
 
 def _has_decimal(kind: pa.DataType) -> bool:
-    """Whether there is a decimal in a type."""
+    """Whether a type contains a decimal."""
     if not pa.types.is_nested(kind):
         return bool(pa.types.is_decimal(kind))
     return any(_has_decimal(kind.field(place).type) for place in range(kind.num_fields))
@@ -222,10 +222,10 @@ def _has_decimal(kind: pa.DataType) -> bool:
 
 
 def _assign(array: pa.Array, target: pa.DataType, path: str, case_sensitive: bool) -> pa.Array:
-    """``array`` as ``target``, for types of which :func:`can_assign` is true.
+    """Convert ``array`` to ``target``, for types accepted by :func:`can_assign`.
 
     Raises:
-        _MisfitError: a value without an equal in ``target``.
+        _MisfitError: A value has no equal in ``target``.
     """
     kind = array.type
     if kind == target:
@@ -250,7 +250,7 @@ def _assign(array: pa.Array, target: pa.DataType, path: str, case_sensitive: boo
 def _assign_encoded(
     indices: pa.Array, values: pa.Array, target: pa.DataType, path: str, case_sensitive: bool
 ) -> pa.Array:
-    """Values given by their numbers. Values that no row has may be anything."""
+    """Convert encoded values; unused values may be invalid."""
     try:
         return _assign(values, target, path, case_sensitive).take(indices)
     except _MisfitError:
@@ -284,7 +284,7 @@ def _assign_nested(array: pa.Array, target: pa.DataType, path: str, case_sensiti
 
 
 def _struct_children(array: pa.Array, target: pa.DataType, path: str, case_sensitive: bool) -> list[pa.Array]:
-    """Fields of a struct by name, those of null structs null."""
+    """Fields of a struct by name, null where the struct is null."""
     names = [field.name for field in array.type]
     ours = match_names([field.name for field in target], names, case_sensitive=case_sensitive)
     theirs = {own: names.index(name) for name, own in ours.items()}
@@ -298,7 +298,7 @@ def _struct_children(array: pa.Array, target: pa.DataType, path: str, case_sensi
 
 
 def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Elements of each list or map; none for null."""
+    """Number of elements of each list or map; 0 for null."""
     if pa.types.is_map(array.type):
         lengths = np.diff(array.offsets.to_numpy()).astype(np.int64)
         return np.where(array.is_null().to_numpy(zero_copy_only=False), 0, lengths) if array.null_count else lengths
@@ -307,9 +307,9 @@ def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def child_parts(array: pa.Array) -> Iterator[tuple[pa.Field[Any], pa.Array, RowOf]]:
-    """Fields of structs, elements of lists, keys and values of maps that rows really have, with the rows they are of.
+    """Fields of structs, elements of lists, keys and values of maps in use, with the rows they belong to.
 
-    What lies behind a null, or outside of a slice, is left out.
+    Parts behind a null, or outside of a slice, are skipped.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -331,7 +331,7 @@ def child_parts(array: pa.Array) -> Iterator[tuple[pa.Field[Any], pa.Array, RowO
 
 def _assign_plain(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     if pa.types.is_decimal(array.type):
-        array = _sound_decimals(array, path)
+        array = _validated_decimals(array, path)
     try:
         return _cast(array, target)
     except pa.ArrowInvalid as error:
@@ -340,9 +340,9 @@ def _assign_plain(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Arrow's safe cast, and a look at the way back where that one loses digits without a word."""
+    """Apply Arrow's safe cast, and verify the result where that cast loses digits silently."""
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
-        # Arrow asks for as many digits as the integer type can have; the values may have fewer.
+        # Arrow requires as many digits as the integer type can have; the values may have fewer.
         array = array.cast(_INTEGERS_AS_DECIMAL)
     found = array.cast(target)
     narrows = pa.types.is_float32(target) and pa.types.is_float64(array.type)
@@ -356,7 +356,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _first(array: pa.Array, check: Callable[[pa.Array], object]) -> int:
-    """The first row that a check refuses, of an array of which it refuses some row."""
+    """First row that a check refuses; it must refuse at least one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -381,11 +381,11 @@ def _misfit(array: pa.Array, row: int, path: str, expected: pa.DataType) -> _Mis
 
 
 def _check_decimals(array: pa.Array, path: str) -> None:
-    """Refuse decimals with more digits than their type has, in an array of a table's type."""
+    """Refuse decimals with more digits than their type."""
     if not _has_decimal(array.type):
         return
     if not pa.types.is_nested(array.type):
-        _sound_decimals(array, path)
+        _validated_decimals(array, path)
         return
     for field, values, row_of in child_parts(array):
         try:
@@ -394,11 +394,11 @@ def _check_decimals(array: pa.Array, path: str) -> None:
             raise misfit.at(row_of(misfit.row)) from misfit.__cause__
 
 
-def _sound_decimals(array: pa.Array, path: str) -> pa.Array:
-    """Decimals of any width as 128 bits. Arrow takes the digits of a buffer on trust, so they are counted here.
+def _validated_decimals(array: pa.Array, path: str) -> pa.Array:
+    """Convert decimals of any width to 128 bits. Arrow trusts the digits of a buffer, so they are counted here.
 
     Raises:
-        _MisfitError: a value with more digits than the type has.
+        _MisfitError: A value has more digits than the type.
     """
     kind = array.type
     wide = pa.decimal128(min(kind.precision, 38), kind.scale)
@@ -419,7 +419,7 @@ def _sound_decimals(array: pa.Array, path: str) -> pa.Array:
 
 
 def _first_long_decimal(array: pa.Array, precision: int) -> int | None:
-    """The first decimal of 128 bits that is not between -10^precision and 10^precision."""
+    """Row of the first decimal of 128 bits that is not between -10^precision and 10^precision."""
     if not len(array):
         return None
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
@@ -434,7 +434,7 @@ def _first_long_decimal(array: pa.Array, precision: int) -> int | None:
 
 
 def _uuid_texts(storage: pa.Array) -> pa.Array:
-    """UUIDs as Java, Python and Spark write them: 8-4-4-4-12 hexadecimal digits."""
+    """Format UUIDs as Java, Python and Spark do: 8-4-4-4-12 hexadecimal digits."""
     count = len(storage)
     data = np.frombuffer(storage.buffers()[1], np.uint8)[16 * storage.offset : 16 * (storage.offset + count)]
     data = data.reshape(count, 16)

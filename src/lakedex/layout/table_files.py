@@ -1,8 +1,8 @@
-"""Folders and files below a table whose names its own files give: listed and deleted, links not followed.
+"""List and delete folders and files below a table without following links.
 
-A link of a folder could lead a reader, and a deletion, to anything on the machine. So no folder of a table is a link,
-inside of it or out; the table's own folder may be one. Files that are links are not read (:mod:`lakedex.io.local`), and
-deleted as links.
+Names come from the table's own files, and a linked folder could lead a reader, or a deletion, anywhere on the machine.
+So no folder of a table may be a link, only the table's own folder. Linked files are not read (:mod:`lakedex.io.local`),
+and deleted as links.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ _OWN_FOLDERS = (
 
 
 def require_own_folders(storage: Storage, base_path: str, timeline: str, archive: str) -> None:
-    """Refuse a table some of whose own files lie elsewhere, and so are those of another one.
+    """Refuse a table with links among its own folders, which would be those of another table.
 
     Args:
-        storage: where the table lies.
-        base_path: the table's folder.
-        timeline: where it has its instants.
-        archive: where it has its archived instants.
+        storage: Storage of the table.
+        base_path: Folder of the table.
+        timeline: Folder of the timeline.
+        archive: Folder of archived instants.
 
     Raises:
-        CorruptFileError: names the link.
+        CorruptFileError: A folder is a link; the error names it.
     """
     inner = (f".hoodie/metadata/{folder}" for folder in (timeline, archive))
     require_folders(storage, base_path, (timeline, archive, *inner, *_OWN_FOLDERS))
 
 
 def require_folders(storage: Storage, base_path: str, folders: Iterable[str]) -> None:
-    """Refuse paths below a table that are links, or lead through one. Costs a look at each folder.
+    """Refuse paths below a table that are or contain links. Costs one lookup per folder.
 
     Raises:
-        CorruptFileError: names the link.
+        CorruptFileError: A folder is a link; the error names it.
     """
     if storage.scheme != "file":
         return  # Object stores have no links.
@@ -83,20 +83,20 @@ def _is_link(path: str) -> CorruptFileError:
 
 
 def list_folder(storage: Storage, base_path: str, folder: str) -> Sequence[FileInfo]:
-    """Entries of a folder below a table; none where there is no such folder.
+    """List a folder below a table; empty if there is no such folder.
 
     Raises:
-        CorruptFileError: it is a link.
+        CorruptFileError: The folder is a link.
     """
     require_folders(storage, base_path, [folder])
     return storage.list(join_path(base_path, folder))
 
 
 def inner_folders(path: str, entries: Iterable[FileInfo]) -> list[str]:
-    """Names of the folders among the entries of ``path``, ``.hoodie`` left out.
+    """Names of the folders among the entries of ``path``, without ``.hoodie``.
 
     Raises:
-        CorruptFileError: one of them is a link.
+        CorruptFileError: One of them is a link.
     """
     found = [entry for entry in entries if entry.is_dir and entry.name != ".hoodie"]
     for entry in found:
@@ -106,10 +106,10 @@ def inner_folders(path: str, entries: Iterable[FileInfo]) -> list[str]:
 
 
 def delete_files(storage: Storage, base_path: str, files: Iterable[tuple[str, str]], threads: int = 1) -> None:
-    """Delete data files, each given by its partition and name; nothing is deleted if one of them may not be.
+    """Delete data files, given by partition and name; nothing is deleted if one of them is invalid.
 
     Raises:
-        CorruptFileError: a path that leads out of the table, or a name that is none of a data file.
+        CorruptFileError: A path leaves the table, or a name is not that of a data file.
     """
     wanted = list(files)
     paths = [f"{base_path}/{file_path(partition, name, base_path)}" for partition, name in wanted]
@@ -118,10 +118,10 @@ def delete_files(storage: Storage, base_path: str, files: Iterable[tuple[str, st
 
 
 def delete_partition(storage: Storage, base_path: str, partition: str) -> None:
-    """Delete the folder of a partition, of the table or of its metadata table; never the table's own.
+    """Delete the folder of a partition, of the table or of its metadata table, but never the table's own.
 
     Raises:
-        CorruptFileError: it is none, or lies behind a link.
+        CorruptFileError: The path is not a partition's, or contains a link.
     """
     if not check_partition(partition, base_path):
         raise CorruptFileError(base_path, 0, "a partition's folder", "the table's own")
@@ -130,10 +130,10 @@ def delete_partition(storage: Storage, base_path: str, partition: str) -> None:
 
 
 def delete_entries(storage: Storage, base_path: str, folder: str, keep: Collection[str] = ()) -> None:
-    """Delete all that lies in a folder below the table, but for some names.
+    """Delete the content of a folder below the table, except for the names in ``keep``.
 
     Raises:
-        CorruptFileError: the folder is a link.
+        CorruptFileError: The folder is a link.
     """
     for entry in list_folder(storage, base_path, folder):
         path = f"{base_path}/{folder}/{entry.name}"
@@ -145,7 +145,7 @@ def delete_temp(storage: Storage, base_path: str, instant: str) -> None:
     """Delete an instant's markers and spilled filters.
 
     Raises:
-        CorruptFileError: it is no instant.
+        CorruptFileError: ``instant`` is not an instant.
     """
     check_instant(instant, f"{base_path}/.hoodie/.temp")
     require_folders(storage, base_path, [".hoodie/.temp"])

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import FileSlice
-from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_whole_rows
+from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_complete_rows
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform_stored
 from lakedex.scan.plan import read_columns
@@ -322,7 +322,7 @@ def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
     def look(item: FileSlice) -> list[tuple[str, int]]:
         files = [(log.relative_path, log.size) for log in item.log_files]
         if not known.issuperset(files):
-            require_whole_rows(snapshot.storage, snapshot.base_path, item.log_files, merge.counts)
+            require_complete_rows(snapshot.storage, snapshot.base_path, item.log_files, merge.counts)
         return files
 
     with ThreadPoolExecutor(_THREADS) as threads:
