@@ -1,1 +1,1 @@
-"""The timeline of a table and its configuration: which commits exist, what each did, and how one comes to be."""
+"""Read and change the timeline of a table and its configuration."""

@@ -1,25 +1,17 @@
-"""The active timeline: its instants, and how one becomes requested, inflight and completed.
+"""Read the active timeline, and take instants from requested over inflight to completed.
 
-Plans of a timeline, each read and decoded once: a file of the same size and time in a later listing is the same.
+The timeline is one listing of ``.hoodie/timeline`` (layout 1: of ``.hoodie``). All files of an instant stay until it is
+archived; its state is the highest one present. Archived instants are not read: instants before the active timeline are
+committed (``BaseHoodieTimeline.isBeforeTimelineStarts``).
 
-A damaged one is kept as its error. So a folder full of them costs one read each, however many look for theirs.
+A restore undoes commits one by one, and files between the savepoint and the last commit may have been cleaned, so its
+intermediate states never existed as tables. While a restore is inflight, all commits that it undoes count as pending.
 
-The active timeline: one listing of ``.hoodie/timeline`` (layout 1: of ``.hoodie``), seen as instants.
-
-All files of one instant stay until it is archived; its state is the highest one present. Archived instants are not
-read: what is earlier than the active timeline was committed (BaseHoodieTimeline.isBeforeTimelineStarts).
-
-A restore undoes commits one after the other, and files between the savepoint and the last commit may have been cleaned:
-what the table holds in the middle was never there. So from the moment that a restore is inflight all commits that it
-undoes count as pending, until it is done.
-
-How an instant comes to be: requested, inflight, completed, each a new file that nobody else can create.
-
-Which states an action has, and the names of their files, is the table ``_FILES``. The files of both timeline layouts
-are called alike (InstantFileNameGeneratorV1 and V2), but for the completed one, which has the completion time in its
-name in layout 2 only. A state needs its predecessor (ActiveTimelineV2.transitionPendingState). Completing takes effect
-in one put-if-absent, and when that call fails in a way that says nothing about its effect,
-:class:`~lakedex.errors.CommitStateUnknownError` says just that.
+Each state of an instant is a new file that only one writer can create. ``_FILES`` lists the states of each action and
+the names of their files, which are equal in both layouts (InstantFileNameGeneratorV1 and V2) except that layout 2 has
+the completion time in the name of the completed file. A state needs its predecessor
+(ActiveTimelineV2.transitionPendingState). Completing takes effect in one put-if-absent; a failed call with unknown
+effect raises :class:`~lakedex.errors.CommitStateUnknownError`.
 """
 
 from __future__ import annotations
@@ -77,12 +69,14 @@ T = TypeVar("T")
 
 
 class Plans:
-    """The ``.requested`` files of one listing, and what was read of them.
+    """Cache of decoded ``.requested`` files; a damaged one is cached as its error.
+
+    A file of the same size and time in a later listing is the same, so each file is read once.
 
     Args:
-        storage: Where the timeline lies.
-        path: The timeline's folder.
-        infos: The listing.
+        storage: Storage of the table.
+        path: Folder of the timeline.
+        infos: Listing of the folder.
         known: Plans of an earlier listing.
     """
 
@@ -94,15 +88,15 @@ class Plans:
         self._listed = {info.name: info for info in infos if info.name.endswith(".requested")}
         self._read: dict[FileInfo, object] = {}
         if known is not None:
-            kept = set(self._listed.values())
-            self._read = {info: plan for info, plan in tuple(known._read.items()) if info in kept}
+            listed = set(self._listed.values())
+            self._read = {info: plan for info, plan in tuple(known._read.items()) if info in listed}
 
     def read(self, name: str, decode: Callable[[bytes, str], T]) -> T:
-        """A plan by its file's name.
+        """Read a plan by its file's name.
 
         Raises:
-            CorruptFileError: It is damaged.
-            FileNotFoundError: It is gone.
+            CorruptFileError: The file is damaged.
+            FileNotFoundError: The file does not exist.
         """
         info = self._listed.get(name)
         found = None if info is None else self._read.get(info)
@@ -123,21 +117,20 @@ TIMELINE_FOLDER: Final = ".hoodie/timeline"
 
 
 WRITE_ACTIONS: Final = frozenset({"commit", "deltacommit", "replacecommit"})
-"""Actions whose completion changes what the table holds."""
+"""Actions whose completion changes the table's data."""
 
 
 _BEGINNING: Final = WRITE_ACTIONS | {"compaction", "logcompaction", "clustering"}
-"""Actions that the active timeline can begin with. Others, restores above all, stay while commits after them go."""
+"""Actions that can start the active timeline. Others, such as restores, may outlast later commits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """The instants of a table, as one listing found them. Never changes; :meth:`reload` gives another one.
+    """Instants of a table at one listing. Immutable; :meth:`reload` returns a new one if the folder changed.
 
-    ``instants`` are sorted by requested time. ``first_active`` is where the active timeline begins: the first write
-    that is not savepointed, since savepoints hold old commits back from archival and leave holes after them; where all
-    writes are savepointed, as after a restore, the last one. ``layout`` is the timeline layout: 1 of table version 6, 2
-    of 8 and 9.
+    ``instants`` are sorted by requested time. ``first_active`` is the start of the active timeline: the first write
+    without a savepoint, since savepoints exclude old commits from archival and leave gaps after them, or the last write
+    if all have savepoints, as after a restore. ``layout`` is the timeline layout: 1 for table version 6, 2 for 8 and 9.
     """
 
     storage: Storage
@@ -162,11 +155,11 @@ class Timeline:
         """List the timeline.
 
         Args:
-            storage: Where the table lies.
-            base_path: The table's folder; the metadata table's own folder for its timeline.
-            subfolder: The timeline's folder in it.
-            zone: The table's ``hoodie.table.timeline.timezone``.
-            layout: The table's ``hoodie.timeline.layout.version``.
+            storage: Storage of the table.
+            base_path: Folder of the table, or of the metadata table for its timeline.
+            subfolder: Folder of the timeline below it.
+            zone: ``hoodie.table.timeline.timezone`` of the table.
+            layout: ``hoodie.timeline.layout.version`` of the table.
         """
         return cls._load(storage, f"{base_path}/{subfolder}", zone, layout)
 
@@ -182,7 +175,7 @@ class Timeline:
                 continue
             key = (found.requested, comparable_action(found.action))
             known = latest.get(key)
-            # Two completed files of one instant: the earlier completion is the one that others have acted on.
+            # Two completed files of one instant: others have acted on the earlier completion.
             if known is None or (-found.state, found.completed or "") < (-known.state, known.completed or ""):
                 latest[key] = found
         plans = Plans(storage, path, infos, None if older is None else older._plans)
@@ -198,26 +191,26 @@ class Timeline:
         undone = tuple(i for i in instants if not i.is_completed)
         pending = {i.requested for i in undone if i.action != "savepoint"}
         for instant in done:
-            # A savepoint shares the requested time of the commit that it keeps. Where that commit is archived the
-            # savepoint stands for it; where it is being undone nothing does.
+            # A savepoint shares the requested time of its commit, and represents it once the commit is archived, but
+            # not while it is being undone.
             known = instant.requested in completed or instant.requested in pending
             if not (instant.action == "savepoint" and known):
                 completed[instant.requested] = instant
-        kept = {instant.requested for instant in instants if instant.action == "savepoint"}
+        savepointed = {instant.requested for instant in instants if instant.action == "savepoint"}
         writes = [instant for instant in instants if instant.action in _BEGINNING]
-        first = next((i for i in writes if i.requested not in kept), writes[-1] if writes else None)
+        first = next((i for i in writes if i.requested not in savepointed), writes[-1] if writes else None)
         known_times = frozenset(i.requested for i in instants)
         return cls(storage, path, zone, instants, first, completed, known_times, plans, done, undone, layout=layout)
 
     def _without_restored(self) -> Timeline:
         undone: set[str] = set()
         for restore in (i for i in self.pending({"restore"}) if i.state is State.INFLIGHT):
-            with contextlib.suppress(FileNotFoundError):  # It was completed, or archived, since the listing.
+            with contextlib.suppress(FileNotFoundError):  # It was completed or archived since the listing.
                 undone |= {requested for requested, _ in self.restore_plan(restore.requested).instants}
         return self.without(undone) if undone else self
 
     def without(self, undone: Collection[str]) -> Timeline:
-        """The timeline as it will be when these commits are undone: they count as pending. Their files stay named."""
+        """Timeline in which these commits count as pending; their files stay listed."""
         instants = tuple(
             replace(instant, state=State.INFLIGHT, completed=None)
             if instant.requested in undone and instant.is_completed and instant.action in WRITE_ACTIONS
@@ -239,12 +232,12 @@ class Timeline:
         return found
 
     def once_gone(self, undone: Collection[str]) -> Timeline:
-        """The timeline as it will be when nothing is left of these commits."""
+        """Timeline without these commits."""
         instants = tuple(i for i in self.instants if i.requested not in undone or i.action not in WRITE_ACTIONS)
         return Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
 
     def reload(self) -> Timeline:
-        """List again: the same object if nothing changed. What was read of instants that are still there is kept."""
+        """List again; the same object if nothing changed. Cached content of instants that still exist is reused."""
         fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self)
         if fresh is self:
             return self
@@ -254,30 +247,30 @@ class Timeline:
         return fresh
 
     def completed(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
-        """Completed instants, of the given actions if any are given."""
+        """Completed instants of the given actions; None means all."""
         return self._done if actions is None else tuple(i for i in self._done if i.action in actions)
 
     def pending(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
-        """Requested and inflight instants, of the given actions if any are given."""
+        """Requested and inflight instants of the given actions; None means all."""
         return self._undone if actions is None else tuple(i for i in self._undone if i.action in actions)
 
     @property
     def last_completed(self) -> Instant | None:
-        """The completed commit, delta commit or replace commit with the largest requested time."""
+        """Completed commit, delta commit or replace commit with the largest requested time."""
         commits = self.completed(WRITE_ACTIONS)
         return commits[-1] if commits else None
 
     @property
     def last_changed(self) -> Instant | None:
-        """The commit, delta commit or replace commit that completed last; another one may have been requested later."""
+        """Commit, delta commit or replace commit with the largest completion time, perhaps not the last requested."""
         commits = self.completed(WRITE_ACTIONS)
         return max(commits, key=lambda instant: instant.completed or instant.requested, default=None)
 
     @property
     def last_time(self) -> str:
-        """The largest requested or completion time of all; new ones must be larger. Empty without instants.
+        """Largest requested or completion time; new ones must be larger. Empty without instants.
 
-        In layout 1 files are ordered by requested times alone, and completion times are those of the store's clock.
+        Layout 1 orders files by requested time only, and completion times are those of the store's clock.
         """
         if self.layout == 1:
             return self.instants[-1].requested if self.instants else ""
@@ -294,7 +287,7 @@ class Timeline:
         return requested in self._completed
 
     def completion_time(self, requested: str) -> str | None:
-        """When the instant completed; ``None`` if it is pending, archived or unknown."""
+        """Completion time of the instant; None if it is pending, archived or unknown."""
         instant = self._completed.get(requested)
         return instant.completed if instant is not None else None
 
@@ -310,11 +303,11 @@ class Timeline:
         return self.storage.read(f"{self.path}/{file_name}")
 
     def commit_metadata(self, instant: Instant | str) -> CommitMetadata:
-        """What a completed commit, delta commit or replace commit did; read once.
+        """Decode a completed commit, delta commit or replace commit; cached.
 
         Raises:
-            KeyError: A requested time without a completed instant.
-            CorruptFileError: Its file is damaged; or empty, unless it is of layout 1.
+            KeyError: No instant of this requested time is completed.
+            CorruptFileError: The file is damaged, or empty in layout 2.
         """
         found = self._completed[instant] if isinstance(instant, str) else instant
         known = self._metadata.get(found.file_name)
@@ -325,26 +318,26 @@ class Timeline:
         return known
 
     def _commit_body(self, instant: Instant) -> tuple[bytes | None, str]:
-        """Body and path of a completed commit; no body for one that did nothing."""
+        """Body and path of a completed commit; None for an empty commit."""
         body, path = self.read(instant.file_name), f"{self.path}/{instant.file_name}"
-        # CommitMetadataSerDeV1: a commit of layout 1 without a body did nothing.
+        # CommitMetadataSerDeV1: in layout 1 a commit without a body is empty.
         return None if not body and instant.is_legacy else body, path
 
     def has_read(self, instant: Instant) -> bool:
-        """Whether :meth:`commit_metadata` of the instant is at hand."""
+        """Whether :meth:`commit_metadata` of the instant is cached."""
         return instant.file_name in self._metadata
 
     def commit_notes(self, instant: Instant | str) -> CommitNotes:
-        """What :meth:`commit_metadata` says besides the files, for a fraction of its time where there are many.
+        """Decode :meth:`commit_metadata` without its files, much faster if there are many.
 
         Raises:
-            KeyError: A requested time without a completed instant.
-            CorruptFileError: Its file is damaged; or empty, unless it is of layout 1.
+            KeyError: No instant of this requested time is completed.
+            CorruptFileError: The file is damaged, or empty in layout 2.
         """
         found = self._completed[instant] if isinstance(instant, str) else instant
-        whole = self._metadata.get(found.file_name)
-        if whole is not None:
-            return whole.notes
+        cached = self._metadata.get(found.file_name)
+        if cached is not None:
+            return cached.notes
         known = self._notes.get(found.file_name)
         if known is None:
             body, path = self._commit_body(found)
@@ -353,68 +346,59 @@ class Timeline:
         return known
 
     def rollback_plan(self, requested: str) -> RollbackPlan:
-        """What a rollback, pending or completed, sets out to do.
+        """Plan of a rollback, pending or completed.
 
         Raises:
-            CorruptFileError: The plan is damaged, or leads out of the table.
+            CorruptFileError: The plan is damaged, or names files outside of the table.
         """
-        plan = self._rollback_plan(requested)
-        if isinstance(plan, CorruptFileError):
-            raise plan
-        return plan
+        return self._plans.read(f"{requested}.rollback.requested", _decode_rollback)
 
     def begun_rollback_plan(self, requested: str) -> RollbackPlan | None:
-        """The plan of a pending rollback; None if it is gone, or if its writer died while it wrote it.
+        """Plan of a pending rollback; None if it is gone, or incomplete because its writer died.
 
         Raises:
-            CorruptFileError: The plan is all there, and leads out of the table.
+            CorruptFileError: The plan is complete, and names files outside of the table.
         """
         try:
-            plan = self._rollback_plan(requested)
-        except FileNotFoundError:
-            return None
-        return None if isinstance(plan, CorruptFileError) else plan  # Nothing was deleted by a torn one.
-
-    def _rollback_plan(self, requested: str) -> RollbackPlan | CorruptFileError:
-        """The plan, or what is wrong with a file that cannot be decoded."""
-        found = self._plans.read(f"{requested}.rollback.requested", _decode_rollback)
-        return found.error if isinstance(found, _Torn) else found
+            return self.rollback_plan(requested)
+        except (FileNotFoundError, _IncompletePlanError):
+            return None  # An incomplete plan has deleted nothing.
 
     def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
-        """What a completed rollback did."""
+        """Decode a completed rollback."""
         return decode_rollback_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
 
     def clean_plan(self, requested: str) -> CleanPlan:
-        """What a clean, pending or completed, sets out to do."""
+        """Plan of a clean, pending or completed."""
         return self._plans.read(f"{requested}.clean.requested", decode_clean_plan)
 
     def files_being_cleaned(self) -> set[tuple[str, str]]:
-        """(partition, file name) of files that cleans under way delete; listings have them until it is done."""
+        """Partition and name of files that pending cleans delete; they stay in listings until then."""
         found: set[tuple[str, str]] = set()
         for instant in self.pending({"clean"}):
-            with contextlib.suppress(FileNotFoundError, CorruptFileError):  # Just finished; or it has no plan yet.
+            with contextlib.suppress(FileNotFoundError, CorruptFileError):  # Just completed, or without a plan yet.
                 files = self.clean_plan(instant.requested).files
                 found.update((partition, last_part(path)) for partition, paths in files.items() for path in paths)
         return found
 
     def clean_metadata(self, instant: Instant) -> CleanMetadata:
-        """What a completed clean did."""
+        """Decode a completed clean."""
         return decode_clean_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
 
     def savepoint_metadata(self, instant: Instant) -> SavepointMetadata:
-        """What a completed savepoint keeps."""
+        """Decode a completed savepoint."""
         return decode_savepoint_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
 
     def restore_plan(self, requested: str) -> RestorePlan:
-        """What a restore, pending or completed, sets out to do."""
+        """Plan of a restore, pending or completed."""
         return self._plans.read(f"{requested}.restore.requested", decode_restore_plan)
 
     def restore_metadata(self, instant: Instant) -> RestoreMetadata:
-        """What a completed restore did."""
+        """Decode a completed restore."""
         return decode_restore_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
 
     def pending_rollback_of(self, requested: str) -> Instant | None:
-        """The pending rollback whose plan names the instant, if there is one."""
+        """Pending rollback of an instant; None if there is none."""
         for rollback in self.pending({"rollback"}):
             plan = self.begun_rollback_plan(rollback.requested)
             if plan is not None and plan.instant == requested:
@@ -422,21 +406,21 @@ class Timeline:
         return None
 
     def is_clustering(self, instant: Instant) -> bool:
-        """Whether a pending action is a clustering, which layout 1 announces as a replace commit with a plan."""
+        """Whether a pending action is a clustering, in layout 1 a replace commit with a plan."""
         if instant.action != "replacecommit":
             return instant.action == "clustering"
         name = f"{instant.requested}.replacecommit.requested"
         try:
             body = self._plans.read(name, decode_body)
         except (CorruptFileError, FileNotFoundError):
-            return False  # its writer died while it wrote the plan, or is gone by now
+            return False  # its writer died while writing the plan, or it no longer exists
         return body.get("clusteringPlan") is not None
 
     def replaced_file_groups(self, as_of: str | None = None) -> dict[tuple[str, str], str]:
-        """File groups that replace commits hide: (partition, file id) → requested time of the first that does.
+        """Requested time of the first replace commit per hidden (partition, file id).
 
         Args:
-            as_of: Only replace commits requested up to this instant count.
+            as_of: Latest replace commit that counts; None sets no limit.
         """
         replaced: dict[tuple[str, str], str] = {}
         for instant in self.completed({"replacecommit"}):
@@ -448,7 +432,7 @@ class Timeline:
         return replaced
 
     def state_of(self, requested: str, action: str) -> State | None:
-        """How far an action has come; ``None`` if it is not on the timeline."""
+        """State of an action; None if it is not on the timeline."""
         wanted = comparable_action(action)
         for instant in self.instants:
             if instant.requested == requested and comparable_action(instant.action) == wanted:
@@ -456,25 +440,24 @@ class Timeline:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Torn:
-    """A plan that its writer did not write to its end."""
-
-    error: CorruptFileError
+class _IncompletePlanError(CorruptFileError):
+    """A plan cannot be decoded, as its writer died while writing it."""
 
 
-def _decode_rollback(body: bytes, path: str) -> RollbackPlan | _Torn:
+def _decode_rollback(body: bytes, path: str) -> RollbackPlan:
     try:
         decode_body(body, path)
     except CorruptFileError as error:
-        return _Torn(error.with_traceback(None))
+        raise _IncompletePlanError(error.path, error.offset, error.expected, error.found) from error.with_traceback(
+            None
+        )
     return decode_rollback_plan(body, path)
 
 
 def is_under_way(storage: Storage, timeline_path: str, requested: str) -> bool:
-    """Whether a write is inflight and not completed, as the store says now; for tasks, which hold no timeline.
+    """Whether a write is inflight and not completed, by the current files; for tasks, which have no timeline.
 
-    The inflight file alone does not tell: it stays beside the completed one.
+    The inflight file alone does not suffice, as it stays beside the completed one.
     """
     inflight = False
     for info in storage.list(timeline_path):
@@ -513,7 +496,7 @@ _FILES: Final = {
 
 
 _LAYOUT_2_ONLY: Final = frozenset({"clustering"})
-"""In layout 1 clustering is a replace commit from the start."""
+"""In layout 1 clustering is a replace commit in all states."""
 
 
 _NO_EFFECT: Final = frozenset(
@@ -531,13 +514,13 @@ _NO_EFFECT: Final = frozenset(
         errno.ENFILE,
     }
 )
-"""Errors by which the operating system says that nothing was created."""
+"""Errors of the operating system that guarantee that nothing was created."""
 
 
 def _files_of(timeline: Timeline, action: str) -> _Files:
     files = _FILES.get(action)
     if files is None or (timeline.layout == 1 and action in _LAYOUT_2_ONLY):
-        raise CommitError(f"'{action}' is no action that lakedex takes on a timeline of layout {timeline.layout}")
+        raise CommitError(f"lakedex does not support the action '{action}' in timeline layout {timeline.layout}")
     return files
 
 
@@ -547,21 +530,21 @@ def _conflict(what: str, requested: str, theirs: str | None, *, retryable: bool)
 
 def _gone(path: str, requested: str, name: str) -> CommitConflictError:
     what = (
-        f"{path}/{name} is gone: another writer took {requested} for dead and rolled it back. Nothing was committed; "
-        "run the write again"
+        f"{path}/{name} does not exist: another writer considered {requested} failed and rolled it back. "
+        "Nothing was committed; repeat the write"
     )
     return _conflict(what, requested, None, retryable=True)
 
 
 def _completed_by_other(path: str, requested: str, name: str) -> CommitConflictError:
-    what = f"{path}/{name} exists: the instant {requested} is completed already"
+    what = f"{path}/{name} exists: the instant {requested} is already completed"
     return _conflict(what, requested, requested, retryable=False)
 
 
 def _unknown(path: str, requested: str, error: Exception) -> CommitStateUnknownError:
     return CommitStateUnknownError(
         f"{path}: completing the instant {requested} failed ({type(error).__name__}: {error}), and it may still take "
-        "effect. Look whether the file exists before you write again; lakedex does not try again",
+        "effect. Check whether the file exists before repeating the write; lakedex does not retry",
         instant=requested,
     )
 
@@ -580,7 +563,7 @@ def create_requested(timeline: Timeline, requested: str, action: str, body: byte
     """Announce an action.
 
     Raises:
-        CommitConflictError: Another writer has the same instant.
+        CommitConflictError: Another writer uses the same instant.
     """
     ending = _files_of(timeline, action).requested
     if not ending:
@@ -590,10 +573,10 @@ def create_requested(timeline: Timeline, requested: str, action: str, body: byte
 
 
 def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> Instant:
-    """Start the work of a requested action.
+    """Set a requested action inflight.
 
     Raises:
-        CommitConflictError: Another writer has rolled the requested instant back, or started it as well.
+        CommitConflictError: Another writer has rolled the requested instant back, or also set it inflight.
     """
     files = _files_of(timeline, instant.action)
     name = f"{instant.requested}{files.requested}"
@@ -604,21 +587,23 @@ def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> 
 
 
 def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes) -> Instant:
-    """Complete an inflight action; call it under the table lock, with a fresh time of the clock.
+    """Complete an inflight action, under the table lock and with a new time from the clock.
 
-    Layout 1 does not keep that time: there the completed file's age tells when it was.
+    Layout 1 does not store that time: there the modification time of the completed file counts.
 
-    Once it is called, files of the write may be removed only after one of the first two errors.
+    Afterwards, files of the write may be removed only if one of the first two errors was raised.
 
     Raises:
         CommitConflictError: The instant was rolled back or completed by another writer. It did not take effect.
         CommitError: The file could not be created. It did not take effect.
-        CommitStateUnknownError: The call failed and nobody can say whether it took or will take effect.
+        CommitStateUnknownError: The call failed with unknown effect.
             Leave all files of the write as they are.
     """
     requested, files = instant.requested, _files_of(timeline, instant.action)
     if not (completion.isdigit() and completion > requested):
-        raise CommitError(f"completion time '{completion}' is not later than the instant {requested}; clock or zone?")
+        raise CommitError(
+            f"completion time '{completion}' is not later than the instant {requested}; check clock and time zone"
+        )
     action = comparable_action(instant.action)
     storage = timeline.storage
     _check_inflight(storage, timeline.path, requested, action, files)
@@ -633,7 +618,7 @@ def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes)
 
 
 def _check_inflight(storage: Storage, path: str, requested: str, action: str, files: _Files) -> None:
-    """One listing: our inflight file is there, and no completed one with whatever completion time."""
+    """Check by one listing that our inflight file exists, and no completed one."""
     inflight = False
     for info in storage.list(path):
         found = parse_instant_name(info.name) if info.name.startswith(requested) else None
@@ -647,9 +632,9 @@ def _check_inflight(storage: Storage, path: str, requested: str, action: str, fi
 
 
 def _classify_failure(storage: Storage, path: str, requested: str, body: bytes, error: Exception) -> None:
-    """Return if our file is there all the same; else raise what is known.
+    """Return if our file exists anyway; else raise the matching error.
 
-    A client that repeats a request whose answer was lost meets its own file; bodies name files by random ids, so
+    A client that repeats a request after losing the response finds its own file; bodies name files by random ids, so
     equal bytes are ours.
     """
     exists = isinstance(error, FileExistsError)
@@ -658,7 +643,7 @@ def _classify_failure(storage: Storage, path: str, requested: str, body: bytes, 
     except FileNotFoundError:
         no_effect = error.errno in _NO_EFFECT if isinstance(error, OSError) else isinstance(error, LakedexError)
         if no_effect:
-            raise CommitError(f"{path}: the commit could not be written ({error}); it did not take effect") from error
+            raise CommitError(f"{path}: the commit could not be written and did not take effect ({error})") from error
         raise _unknown(path, requested, error) from error
     except Exception:
         raise _unknown(path, requested, error) from error
@@ -674,10 +659,10 @@ def remove_file(timeline: Timeline, name: str) -> None:
     """Remove one file of an instant.
 
     Raises:
-        CommitError: The name is that of something else.
+        CommitError: The name is not that of an instant's file.
     """
     if parse_instant_name(name) is None:
-        raise CommitError(f"{timeline.path}: {name!r} is no file of an instant and is not deleted")
+        raise CommitError(f"{timeline.path}: {name!r} is not a file of an instant and was not deleted")
     timeline.storage.delete(f"{timeline.path}/{name}")
 
 
@@ -690,10 +675,10 @@ def remove_pending(timeline: Timeline, instant: Instant) -> None:
 
 
 def revert_completed(timeline: Timeline, instant: Instant, requested_body: bytes = b"") -> None:
-    """Make a completed instant pending again: what it did counts no more. Call under the table lock.
+    """Make a completed instant pending again, so that it no longer counts. Call under the table lock.
 
-    Its pending files are put in place first if they are missing, since an instant that is on the timeline in no state
-    may pass for an archived one.
+    Missing pending files are created first, since an instant without a file on the timeline would pass for an
+    archived one.
     """
     files = _files_of(timeline, instant.action)
     pending = {

@@ -1,18 +1,17 @@
-"""Archived instants: the LSM history of timeline layout 2 and the archive log of layout 1.
+"""Read and write archived instants: the LSM history of timeline layout 2 and the archive log of layout 1.
 
-Archived instants: the history of timeline layout 2 (``ArchivedTimelineV2``, ``LSMTimeline``, ``LSMTimelineWriter``).
+Layout 2 (``ArchivedTimelineV2``, ``LSMTimeline``, ``LSMTimelineWriter``):
 
-``.hoodie/timeline/history`` holds Parquet files with a row for each archived instant, named
-``<first instant>_<last instant>_<level>.parquet``. ``manifest_<N>`` names the live ones, and ``_version_`` the manifest
-that is in force; where ``_version_`` is missing the newest manifest counts. A file that no manifest names is garbage.
+``.hoodie/timeline/history`` has Parquet files with a row per archived instant, named
+``<first instant>_<last instant>_<level>.parquet``. ``manifest_<N>`` names the live ones, and ``_version_`` the current
+manifest; without ``_version_`` the newest manifest is current. Files that no manifest names are garbage.
 
-Order of writing: Parquet files, then the next manifest, then ``_version_``. Once ten files of a level are there, their
-rows move to one file of the next level. Three manifests are kept, and the files that they name.
+Writers create Parquet files, then the next manifest, then ``_version_``. Once a level has ten files, their rows move to
+one file of the next level. Three manifests and their files are retained.
 
-The archive of timeline layout 1: log files ``archived/.commits_.archive.<N>_<token>`` (``TimelineArchiverV1``).
-
-Each file holds Avro data blocks whose header is the schema alone, and a ``HoodieArchivedMetaEntry`` for each state of
-each archived instant: a requested, an inflight and a completed one.
+Layout 1 (``TimelineArchiverV1``): log files ``archived/.commits_.archive.<N>_<token>`` of Avro data blocks with only
+the schema in the header, and a ``HoodieArchivedMetaEntry`` for each state of each archived instant: requested, inflight
+and completed.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ _ROW_VERSION = 1
 
 
 _FILE_BYTES = 64 * 1024 * 1024
-"""Bodies of instants that are held at once; more of them make more files."""
+"""Size of the instants' bodies in memory; more of them go to more files."""
 
 
 _MERGED_BYTES = 1024 * 1024 * 1024
-"""No file is merged any more when those before it have so many bytes (``LSMTimelineWriter.MAX_FILE_SIZE_IN_BYTES``)."""
+"""Files are merged until they reach this size (``LSMTimelineWriter.MAX_FILE_SIZE_IN_BYTES``)."""
 
 
 _ROWS_AT_ONCE = 16
@@ -97,7 +96,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ArchivedInstant:
-    """A completed instant with the bytes of its completed file, and of its plan where it had one."""
+    """A completed instant with the bytes of its completed file, and of its plan if it had one."""
 
     requested: str
     completed: str
@@ -108,7 +107,7 @@ class ArchivedInstant:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """A version of the history: file name → size. Version 0 is that of an empty one."""
+    """A version of the history, with file sizes by name; version 0 is empty."""
 
     version: int
     files: dict[str, int]
@@ -118,10 +117,10 @@ _COMMITS = frozenset({"commit", "deltacommit", "replacecommit"})
 
 
 def archived_completion_times(storage: Storage, path: str, since: str = "") -> dict[str, str]:
-    """Requested time → completion time of archived instants, from ``since`` on at least; empty where there are none.
+    """Completion times by requested time of archived instants, at least from ``since`` on; empty without any.
 
     Raises:
-        CorruptFileError: a manifest or a file of the history that cannot be read.
+        CorruptFileError: A manifest or a file of the history is damaged.
     """
     times: dict[str, str] = {}
     for name in _read_manifest(storage, path).files:
@@ -132,10 +131,12 @@ def archived_completion_times(storage: Storage, path: str, since: str = "") -> d
 
 
 def archived_commits(storage: Storage, path: str) -> Iterator[CommitMetadata]:
-    """What archived commits did, the one that completed last first. Memory: the bodies of one file of the history.
+    """Archived commits, last completed first.
+
+    Memory: the bodies in one file of the history.
 
     Raises:
-        CorruptFileError: a manifest, a file or a commit of the history that cannot be read.
+        CorruptFileError: A manifest, a file or a commit of the history is damaged.
     """
     places: list[tuple[str, str, int]] = []
     for file in archived_files(storage, path):
@@ -146,12 +147,12 @@ def archived_commits(storage: Storage, path: str) -> Iterator[CommitMetadata]:
             for number, row in enumerate(rows)
             if row["action"] in _COMMITS
         ]
-    held: tuple[str, list[bytes | None]] = ("", [])
+    loaded: tuple[str, list[bytes | None]] = ("", [])
     for _, file, number in sorted(places, reverse=True):
-        if held[0] != file:
+        if loaded[0] != file:
             with open_parquet(storage, file) as (parquet, _):
-                held = file, parquet.read(["metadata"]).column(0).to_pylist()
-        body = held[1][number]
+                loaded = file, parquet.read(["metadata"]).column(0).to_pylist()
+        body = loaded[1][number]
         if body:
             yield decode_commit_metadata(body, file)
 
@@ -160,18 +161,18 @@ def archived_files(storage: Storage, path: str) -> list[str]:
     """Paths of the history's live files.
 
     Raises:
-        CorruptFileError: a manifest that cannot be read.
+        CorruptFileError: A manifest is damaged.
     """
     return [f"{path}/{name}" for name in _read_manifest(storage, path).files]
 
 
 def read_history(storage: Storage, path: str, first: str = "", last: str = "") -> Iterator[ArchivedInstant]:
-    """Archived instants with their bodies, file by file; of files that may hold one of ``first`` to ``last``.
+    """Archived instants with their bodies, from all files that may have instants from ``first`` to ``last``.
 
     Memory: some rows of a file.
 
     Raises:
-        CorruptFileError: a manifest or a file of the history that cannot be read.
+        CorruptFileError: A manifest or a file of the history is damaged.
     """
     for name in _read_manifest(storage, path).files:
         found = _FILE.fullmatch(name)
@@ -190,9 +191,9 @@ def read_history(storage: Storage, path: str, first: str = "", last: str = "") -
 
 
 def append_history(storage: Storage, path: str, instants: Iterable[ArchivedInstant]) -> list[str]:
-    """Archive instants, ascending by requested time. They count once the manifest names their files.
+    """Archive instants, ascending by requested time. They take effect with the manifest that names their files.
 
-    Call under the table lock. A file of the same name that no manifest names, from a writer that died, is replaced.
+    Call under the table lock. A file of the same name without a manifest, from a dead writer, is replaced.
 
     Returns:
         Names of the files written.
@@ -202,7 +203,7 @@ def append_history(storage: Storage, path: str, instants: Iterable[ArchivedInsta
     for group in _groups(instants):
         name = f"{group[0].requested}_{group[-1].requested}_0.parquet"
         if name in manifest.files:
-            continue  # an archival that died before it had deleted anything
+            continue  # an archival that died before deleting anything
         table = pa.table(
             [
                 [item.requested for item in group],
@@ -221,10 +222,10 @@ def append_history(storage: Storage, path: str, instants: Iterable[ArchivedInsta
 
 
 def merge_history(storage: Storage, path: str, batch_size: int) -> int:
-    """Merge levels that have ``batch_size`` files, and remove what no kept manifest names. Call under the table lock.
+    """Merge levels that have ``batch_size`` files, and remove garbage. Call under the table lock.
 
     Returns:
-        How many merges there were.
+        Number of merges.
     """
     merges = 0
     level = 0
@@ -265,7 +266,7 @@ def _small_enough(names: Sequence[str], sizes: dict[str, int]) -> list[str]:
 
 
 def _groups(instants: Iterable[ArchivedInstant]) -> Iterator[list[ArchivedInstant]]:
-    """Instants in groups whose bodies fit into memory together."""
+    """Split instants into groups whose bodies fit into memory."""
     group: list[ArchivedInstant] = []
     size = 0
     for item in instants:
@@ -291,16 +292,16 @@ def _read_manifest(storage: Storage, path: str) -> _Manifest:
     newest = max(manifests)
     if _VERSION_FILE in names:
         text = storage.read(f"{path}/{_VERSION_FILE}").decode("ascii", "replace").strip()
-        # Java deletes and creates the file again, so it may be empty for a moment.
+        # Java deletes and recreates the file, so it may be empty temporarily.
         newest = int(text) if text.isdigit() and len(text) <= 18 and int(text) in manifests else newest
     return _Manifest(newest, _files_of(storage, f"{path}/{manifests[newest]}"))
 
 
 def _files_of(storage: Storage, path: str) -> dict[str, int]:
-    """Files that a manifest names: file name → size.
+    """Sizes of the files in a manifest by name.
 
     Raises:
-        CorruptFileError: it cannot be read, or names something that is no file of a history.
+        CorruptFileError: The manifest is damaged, or names files that are not part of a history.
     """
     what = "a manifest of the timeline's history"
     document = decode_json_object(storage.read(path), what, path)
@@ -315,14 +316,14 @@ def _files_of(storage: Storage, path: str) -> dict[str, int]:
 
 
 def _publish(storage: Storage, path: str, before: _Manifest, files: dict[str, int]) -> None:
-    """Put the next manifest in force. One of that number that is there already was never in force."""
+    """Make the next manifest current; an existing one of that number never was."""
     document = {"files": [{"fileName": name, "fileLen": size} for name, size in files.items()]}
     storage.write(f"{path}/manifest_{before.version + 1}", json.dumps(document, indent=2).encode())
     storage.write(f"{path}/{_VERSION_FILE}", str(before.version + 1).encode("ascii"))
 
 
 def _remove_garbage(storage: Storage, path: str, kept: int) -> None:
-    """As ``LSMTimelineWriter.clean``: manifests first, then files that none of those left names."""
+    """As ``LSMTimelineWriter.clean``: manifests first, then files that no remaining one names."""
     names, manifests = _manifests(storage, path)
     in_force = _read_manifest(storage, path).version
     known = sorted(version for version in manifests if version <= in_force)
@@ -343,7 +344,7 @@ def _file_metadata() -> dict[str, str]:
 
 
 def _write_file(storage: Storage, path: str, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write a file anew; its size. What is there of that name is named by no manifest."""
+    """Write a file and return its size; an existing one is not in any manifest."""
     storage.delete(path)
     write_parquet(storage, path, _SCHEMA, batches, _file_metadata())
     return storage.size(path)
@@ -425,28 +426,28 @@ _BODIES = {State.REQUESTED: _REQUESTED_BODIES, State.INFLIGHT: _INFLIGHT_BODIES,
 def append_archive_log(
     storage: Storage, folder: str, states: Iterable[tuple[Instant, bytes]], timeline: str = ""
 ) -> str | None:
-    """Archive states of instants with the bodies of their files, as one more log file. Call under the table lock.
+    """Archive states of instants with the bodies of their files as one more log file. Call under the table lock.
 
     Memory: the bytes of the new file.
 
     Args:
-        storage: where.
-        folder: the archive's.
-        states: each instant in each state.
-        timeline: the folder that the states were read from; named in errors.
+        storage: Storage of the table.
+        folder: Folder of the archive.
+        states: Each instant in each of its states.
+        timeline: Folder of the states' files, for errors.
 
     Returns:
-        Path of the file; None where there was nothing to write.
+        Path of the file; None if there was nothing to write.
     """
     blocks: list[bytes] = []
-    held: list[bytes] = []
+    datums: list[bytes] = []
     for instant, body in states:
-        held.append(encode_datum(parsed(_ENTRY), _entry(instant, body, f"{timeline}/{instant.file_name}")))
-        if len(held) == _ENTRIES_OF_A_BLOCK:
-            blocks.append(_block(held))
-            held = []
-    if held:
-        blocks.append(_block(held))
+        datums.append(encode_datum(parsed(_ENTRY), _entry(instant, body, f"{timeline}/{instant.file_name}")))
+        if len(datums) == _ENTRIES_OF_A_BLOCK:
+            blocks.append(_block(datums))
+            datums = []
+    if datums:
+        blocks.append(_block(datums))
     if not blocks:
         return None
     numbers = [int(found.group(1)) for entry in storage.list(folder) if (found := _NAME.fullmatch(entry.name))]
@@ -462,7 +463,7 @@ def _block(datums: Sequence[bytes]) -> bytes:
 
 
 def _entry(instant: Instant, body: bytes, path: str) -> dict[str, Any]:
-    """``MetadataConversionUtils.createMetaWrapper``: the body in the field of its kind, where it is not empty."""
+    """``MetadataConversionUtils.createMetaWrapper``: the body in the field of its kind, if it is not empty."""
     entry: dict[str, Any] = {
         "commitTime": instant.requested,
         "actionType": instant.action,
@@ -479,7 +480,7 @@ def read_archive_log(storage: Storage, folder: str) -> Iterator[dict[str, Any]]:
     """Entries of an archive, file by file in the order of their numbers.
 
     Raises:
-        CorruptFileError: a damaged file.
+        CorruptFileError: A file is damaged.
     """
     found = ((_NAME.fullmatch(entry.name), entry) for entry in storage.list(folder))
     for _, entry in sorted((int(match.group(1)), entry.name) for match, entry in found if match is not None):
@@ -499,7 +500,7 @@ def archived_writes(storage: Storage, folder: str) -> Iterator[tuple[Instant, Co
     """Completed commits, delta commits and replace commits of an archive, in the order in which they were archived.
 
     Raises:
-        CorruptFileError: a damaged file.
+        CorruptFileError: A file is damaged.
     """
     for entry in read_archive_log(storage, folder):
         action = str(entry.get("actionType"))

@@ -1,13 +1,8 @@
-"""The bodies of commits and rollbacks: Avro containers of one record, JSON in layout 1.
-
-Commit bodies of timeline layout 1: JSON, laid out as Hudi's Jackson writes it (``CommitMetadataSerDeV1``).
-
-Clean, rollback, restore, savepoint and requested bodies are Avro in both layouts.
-
-What the files of the timeline say: Avro containers of one record each (commits of layout 1: JSON).
+"""Encode and decode the bodies of commits and rollbacks: Avro containers of one record, JSON for commits of layout 1.
 
 In Hudi: HoodieCommitMetadata, HoodieReplaceCommitMetadata, HoodieWriteStat, HoodieRollbackPlan,
-HoodieRollbackMetadata. Fields that lakedex does not use stay in ``raw``.
+HoodieRollbackMetadata, and ``CommitMetadataSerDeV1`` for JSON, which is laid out as by Hudi's Jackson. Fields that
+lakedex does not use stay in ``raw``.
 """
 
 from __future__ import annotations
@@ -78,10 +73,10 @@ _DELTA: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
 
 
 def json_write_stat(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A write stat as ``HoodieWriteStat`` of Hudi 0.15 has it, or ``HoodieDeltaWriteStat`` where it has log files.
+    """Convert a write stat to ``HoodieWriteStat`` of Hudi 0.15, or ``HoodieDeltaWriteStat`` if it has log files.
 
     Args:
-        record: The stat as the Avro record of later releases.
+        record: Write stat as an Avro record of later releases.
     """
     stat = {name: record[name] for name in _STAT}
     times = record["runtimeStats"]
@@ -93,12 +88,12 @@ def json_write_stat(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_json_body(record: Mapping[str, Any]) -> bytes:
-    """The bytes of a body, as Jackson's default pretty printer lays them out."""
+    """Encode a body as Jackson's default pretty printer does."""
     return _text(record, "").encode()
 
 
 def _text(value: Any, indent: str) -> str:
-    """Objects take a line an entry, arrays stay on the line that they begin in."""
+    """Objects have one line per entry; arrays stay on their line."""
     if isinstance(value, Mapping):
         if not value:
             return "{ }"
@@ -115,16 +110,16 @@ def _scalar(value: Any) -> str:
 
 
 SCHEMA_KEY = "schema"
-"""The key of ``extraMetadata`` under which every commit keeps the table's schema (HoodieCommitMetadata.SCHEMA_KEY)."""
+"""Key of the table's schema in ``extraMetadata`` of every commit (HoodieCommitMetadata.SCHEMA_KEY)."""
 
 
 NO_PREVIOUS_COMMIT = "null"
-"""What Java writes as ``prevCommit`` of a new file group: the text, not a null (HoodieWriteStat.NULL_COMMIT)."""
+"""``prevCommit`` of a new file group: Java writes this text instead of null (HoodieWriteStat.NULL_COMMIT)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
-    """What a commit wrote into one file."""
+    """Statistics of one file written by a commit."""
 
     file_id: str
     path: str
@@ -154,7 +149,7 @@ class WriteStat:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> WriteStat:
-        """Read an Avro or JSON write stat; what is absent counts as zero."""
+        """Read an Avro or JSON write stat; absent numbers are zero."""
 
         def number(name: str) -> int:
             return int(record.get(name) or 0)
@@ -188,7 +183,7 @@ class WriteStat:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """Write the Avro record, the zeros where Java has them."""
+        """Convert to an Avro record, with zeros where Java has them."""
         return {
             "fileId": self.file_id,
             "path": self.path,
@@ -230,22 +225,22 @@ class WriteStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitNotes:
-    """What a commit says besides its files: all that reads on of one that wrote many of them."""
+    """Content of a commit besides its files, which can be many."""
 
     operation: str | None
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> str | None:
-        """The table's Avro schema as this commit left it, without meta columns; JSON text."""
+        """Avro schema of the table after this commit, without meta columns; JSON text."""
         return self.extra.get(SCHEMA_KEY) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
-    """A commit, delta commit or replace commit. Partitions are escaped paths, ``""`` for the whole table.
+    """A commit, delta commit or replace commit. Partitions are escaped paths, ``""`` for a table without partitions.
 
-    ``replaced`` is ``None`` in a plain commit; in a replace commit it names the file groups that it hides.
+    ``replaced`` has the file groups that a replace commit hides; None for other commits.
     """
 
     operation: str | None
@@ -257,12 +252,12 @@ class CommitMetadata:
 
     @property
     def schema(self) -> str | None:
-        """The table's Avro schema as this commit left it, without meta columns; JSON text."""
+        """Avro schema of the table after this commit, without meta columns; JSON text."""
         return self.extra.get(SCHEMA_KEY) or None
 
     @property
     def notes(self) -> CommitNotes:
-        """All but the files."""
+        """Content without the files."""
         return CommitNotes(operation=self.operation, extra=self.extra)
 
     def all_stats(self) -> list[WriteStat]:
@@ -270,7 +265,7 @@ class CommitMetadata:
         return [stat for stats in self.write_stats.values() for stat in stats]
 
     def touched_file_groups(self) -> frozenset[tuple[str, str]]:
-        """(partition, file id) of all that it wrote or replaced."""
+        """Partition and file id of all written or replaced file groups."""
         written = {(partition, stat.file_id) for partition, stats in self.write_stats.items() for stat in stats}
         replaced = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
         return frozenset(written | replaced)
@@ -278,7 +273,7 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """What a rollback is to delete in one partition; ``files`` are absolute paths, whose names alone count."""
+    """Files that a rollback deletes in one partition, as absolute paths of which only the names count."""
 
     partition_path: str
     file_id: str
@@ -288,7 +283,7 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
-    """The requested body of a rollback: which instant goes, and its files."""
+    """Requested body of a rollback: the instant and its files."""
 
     instant: str
     action: str
@@ -298,7 +293,7 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    """The completed body of a rollback. ``deleted`` and ``failed`` hold absolute paths by partition."""
+    """Completed body of a rollback. ``deleted`` and ``failed`` are absolute paths by partition."""
 
     started: str
     millis: int
@@ -310,10 +305,10 @@ class RollbackMetadata:
 
 
 def decode_body(data: bytes, path: str = "", fields: frozenset[str] | None = None) -> dict[str, Any]:
-    """Decode the one record of a timeline file; of an Avro one only some ``fields`` if they are given.
+    """Decode the record of a timeline file. ``fields`` limits an Avro record; None decodes all fields.
 
     Raises:
-        CorruptFileError: The file is empty, damaged, or holds no record or several.
+        CorruptFileError: The file is empty or damaged, or has no record or several.
     """
     if not data:
         raise CorruptFileError(path, 0, "the body of a timeline file", "an empty file")
@@ -329,7 +324,7 @@ def decode_body(data: bytes, path: str = "", fields: frozenset[str] | None = Non
 
 
 def _known(record: Mapping[str, Any], name: str, kind: type) -> Any:
-    """A field, None where it is absent; a value of another kind is a ``TypeError``."""
+    """A field, or None if it is absent; raises ``TypeError`` for another kind of value."""
     value = record.get(name)
     if value is not None and not isinstance(value, kind):
         raise TypeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
@@ -342,13 +337,13 @@ def _map_of(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _texts(values: Any, name: str) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{name} is no list of texts")
+        raise TypeError(f"{name} is not a list of strings")
     return tuple(values)
 
 
 @contextmanager
 def fields_of(what: str, path: str) -> Iterator[None]:
-    """Fields of other kinds than their names have are damage: schemas come with the bytes."""
+    """Report fields of the wrong type as damage, since schemas come with the bytes."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ArithmeticError, ValueError) as error:
@@ -361,7 +356,7 @@ def decode_commit_metadata(data: bytes, path: str = "") -> CommitMetadata:
     """Decode a completed commit, delta commit or replace commit.
 
     Raises:
-        CorruptFileError: As :func:`decode_body`, or a field is not what it must be.
+        CorruptFileError: As for :func:`decode_body`, or a field has the wrong type.
     """
     return commit_of_record(decode_body(data, path), path)
 
@@ -370,7 +365,7 @@ def decode_commit_notes(data: bytes, path: str = "") -> CommitNotes:
     """Decode a completed commit, delta commit or replace commit without its write stats.
 
     Raises:
-        CorruptFileError: As :func:`decode_commit_metadata`, but for damage inside of the stats.
+        CorruptFileError: As for :func:`decode_commit_metadata`, except for damage in the stats.
     """
     return _notes_of(decode_body(data, path, frozenset({"extraMetadata", "operationType"})), path)
 
@@ -385,10 +380,10 @@ def _notes_of(record: Mapping[str, Any], path: str) -> CommitNotes:
 
 
 def commit_of_record(record: Mapping[str, Any], path: str = "") -> CommitMetadata:
-    """What a record of a completed commit, delta commit or replace commit says.
+    """Convert a record of a completed commit, delta commit or replace commit.
 
     Raises:
-        CorruptFileError: A field is not what it must be.
+        CorruptFileError: A field has the wrong type.
     """
     with fields_of("fields of a commit", path):
         stats = {
@@ -424,8 +419,8 @@ def encode_commit_metadata(metadata: CommitMetadata, layout: int = 2) -> bytes:
     """Encode a commit; with ``replaced`` a replace commit.
 
     Args:
-        metadata: What it did.
-        layout: The timeline's layout: Avro in 2, JSON in 1.
+        metadata: The commit.
+        layout: Timeline layout: Avro in 2, JSON in 1.
     """
     if layout == 1:
         return encode_json_body(_json_record(metadata))
@@ -435,7 +430,7 @@ def encode_commit_metadata(metadata: CommitMetadata, layout: int = 2) -> bytes:
         },
         "compacted": metadata.compacted,
         "extraMetadata": dict(metadata.extra),
-        "version": None,  # Java leaves it null although the schema's default is 1
+        "version": None,  # Java writes null although the schema's default is 1
         "operationType": metadata.operation,
     }
     if metadata.replaced is None:
@@ -469,7 +464,7 @@ def decode_rollback_plan(data: bytes, path: str = "") -> RollbackPlan:
     """Decode the requested body of a rollback.
 
     Raises:
-        CorruptFileError: As :func:`decode_body`, a field is not what it must be, or a name leads out of the table.
+        CorruptFileError: As for :func:`decode_body`, or a field has the wrong type or leaves the table.
     """
     record = decode_body(data, path)
     with fields_of("fields of a rollback's plan", path):
@@ -516,10 +511,10 @@ def decode_rollback_metadata(data: bytes, path: str = "") -> RollbackMetadata:
 
 
 def rollback_of_record(record: Mapping[str, Any], path: str = "") -> RollbackMetadata:
-    """What a record of a completed rollback says.
+    """Convert a record of a completed rollback.
 
     Raises:
-        CorruptFileError: A field is not what it must be, or a partition lies outside of the table.
+        CorruptFileError: A field has the wrong type, or a partition is outside of the table.
     """
     with fields_of("fields of a rollback", path):
         targets = _known(record, "instantsRollback", list) or ()
@@ -548,7 +543,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
 
 
 def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
-    """The record of a completed rollback, which a restore's body holds too."""
+    """Record of a completed rollback, also part of a restore's body."""
     partitions = sorted(set(metadata.deleted) | set(metadata.failed))
     return {
         "startRollbackTime": metadata.started,

@@ -1,4 +1,4 @@
-"""Which tables lakedex reads and which it writes; the rest it refuses by name, before any byte is touched."""
+"""Check which tables lakedex reads and writes, and refuse others with a reason before any file changes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _VERSION_ADVICE: Final = {
 
 
 _LAYOUTS: Final = {6: 1, 8: 2, 9: 2}
-"""Timeline layout of each version that is read. Version 9 differs from 8 in how a table says how rows are merged and
-in how column stats are encoded; version 6 in its timeline, and in how log files are named."""
+"""Timeline layout of each supported version. Version 9 differs from 8 in its properties for merging and in the encoding
+of column stats; version 6 in its timeline and in the names of log files."""
 
 
 _WRITABLE_VERSIONS: Final = frozenset({6, 8, 9})
@@ -46,7 +46,7 @@ _WRITABLE_PAYLOADS: Final = frozenset(
 
 
 _LEGACY_PAYLOADS: Final = _WRITABLE_PAYLOADS | {PAYLOAD_PACKAGE + "EventTimeAvroPayload"}
-"""Payloads of before version 9 that the merge mode alone replaces; the others also change single columns or deletes."""
+"""Payloads before version 9 that a merge mode replaces; the others also change single columns or deletes."""
 
 
 _MERGE_PROPERTY: Final = "hoodie.record.merge.property."
@@ -65,7 +65,7 @@ def _check_version(config: TableConfig, verb: str, versions: frozenset[int]) -> 
         advice = _VERSION_ADVICE.get(config.version)
         known = "older" if config.version < 6 else "newer"
         known_versions = " and ".join(map(str, sorted(versions)))
-        tail = f"; {advice}" if advice else f", which is {known} than the versions that lakedex knows"
+        tail = f"; {advice}" if advice else f", which is {known} than the supported versions"
         raise _refuse(
             config,
             f"its table version is {config.version or 'not given'}; lakedex {verb} version {known_versions} only{tail}",
@@ -82,16 +82,14 @@ def _check_version(config: TableConfig, verb: str, versions: frozenset[int]) -> 
 
 
 def require_readable(config: TableConfig) -> None:
-    """Check that lakedex reads the table.
+    """Check that lakedex can read the table.
 
     Raises:
-        UnsupportedFeatureError: It does not; the message names why.
+        UnsupportedFeatureError: It cannot; the message gives the reason.
     """
     _check_version(config, "reads", frozenset(_LAYOUTS))
     if config.table_type not in _TABLE_TYPES:
-        raise _refuse(
-            config, f"it is a {config.table_type} table, a type that lakedex does not know", config.table_type
-        )
+        raise _refuse(config, f"it is a {config.table_type} table, an unknown type", config.table_type)
     if config.base_file_format != "PARQUET" or _is_true(config, "hoodie.table.multiple.base.file.formats.enable"):
         raise _refuse(
             config,
@@ -107,7 +105,7 @@ def require_readable(config: TableConfig) -> None:
         )
     if config.raw.get("hoodie.bootstrap.base.path"):
         raise _refuse(
-            config, "it is a bootstrap table, whose rows lie in two files each; read it with Hudi", "bootstrap"
+            config, "it is a bootstrap table, whose rows are split over two files; read it with Hudi", "bootstrap"
         )
     table_format = config.raw.get("hoodie.table.format", "").strip() or "native"
     if table_format.lower() != "native":
@@ -115,17 +113,17 @@ def require_readable(config: TableConfig) -> None:
 
 
 def require_writable(config: TableConfig) -> None:
-    """Check that lakedex can write the table and leave it right for every other reader and writer.
+    """Check that lakedex can write the table and leave it valid for all other readers and writers.
 
     Raises:
-        UnsupportedFeatureError: It cannot; the message names why and, where there is one, the way out.
+        UnsupportedFeatureError: It cannot; the message gives the reason and a remedy if there is one.
     """
     _check_version(config, "writes", _WRITABLE_VERSIONS)
     require_readable(config)
     if config.table_type != "COPY_ON_WRITE":
         raise _refuse(
             config,
-            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Reading works; "
+            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Read it, or "
             "write it with Hudi",
             config.table_type,
         )
@@ -137,15 +135,15 @@ def require_writable(config: TableConfig) -> None:
 
 
 def require_version(config: TableConfig, wanted: int | None) -> None:
-    """Check that a table is of the version that a write names (``hoodie.write.table.version``), if it names one.
+    """Check that a table has the version of a write's option (``hoodie.write.table.version``); None accepts any.
 
     Raises:
-        OptionError: It is not: a write of lakedex never upgrades or downgrades a table.
+        OptionError: It has not, as writes of lakedex never upgrade or downgrade a table.
     """
     if wanted is not None and wanted != config.version:
         raise OptionError(
-            f"table '{config.name}' is of version {config.version}, not {wanted} as hoodie.write.table.version says; "
-            "lakedex writes a table in the version that it has, so leave the option away",
+            f"table '{config.name}' has version {config.version}, not {wanted} as in hoodie.write.table.version; "
+            "lakedex never changes the version, so omit the option",
             option="hoodie.write.table.version",
         )
 
@@ -192,15 +190,14 @@ def _check_merging(config: TableConfig) -> None:
     if config.merge_mode not in ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"):
         raise _refuse(
             config,
-            f"its record merge mode is {config.merge_mode}: rows are merged by code of the table's owner; write it "
-            "with Hudi",
+            f"its record merge mode is {config.merge_mode}: rows are merged by custom code; write it with Hudi",
             f"merge mode {config.merge_mode}",
         )
     payload = config.raw.get("hoodie.compaction.payload.class", "").strip()
     if payload and payload not in _WRITABLE_PAYLOADS:
         raise _refuse(
             config,
-            f"its payload class {payload} is not one that lakedex knows; write it with Hudi",
+            f"its payload class {payload} is unknown to lakedex; write it with Hudi",
             f"payload {payload}",
         )
     legacy = config.raw.get("hoodie.table.legacy.payload.class", "").strip()
@@ -209,24 +206,24 @@ def _check_merging(config: TableConfig) -> None:
     if partial.upper() not in ("", "NONE"):
         raise _refuse(
             config,
-            f"it merges single columns (hoodie.table.partial.update.mode={partial}) and lakedex whole rows; write it "
-            "with Hudi",
+            f"it merges single columns (hoodie.table.partial.update.mode={partial}) and lakedex merges complete "
+            "rows; write it with Hudi",
             f"partial update mode {partial}",
         )
     if extra or (legacy and legacy not in _LEGACY_PAYLOADS):
         what = f"{extra}={config.raw[extra]}" if extra else f"hoodie.table.legacy.payload.class={legacy}"
         raise _refuse(
             config,
-            f"its rows are merged by rules that lakedex does not know ({what}); write it with Hudi",
+            f"its rows are merged by unknown rules ({what}); write it with Hudi",
             f"merge rule {extra or legacy}",
         )
-    # The second is what version 6 calls it.
+    # The second is the name in version 6.
     for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
         strategy = config.raw.get(key, "").strip()
         if strategy and strategy not in (EVENT_TIME_STRATEGY, COMMIT_TIME_STRATEGY):
             raise _refuse(
                 config,
-                f"its merge strategy {strategy} is not one that lakedex knows; write it with Hudi",
+                f"its merge strategy {strategy} is unknown to lakedex; write it with Hudi",
                 f"merge strategy {strategy}",
             )
 
@@ -236,9 +233,9 @@ def _check_index(config: TableConfig, partition: str) -> None:
         return
     kind = next((name for prefix, name in _INDEX_NAMES.items() if partition.startswith(prefix)), None)
     if kind is not None:
-        what = f"it carries {kind} '{partition}', which lakedex does not maintain and must not leave stale"
+        what = f"it carries {kind} '{partition}', which lakedex does not maintain and which must not become stale"
     else:
-        what = f"it carries the metadata partition '{partition}', which lakedex does not know and must not leave stale"
+        what = f"it carries the metadata partition '{partition}', which is unknown to lakedex and must not become stale"
     raise _refuse(
         config,
         f"{what}. Drop it with a Hudi write that has the option hoodie.metadata.index.drop={partition} (Hudi builds it "

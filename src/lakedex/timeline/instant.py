@@ -1,4 +1,6 @@
-"""Instants: their times and the names of their files (timeline layout 2 of table versions 8 and 9, layout 1 of 6).
+"""Parse and format instants: their times and the names of their files.
+
+Layout 2 belongs to table versions 8 and 9, layout 1 to version 6.
 
 Layout::
 
@@ -40,7 +42,7 @@ __all__ = [
 
 
 COMPLETED_ACTION: Final = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
-"""Actions that complete under another name."""
+"""Names of completed actions that differ from the pending name."""
 
 
 _PLAIN_ACTIONS = frozenset(
@@ -55,7 +57,7 @@ _MILLIS = "%Y%m%d%H%M%S"
 
 
 class State(IntEnum):
-    """How far an instant has come."""
+    """State of an instant."""
 
     REQUESTED = 1
     INFLIGHT = 2
@@ -63,7 +65,7 @@ class State(IntEnum):
 
 
 def comparable_action(action: str) -> str:
-    """Name the action as it is called once completed; files of one instant share it."""
+    """Name of the action once completed, common to all files of an instant."""
     return COMPLETED_ACTION.get(action, action)
 
 
@@ -72,7 +74,7 @@ def comparable_action(action: str) -> str:
 class Instant:
     """One action on the timeline. Sorts by requested time, then action, then state.
 
-    ``completed`` is the completion time of a completed instant; a legacy one has that of its file.
+    ``completed`` is the completion time; for a legacy instant it is the modification time of its file.
     """
 
     requested: str
@@ -88,11 +90,11 @@ class Instant:
 
     @property
     def is_legacy(self) -> bool:
-        """Whether its completed file comes from layout 1: no completion time in its name, a JSON body."""
+        """Whether its completed file is of layout 1: no completion time in the name, a JSON body."""
         return self.is_completed and "_" not in self.file_name
 
     def order(self) -> tuple[str, str, int, str, str]:
-        """What instants are sorted by."""
+        """Sort key."""
         return self.requested, comparable_action(self.action), self.state, self.completed or "", self.file_name
 
     def __lt__(self, other: Instant) -> bool:
@@ -106,12 +108,12 @@ def parse_instant_name(name: str, modified: int | None = None, zone: str = "UTC"
     """Parse the name of a timeline file.
 
     Args:
-        name: The file's name.
-        modified: Its modification time in epoch milliseconds, which is a legacy instant's completion time.
-        zone: The timeline's zone, for ``modified``.
+        name: Name of the file.
+        modified: Modification time in epoch milliseconds, the completion time of a legacy instant.
+        zone: Zone of the timeline, for ``modified``.
 
     Returns:
-        The instant, or ``None`` for a name that is none of Hudi's. The same object each time.
+        The instant, cached; None if the name is not one of Hudi's.
     """
     has_time = "_" in name or name.endswith((".requested", ".inflight"))
     return _parsed_name(name, None if has_time else modified, zone)
@@ -119,7 +121,7 @@ def parse_instant_name(name: str, modified: int | None = None, zone: str = "UTC"
 
 @lru_cache(maxsize=8192)
 def _parsed_name(name: str, modified: int | None, zone: str) -> Instant | None:
-    # Kept: each look at a table lists its timelines again, most of whose names were there before.
+    # Cached, as repeated listings of a timeline mostly have the same names.
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -142,7 +144,7 @@ def _parsed_name(name: str, modified: int | None, zone: str) -> Instant | None:
 
 
 def _zone(name: str) -> datetime.tzinfo | None:
-    """The zone of a name; ``None`` is the machine's own, Hudi's ``LOCAL``."""
+    """Zone of a name; None is that of the machine, Hudi's ``LOCAL``."""
     if name == "UTC":
         return datetime.UTC
     return None if name == "LOCAL" else zoneinfo.ZoneInfo(name)
@@ -166,7 +168,7 @@ def _format(when: datetime.datetime) -> str:
 
 
 def _to_17_digits(instant: str) -> str:
-    # HoodieInstantTimeGenerator.fixInstantTimeCompatibility: second granularity means the end of the second,
+    # HoodieInstantTimeGenerator.fixInstantTimeCompatibility: a time in seconds means the end of the second,
     # longer texts are metadata table instants of old releases with a suffix.
     return instant + "999" if len(instant) == 14 else instant[:17]
 
@@ -186,7 +188,7 @@ def instant_to_epoch_ms(instant: str, zone: str = "UTC") -> int:
     """Read instant text of 14, 17 or more digits.
 
     Raises:
-        InvalidInputError: It is not a time; Hudi's reserved instants of zeros are not.
+        InvalidInputError: The text is not a time, nor are Hudi's reserved instants of zeros.
     """
     when = _parse(instant)
     if when is None:
@@ -197,7 +199,7 @@ def instant_to_epoch_ms(instant: str, zone: str = "UTC") -> int:
 
 
 def plus_millis(instant: str, ms: int) -> str:
-    """Add milliseconds to instant text; a reserved one that is no time is counted up as a number, as Hudi does."""
+    """Add milliseconds to instant text; a reserved one is incremented as a number, as in Hudi."""
     when = _parse(instant)
     if when is None:
         if not (instant.isascii() and instant.isdigit()):
@@ -213,13 +215,13 @@ _SECONDS = re.compile(r".*[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([+-][0-9:]+|Z)?")
 
 
 def parse_as_of(value: str | datetime.date, zone: str = "UTC") -> str:
-    """Turn what a user gives for ``as_of`` into instant text of the table's zone.
+    """Convert a user's ``as_of`` to instant text in the table's zone.
 
     As in Hudi, a time to the second means its last millisecond and a date its midnight. A time with an offset is
-    converted; one without is taken in the table's zone.
+    converted; one without is in the table's zone.
 
     Raises:
-        InvalidInputError: The value is none of the accepted forms.
+        InvalidInputError: The value has none of the accepted forms.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -230,7 +232,7 @@ def parse_as_of(value: str | datetime.date, zone: str = "UTC") -> str:
         try:
             when = datetime.datetime.fromisoformat(text)
         except ValueError:
-            raise InvalidInputError(f"as_of '{value}' is not understood; give {_AS_OF_FORMS}") from None
+            raise InvalidInputError(f"as_of '{value}' is not a valid time; give {_AS_OF_FORMS}") from None
         if _SECONDS.fullmatch(text):
             when = when.replace(microsecond=999_000)
     elif isinstance(value, datetime.datetime):
@@ -243,7 +245,7 @@ def parse_as_of(value: str | datetime.date, zone: str = "UTC") -> str:
 
 
 class _Last:
-    """The last time that was given out."""
+    """Last time returned by a clock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -257,11 +259,11 @@ _WAIT_MS = 1000
 
 
 class InstantClock:
-    """Gives out instant times: strictly increasing in a process, and above all that the timeline holds.
+    """Source of instant times: strictly increasing in a process, and larger than all on the timeline.
 
-    Call it under the table lock. A timeline that is ahead of the wall clock means that two writers disagree about the
-    time or the zone: up to a second is waited for, up to ``max_skew_ms`` is stepped over by a millisecond, more is
-    refused, since instants that sort wrongly lose data.
+    Call it under the table lock. A timeline ahead of the wall clock means that two writers disagree about the time or
+    the zone: the clock waits for up to a second, skips up to ``max_skew_ms``, and refuses more, since instants in
+    the wrong order lose data.
     """
 
     def __init__(
@@ -274,17 +276,17 @@ class InstantClock:
         self._taken: frozenset[str] = frozenset()
 
     def leave_out(self, taken: Collection[str]) -> None:
-        """Never give these times: somebody uses them, and no timeline says so."""
+        """Never return these times, which are in use although no timeline has them."""
         self._taken = self._taken.union(taken)
 
     def next(self, floor: str = "") -> str:
-        """Give a new time.
+        """Return a new time.
 
         Args:
-            floor: The largest requested or completion time on the timeline.
+            floor: Largest requested or completion time on the timeline.
 
         Raises:
-            CommitError: ``floor`` lies too far in the future.
+            CommitError: ``floor`` is too far in the future.
         """
         when = _parse(floor) if floor else None
         floor_ms = instant_to_epoch_ms(floor, self.zone) if when is not None else 0
@@ -293,10 +295,10 @@ class InstantClock:
             ahead = floor_ms - now
             if ahead > self._max_skew_ms:
                 raise CommitError(
-                    f"the table's timeline holds {floor}, {ahead / 1000:.0f} s after this machine's time "
+                    f"the table's timeline has {floor}, {ahead / 1000:.0f} s after this machine's time "
                     f"{epoch_ms_to_instant(now, self.zone)} (zone {self.zone}); a new commit would sort before it. "
-                    "Set the clock right; if the difference is whole hours, a writer used another time zone than the "
-                    "table's hoodie.table.timeline.timezone, and writes can go on once that time has passed"
+                    "Correct the clock; if the difference is in full hours, a writer used another time zone than "
+                    "hoodie.table.timeline.timezone, and writes can continue once that time has passed"
                 )
             if 0 <= ahead <= _WAIT_MS and self._now_ms is _wall_clock:
                 time.sleep((ahead + 1) / 1000)
@@ -306,8 +308,8 @@ class InstantClock:
                 chosen += 1
             if floor and text <= floor:
                 raise CommitError(
-                    f"no instant time after {floor} can be made now: the clocks of zone '{self.zone}' are being set "
-                    "back; writes can go on once that hour has passed"
+                    f"no instant time after {floor} is possible now: the clocks of zone '{self.zone}' are being set "
+                    "back; writes can continue once that hour has passed"
                 )
             self._last.ms = chosen
             return text

@@ -1,11 +1,7 @@
-"""The bodies of cleans, savepoints, restores and compaction plans.
+"""Encode and decode the bodies of cleans, savepoints, restores and compaction plans: Avro containers of one record.
 
-Bodies of the actions that keep a table in order: cleans, savepoints and restores.
-
-Avro containers of one record each, in both timeline layouts. In Hudi: HoodieCleanerPlan, HoodieCleanMetadata,
-HoodieSavepointMetadata, HoodieRestorePlan, HoodieRestoreMetadata.
-
-The requested body of a compaction: which files of which file groups it merges (``HoodieCompactionPlan``).
+In Hudi, for both timeline layouts: HoodieCleanerPlan, HoodieCleanMetadata, HoodieSavepointMetadata, HoodieRestorePlan,
+HoodieRestoreMetadata, HoodieCompactionPlan.
 """
 
 from __future__ import annotations
@@ -49,24 +45,24 @@ __all__ = [
 
 
 SAVEPOINTED = "savepointed_timestamps"
-"""Key of a clean's extra metadata: the savepoints that held files back (CleanerUtils.SAVEPOINTED_TIMESTAMPS)."""
+"""Key of the savepoints that retained files in a clean's extra metadata (CleanerUtils.SAVEPOINTED_TIMESTAMPS)."""
 
 
 Files = Mapping[str, tuple[str, ...]]
-"""Partition path → file names, or absolute paths where it says so."""
+"""File names, or absolute paths where stated, by partition path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPlan:
-    """The requested body of a clean.
+    """Requested body of a clean.
 
     Attributes:
         policy: ``KEEP_LATEST_COMMITS``, ``KEEP_LATEST_BY_HOURS`` or ``KEEP_LATEST_FILE_VERSIONS``.
-        files: absolute paths to delete by partition.
-        earliest: requested time and action of the earliest commit to retain; None where versions are counted.
-        last_completed: the last commit that was complete when the clean was planned.
-        gone: partitions that have no file any more afterwards.
-        extra: extra metadata, carried over to the completed clean.
+        files: Absolute paths to delete by partition.
+        earliest: Requested time and action of the earliest retained commit; None if versions are counted.
+        last_completed: Last completed commit when the clean was planned.
+        gone: Partitions without files after the clean.
+        extra: Extra metadata, copied to the completed clean.
     """
 
     policy: str
@@ -79,7 +75,7 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanMetadata:
-    """The completed body of a clean: what was deleted, as file names, and which partitions are gone."""
+    """Completed body of a clean: names of deleted files, and deleted partitions."""
 
     started: str
     millis: int
@@ -93,7 +89,7 @@ class CleanMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointMetadata:
-    """A savepoint: who made it, when (epoch milliseconds), why, and the names of the files that it keeps."""
+    """A savepoint: user, time (epoch milliseconds), comment, and names of the retained files."""
 
     by: str = ""
     at: int = 0
@@ -103,9 +99,9 @@ class SavepointMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """The requested body of a restore: the savepoint, and (requested time, action) of what goes, newest first.
+    """Requested body of a restore: the savepoint, and (requested time, action) of undone instants, newest first.
 
-    ``savepoint`` is empty in plans of old releases, which do not name it.
+    ``savepoint`` is empty in plans of old releases.
     """
 
     savepoint: str
@@ -114,7 +110,7 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreMetadata:
-    """The completed body of a restore; ``rollbacks`` by the instant that each undid."""
+    """Completed body of a restore; ``rollbacks`` by undone instant."""
 
     started: str
     millis: int
@@ -154,10 +150,10 @@ def encode_clean_plan(plan: CleanPlan) -> bytes:
 
 
 def decode_clean_plan(data: bytes, path: str = "") -> CleanPlan:
-    """Decode the requested body of a clean. Plans of version 1 give bare file names.
+    """Decode the requested body of a clean. Plans of version 1 have file names only.
 
     Raises:
-        CorruptFileError: A field is not what it must be, or a name leads out of the table.
+        CorruptFileError: A field has the wrong type, or a name leaves the table.
     """
     record = _body(data, path, "policy")
     with fields_of("fields of a clean's plan", path):
@@ -209,7 +205,7 @@ def decode_clean_metadata(data: bytes, path: str = "") -> CleanMetadata:
     """Decode the completed body of a clean.
 
     Raises:
-        CorruptFileError: A field is not what it must be, or a partition lies outside of the table.
+        CorruptFileError: A field has the wrong type, or a partition is outside of the table.
     """
     record = _body(data, path, "startCleanTime", "partitionMetadata")
     with fields_of("fields of a clean", path):
@@ -247,7 +243,7 @@ def decode_savepoint_metadata(data: bytes, path: str = "") -> SavepointMetadata:
     """Decode a savepoint.
 
     Raises:
-        CorruptFileError: A field is not what it must be, or a name leads out of the table.
+        CorruptFileError: A field has the wrong type, or a name leaves the table.
     """
     record = _body(data, path, "savepointedBy", "partitionMetadata")
     with fields_of("fields of a savepoint", path):
@@ -284,7 +280,7 @@ def decode_restore_plan(data: bytes, path: str = "") -> RestorePlan:
     """Decode the requested body of a restore.
 
     Raises:
-        CorruptFileError: A field is not what it must be, or an instant is none.
+        CorruptFileError: A field has the wrong type, or an instant is invalid.
     """
     record = _body(data, path, "instantsToRollback")
     with fields_of("fields of a restore's plan", path):
@@ -314,7 +310,7 @@ def decode_restore_metadata(data: bytes, path: str = "") -> RestoreMetadata:
     """Decode the completed body of a restore.
 
     Raises:
-        CorruptFileError: A field is not what it must be, an instant is none, or a partition lies outside of the table.
+        CorruptFileError: A field has the wrong type, an instant is invalid, or a partition is outside of the table.
     """
     record = _body(data, path, "startRestoreTime")
     with fields_of("fields of a restore", path):
@@ -335,7 +331,7 @@ PLAN_VERSION = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOperation:
-    """One file group of a plan. File names have no folder; ``base`` is None where there is no base file yet."""
+    """One file group of a plan. File names have no folder; ``base`` is None if there is no base file yet."""
 
     partition: str
     file_id: str
@@ -349,7 +345,7 @@ def decode_compaction_plan(data: bytes, path: str = "") -> tuple[CompactionOpera
     """Decode a plan.
 
     Raises:
-        CorruptFileError: it is empty or damaged, or an operation names no file group, or a name leads out of the table.
+        CorruptFileError: The plan is empty or damaged, or an operation has no file group, or a name leaves the table.
     """
     with fields_of("fields of a compaction plan", path):
         return tuple(_operation(entry, path) for entry in decode_body(data, path).get("operations") or ())

@@ -1,11 +1,9 @@
-"""``hoodie.properties``: the settings of a table, read, created and changed.
+"""Read, create and change ``hoodie.properties``, the settings of a table.
 
-``hoodie.properties``: what a table is, and what of it lakedex reads and writes.
+In Hudi: HoodieTableConfig, ConfigUtils.fetchConfigs and recoverIfNeeded. During an update ``hoodie.properties.backup``
+has the old content, so a reader without a valid file reads the backup, and retries.
 
-In Hudi: HoodieTableConfig, ConfigUtils.fetchConfigs and recoverIfNeeded. While an update runs,
-``hoodie.properties.backup`` holds the old content, so a reader that finds no valid file looks there, and tries again.
-
-The properties of new tables: of version 6 as Hudi 0.15 writes them, of 8 and 9 as Hudi 1.0.2 and 1.1.1 do.
+New tables have the properties that Hudi writes: 0.15 for version 6, 1.0.2 for 8 and 1.1.1 for 9.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ COMMIT_TIME_STRATEGY: Final = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
 
 COMMENT: Final = "lakedex.comment"
-"""What the table is, in words. Hudi keeps that in Spark's catalog only, and leaves properties that it does not know."""
+"""Comment of the table. Hudi stores it in Spark's catalog only, and preserves unknown properties."""
 
 
 PAYLOAD_PACKAGE: Final = "org.apache.hudi.common.model."
@@ -72,7 +70,7 @@ _KEY_GENERATOR_TYPES: Final = {
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
-    """Split a comma list; blanks around and empty entries go."""
+    """Split a comma-separated list, without surrounding blanks and empty entries."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
@@ -92,16 +90,16 @@ def _number(raw: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _folder(raw: Mapping[str, str], key: str, default: str) -> str:
-    """The path of a folder below another one.
+    """Folder path below another folder.
 
     Raises:
-        FormatError: It leads elsewhere.
+        FormatError: The path leaves the other folder.
     """
     return check_setting(key, raw.get(key, "").strip() or default)
 
 
 def _partitions(raw: Mapping[str, str], key: str) -> frozenset[str]:
-    """Names of metadata partitions, which are those of their folders."""
+    """Names of metadata partitions, equal to those of their folders."""
     return frozenset(check_setting(key, name) for name in split_list(raw.get(key)))
 
 
@@ -130,7 +128,7 @@ def _merge_mode(raw: Mapping[str, str], ordering: tuple[str, ...]) -> str:
     mode = raw.get("hoodie.record.merge.mode", "").strip().upper()
     if mode:
         return mode
-    # HoodieTableConfig.inferRecordMergeMode: the payload says it, and without one the ordering fields do.
+    # HoodieTableConfig.inferRecordMergeMode: the payload determines it, and without one the ordering fields do.
     payload = raw.get("hoodie.compaction.payload.class", "").rpartition(".")[2]
     if payload == "OverwriteWithLatestAvroPayload":
         return "COMMIT_TIME_ORDERING"
@@ -143,9 +141,9 @@ def _merge_mode(raw: Mapping[str, str], ordering: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
-    """A table's properties. ``raw`` keeps all of them, also those that lakedex does not know.
+    """Properties of a table. ``raw`` has all of them, including unknown ones.
 
-    ``partition_fields`` are plain names; ``timezone`` is ``UTC`` or ``LOCAL``; ``key_generator`` is Hudi's type
+    ``partition_fields`` are column names; ``timezone`` is ``UTC`` or ``LOCAL``; ``key_generator`` is Hudi's type
     without ``_AVRO``.
     """
 
@@ -172,20 +170,20 @@ class TableConfig:
 
     @property
     def folders_are_values(self) -> bool:
-        """Whether partition folders hold the columns' own values; other key generators format them."""
+        """Whether partition folders are the columns' values; some key generators format them."""
         return self.key_generator in ("SIMPLE", "COMPLEX")
 
     @property
     def comment(self) -> str | None:
-        """What the table is, in words; None if nobody said."""
+        """Comment of the table; None if it has none."""
         return self.raw.get(COMMENT) or None
 
     @property
     def archive_folder(self) -> str:
-        """Where archived instants lie, below the table's folder.
+        """Folder of archived instants, below the table's folder.
 
         Raises:
-            FormatError: The property leads elsewhere.
+            FormatError: The property leaves its folder.
         """
         if self.layout_version == 1:
             return f".hoodie/{_folder(self.raw, 'hoodie.archivelog.folder', 'archived')}"
@@ -193,17 +191,17 @@ class TableConfig:
 
     @classmethod
     def from_properties(cls, raw: Mapping[str, str]) -> TableConfig:
-        """Read the properties, defaults as Hudi has them.
+        """Interpret the properties, with Hudi's defaults.
 
         Raises:
-            FormatError: A mandatory property is missing, one is no number, or one leads out of ``.hoodie``.
+            FormatError: A mandatory property is missing, one is not a number, or one leaves ``.hoodie``.
         """
         name = raw.get(NAME, "").strip()
         if not name:
             raise FormatError(f"hoodie.properties: {NAME} is missing")
         ordering = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")
         layout = raw.get("hoodie.timeline.layout.version", "").strip()
-        # Layout 1 has its instants in .hoodie itself, whatever else is set (HoodieTableMetaClient).
+        # In layout 1 instants are always in .hoodie itself (HoodieTableMetaClient).
         folder = "" if layout == "1" else "/" + _folder(raw, "hoodie.timeline.path", "timeline")
         return cls(
             name=name,
@@ -212,7 +210,7 @@ class TableConfig:
             layout_version=_number(raw, "hoodie.timeline.layout.version", 1),
             table_type=raw.get("hoodie.table.type", "").strip() or "COPY_ON_WRITE",
             record_key_fields=split_list(raw.get("hoodie.table.recordkey.fields")),
-            # The custom key generator keeps "field:SIMPLE,time:TIMESTAMP" here.
+            # The custom key generator stores "field:SIMPLE,time:TIMESTAMP" here.
             partition_fields=tuple(
                 part.partition(":")[0] for part in split_list(raw.get("hoodie.table.partition.fields"))
             ),
@@ -241,17 +239,17 @@ def _backup(base_path: str) -> str:
 
 
 def _with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with their checksum as the last entry, which shows a file that was cut short."""
+    """Add the checksum as last entry, which detects a truncated file."""
     rest = {key: value for key, value in properties.items() if key != CHECKSUM}
     return {**rest, CHECKSUM: str(table_checksum(rest.get("hoodie.database.name", ""), rest[NAME]))}
 
 
 @lru_cache(maxsize=64)
 def _decode(data: bytes, path: str) -> tuple[Mapping[str, str], bool]:
-    """The properties, and whether a right checksum vouches for them.
+    """The properties, and whether they have a valid checksum.
 
     Raises:
-        CorruptFileError: No table's properties, or a wrong checksum.
+        CorruptFileError: The properties are not a table's, or the checksum is wrong.
     """
     properties = decode_properties(data, path)
     if not properties.get(NAME):
@@ -271,7 +269,7 @@ def _config_of(data: bytes, path: str) -> TableConfig:
 
 
 def _read_valid(storage: Storage, base_path: str) -> tuple[tuple[bytes, str] | None, CorruptFileError | None]:
-    """Bytes and path of the valid main file, else of the backup; and the damage of the first bad file."""
+    """Bytes and path of the valid main file, else of the backup; and the error of the first invalid file."""
     unvouched: tuple[bytes, str] | None = None
     bad: CorruptFileError | None = None
     for path in (_main(base_path), _backup(base_path)):
@@ -285,7 +283,7 @@ def _read_valid(storage: Storage, base_path: str) -> tuple[tuple[bytes, str] | N
             continue
         if vouched:
             return (data, path), bad
-        # Hudi accepts a file without checksum, but it may also be one that another writer is just writing.
+        # Hudi accepts a file without checksum, but it may also be in the middle of a write.
         unvouched = unvouched or (data, path)
     return unvouched, bad
 
@@ -295,7 +293,7 @@ def read_table_config(storage: Storage, base_path: str, *, retries: int = 5, del
 
     Raises:
         TableNotFoundError: There is no table at the path.
-        CorruptFileError: The file and its backup stayed damaged through all retries.
+        CorruptFileError: The file and its backup were damaged in all retries.
     """
     for attempt in range(retries):
         found, bad = _read_valid(storage, base_path)
@@ -319,7 +317,7 @@ def create_table_config(storage: Storage, base_path: str, properties: Mapping[st
     """Write the properties of a new table.
 
     Raises:
-        FileExistsError: There is a table.
+        FileExistsError: The table exists.
     """
     complete = _with_checksum(properties)
     storage.create(_main(base_path), encode_properties(complete, _comment("Properties saved on")))
@@ -327,12 +325,12 @@ def create_table_config(storage: Storage, base_path: str, properties: Mapping[st
 
 
 def recover_table_config(storage: Storage, base_path: str) -> None:
-    """Undo what an interrupted update left; call it under the table lock.
+    """Recover from an interrupted update; call it under the table lock.
 
-    A missing or invalid file comes back from a valid backup; the backup goes in any case.
+    A missing or invalid file is restored from a valid backup; the backup is always deleted.
 
     Raises:
-        CorruptFileError: Neither file is valid; both stay as they are.
+        CorruptFileError: Neither file is valid; both are unchanged.
     """
     main, backup = _main(base_path), _backup(base_path)
     try:
@@ -356,19 +354,19 @@ def recover_table_config(storage: Storage, base_path: str) -> None:
 
 
 def update_table_config(storage: Storage, base_path: str, changes: Mapping[str, str | None]) -> TableConfig:
-    """Change properties; call it under the table lock. Properties that are not named stay, unknown ones too.
+    """Change properties; call it under the table lock. Other properties stay, including unknown ones.
 
-    Hudi's protocol, so that a Hudi reader or writer in the middle of it recovers: the old content goes to the
-    backup, then the new file, then the backup goes.
+    Follows Hudi's protocol, by which a concurrent Hudi reader or writer recovers: write the old content to the
+    backup, write the new file, delete the backup.
 
     Args:
-        storage: Where the table lies.
-        base_path: The table's folder.
-        changes: New values; ``None`` removes a property.
+        storage: Storage of the table.
+        base_path: Folder of the table.
+        changes: New values; None removes a property.
 
     Raises:
-        InvalidInputError: More than a reader takes; nothing has changed then.
-        CommitError: What was read back is not what was written.
+        InvalidInputError: The result exceeds the limit of readers; nothing has changed.
+        CommitError: The file read back differs from the one written.
     """
     recover_table_config(storage, base_path)
     current = read_table_config(storage, base_path)
@@ -385,14 +383,14 @@ def update_table_config(storage: Storage, base_path: str, changes: Mapping[str, 
     main, backup = _main(base_path), _backup(base_path)
     content = encode_properties(merged, _comment("Updated at"))
     storage.create(backup, encode_properties(_with_checksum(current.raw), _comment("Updated at")))
-    # Java deletes the main file first, since HDFS does not replace; here a reader never misses it.
+    # Java deletes the main file first, since HDFS cannot replace it; here a reader always finds it.
     storage.write(main, content)
     try:
         stored = _decode(storage.read(main), main)[0]
     except CorruptFileError:
         stored = {}
     if stored != merged:
-        storage.delete(main)  # readers and the next writer go to the backup
+        storage.delete(main)  # readers and the next writer use the backup
         raise CommitError(f"{main}: the table's properties were not stored as written; the old ones stay in {backup}")
     storage.delete(backup)
     return updated
@@ -415,7 +413,7 @@ def _check_fields(kind: str, fields: Sequence[str]) -> None:
     for name in fields:
         if not name or name != name.strip() or any(letter in name for letter in ",:"):
             raise InvalidInputError(
-                f"'{name}' cannot be a {kind} field: Hudi keeps these names in a list with commas and colons",
+                f"'{name}' cannot be a {kind} field: Hudi stores these names in a list with commas and colons",
                 column=name,
             )
     if len(set(fields)) != len(fields):
@@ -460,14 +458,14 @@ _KEY_GENERATOR_CLASSES = {
 
 
 def _by_version(version: int, mode: str, key_generator: str) -> dict[str, str]:
-    """What is called differently from version to version.
+    """Properties whose names differ between versions.
 
     Raises:
-        UnsupportedFeatureError: A version that lakedex makes no tables of.
+        UnsupportedFeatureError: lakedex does not create tables of this version.
     """
     strategy, payload = _MERGING[mode]
     if version == 6:
-        # Its readers know no merge mode: the payload class alone says which of two rows wins.
+        # Its readers ignore merge modes: only the payload class decides which of two rows wins.
         return {
             **_VERSION_6,
             "hoodie.table.keygenerator.class": _KEY_GENERATOR_CLASSES[key_generator],
@@ -475,7 +473,7 @@ def _by_version(version: int, mode: str, key_generator: str) -> dict[str, str]:
         }
     if version not in (8, 9):
         raise UnsupportedFeatureError(
-            f"lakedex makes no table of version {version}", feature=f"table version {version}"
+            f"lakedex does not create tables of version {version}", feature=f"table version {version}"
         )
     common = {
         **_LAYOUT_2,
@@ -485,7 +483,7 @@ def _by_version(version: int, mode: str, key_generator: str) -> dict[str, str]:
         "hoodie.record.merge.mode": mode,
     }
     if version == 9:
-        # The merge mode says all (HoodieTableConfig.inferMergingConfigsForV9TableCreation).
+        # The merge mode suffices (HoodieTableConfig.inferMergingConfigsForV9TableCreation).
         return {**common, "hoodie.table.format": "native"}
     return {**common, "hoodie.record.merge.strategy.id": strategy, "hoodie.compaction.payload.class": payload}
 
@@ -497,7 +495,7 @@ def _checked_mode(
     ordering_fields: Sequence[str],
     merge_mode: str | None,
 ) -> str:
-    """The merge mode of a table whose fields can be used."""
+    """Check the fields and derive the merge mode of a new table."""
     if not name.strip():
         raise InvalidInputError("a table needs a name")
     if not record_key_fields:
@@ -528,26 +526,26 @@ def new_table_properties(
     database: str = "",
     timezone: str = "UTC",
 ) -> dict[str, str]:
-    """The properties of a new copy-on-write table, the checksum last.
+    """Properties of a new copy-on-write table, with the checksum last.
 
     Args:
-        name: The table's name.
+        name: Name of the table.
         record_key_fields: At least one column.
         partition_fields: Columns of the partition path; none for a table without partitions.
-        ordering_fields: Columns that decide which of two rows of one key wins.
-        version: The table version, 6, 8 or 9.
-        hive_style: Partition folders are ``field=value``.
-        url_encode: Partition values are escaped.
+        ordering_fields: Columns that decide which of two rows with one key wins.
+        version: Table version, 6, 8 or 9.
+        hive_style: Whether partition folders are ``field=value``.
+        url_encode: Whether partition values are escaped.
         merge_mode: ``EVENT_TIME_ORDERING`` (the default with ordering fields) or ``COMMIT_TIME_ORDERING``.
         metadata_partitions: Metadata partitions that exist and are complete.
         create_schema: Avro schema of a table without commits, JSON text.
-        database: The database's name.
+        database: Name of the database.
         timezone: Zone of the instants, ``UTC`` or ``LOCAL``.
 
     Raises:
-        InvalidInputError: A name that Hudi cannot keep, or no record key.
-        OptionError: An unknown merge mode, or event time without ordering fields.
-        UnsupportedFeatureError: Another version.
+        InvalidInputError: A name is invalid in Hudi, or there is no record key.
+        OptionError: The merge mode is unknown, or needs ordering fields.
+        UnsupportedFeatureError: The version is unsupported.
     """
     mode = _checked_mode(name, record_key_fields, partition_fields, ordering_fields, merge_mode)
     properties = {
@@ -563,7 +561,7 @@ def new_table_properties(
         "hoodie.database.name": database,
         "hoodie.table.partition.fields": ",".join(partition_fields),
         "hoodie.table.ordering.fields": ",".join(ordering_fields),
-        # Hudi before 1.1 knows this key only, and takes it for one column's name.
+        # Hudi before 1.1 reads only this key, as the name of one column.
         "hoodie.table.precombine.field": ordering_fields[0] if len(ordering_fields) == 1 and version < 9 else "",
         "hoodie.table.create.schema": create_schema,
     }
@@ -573,10 +571,10 @@ def new_table_properties(
 
 
 def metadata_table_properties(table_name: str, version: int = 8, *, timezone: str = "UTC") -> dict[str, str]:
-    """The properties of the metadata table of the table ``table_name``, the checksum last.
+    """Properties of the metadata table of ``table_name``, with the checksum last.
 
     Raises:
-        UnsupportedFeatureError: A table version other than 6, 8 and 9.
+        UnsupportedFeatureError: The version is not 6, 8 or 9.
     """
     name = f"{table_name}_metadata"
     every_version = {
@@ -610,6 +608,6 @@ def metadata_table_properties(table_name: str, version: int = 8, *, timezone: st
         }
     else:
         raise UnsupportedFeatureError(
-            f"lakedex makes no metadata table of version {version}", feature=f"table version {version}"
+            f"lakedex does not create metadata tables of version {version}", feature=f"table version {version}"
         )
     return {**every_version, **own, CHECKSUM: str(table_checksum("", name))}

@@ -155,7 +155,7 @@ def test_clock_steps_over_small_skew_and_refuses_large() -> None:
     assert clock.next("20260101120459999") == "20260101120500000"
     with pytest.raises(CommitError, match=r"20260101120500001, 300 s after .* zone"):
         clock.next("20260101120500001")
-    with pytest.raises(CommitError, match="whole hours"):
+    with pytest.raises(CommitError, match="full hours"):
         clock.next("20260101210000000")
 
 

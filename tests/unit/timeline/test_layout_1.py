@@ -69,7 +69,7 @@ def test_a_commit_from_its_announcement_to_its_end(timeline: Timeline) -> None:
     # The completion time of a reader is the age of the file, by the clock of the store; new instants go by the others.
     assert (found.completion_time(WHEN) or "") > LATER
     assert found.last_time == WHEN
-    with pytest.raises(CommitConflictError, match="completed already"):
+    with pytest.raises(CommitConflictError, match="already completed"):
         complete(timeline, inflight, LATER, b"{}")
 
 

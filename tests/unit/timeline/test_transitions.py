@@ -84,7 +84,7 @@ def test_a_state_needs_its_predecessor(folder: str) -> None:
 def test_completed_by_another(folder: str, theirs: str) -> None:
     instant = inflight(folder)
     STORE.create(f"{folder}/{theirs}", b"theirs")
-    with pytest.raises(CommitConflictError, match="completed already") as caught:
+    with pytest.raises(CommitConflictError, match="already completed") as caught:
         complete(on(STORE, folder), instant, C, b"ours")
     assert not caught.value.retryable
     assert STORE.read(f"{folder}/{theirs}") == b"theirs"
