@@ -62,7 +62,7 @@ def test_partial_updates_are_refused_before_a_task_runs(spark: SparkSession, tmp
     path = unpack_java_1_2("partial_updates", tmp_path)
     table = Table.open(path, spark=spark)
     register_catalog(spark, "foreign_lake", str(path.parent))
-    message = r"\.log\.1_0-35-33: the block at byte 0 holds partial updates .*Compact"
+    message = r"\.log\.1_0-35-33: the block at byte 0 has partial updates .*Compact"
     for read in (table.to_df, table.scan().to_spark, lambda: table.create_view("partial")):
         with pytest.raises(UnsupportedFeatureError, match=message):
             read()

@@ -622,7 +622,7 @@ class UnindexedBase:
 
 def index_missing(index: str, store: MetadataStore) -> UnusedIndex:
     """Why an index of the metadata table has no part: it is not there, or not whole."""
-    wrong = store.why_lost(FILES.name) or store.why_lost(index)
+    wrong = store.damage_of(FILES.name) or store.damage_of(index)
     if wrong:
         return damaged(index, wrong)
     return UnusedIndex(index=index, reason="no index", detail="not in the table's metadata")

@@ -140,7 +140,7 @@ def require_readable(snapshot: Snapshot, name: str) -> None:
         return
     if name not in snapshot.metadata.partitions:
         raise IndexNotFoundError(f"{snapshot.base_path} has no complete index {name!r}", index=name)
-    wrong = snapshot.metadata.why_lost(FILES.name) or snapshot.metadata.why_lost(name)
+    wrong = snapshot.metadata.damage_of(FILES.name) or snapshot.metadata.damage_of(name)
     if wrong:
         raise IndexInconsistentError(
             f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; maintenance.rebuild_metadata() builds "

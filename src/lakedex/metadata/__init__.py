@@ -1,1 +1,1 @@
-"""The metadata table as a keyed store: what it holds, how it is read, how one commit writes it."""
+"""Read and write Hudi's metadata table as a keyed store."""

@@ -1,26 +1,23 @@
-"""Files of a metadata partition as file groups, and whether they are all there.
+"""Group the files of a metadata partition into file groups, and check that none is missing.
 
-Files of a metadata partition, put together into file groups.
-
-Which files of a group are read differs by timeline layout, as for any merge-on-read table
+The files of a group that are read depend on the timeline layout, as for any merge-on-read table
 (``HoodieTableFileSystemView``, ``FileGroupReader``):
 
 2
-    a log file is named by the delta commit that wrote it. It counts when that one does, and belongs to the slice with
+    A log file is named by the delta commit that wrote it. It counts if that commit does, and belongs to the slice with
     the largest base instant not after its completion.
 1
-    a log file is named by the instant that its slice begins with; which delta commits wrote into it, only its blocks
-    tell. While a compaction is under way logs name it already, and its slice is read with the one before.
+    A log file is named by the first instant of its slice; only its blocks record the delta commits in it. While a
+    compaction is pending logs already name it, and its slice is read with the one before.
 
-Whether the files of a metadata partition are all there: what its own commits say they wrote, against a listing.
+A partition is complete if the listing has the files that its own commits wrote. If files are lost, a metadata table
+answers wrongly and silently: a lost log file of ``files`` hides rows, one of ``partition_stats`` restores older bounds.
+Java checks only ``hoodie.properties`` and whether the metadata timeline has an instant
+(``HoodieBackedTableMetadataWriter.isBootstrapNeeded``).
 
-A metadata table that lost files answers wrongly without a sign: a log file of ``files`` that is gone takes rows with
-it, one of ``partition_stats`` brings older bounds back. Java looks at ``hoodie.properties`` and at whether the metadata
-timeline has an instant (``HoodieBackedTableMetadataWriter.isBootstrapNeeded``), no further.
-
-Cost: the partition's folder, which is listed anyhow, and one small file for each metadata commit since its base files,
-read once for as long as a process has the table open. Not seen: damage inside of a file that has its length, and files
-of archived commits. The first is met when the file is read; the second are older than the base files in use.
+The check costs the folder's listing, which is needed anyway, and one small file per metadata commit since the base
+files, read once while a process has the table open. It does not detect damage in a file of the right size, which is
+found on reading, nor lost files of archived commits, which are older than the base files in use.
 """
 
 from __future__ import annotations
@@ -45,11 +42,11 @@ Logs = list[tuple[LogFileName, str, int]]
 
 @dataclass(frozen=True, slots=True)
 class MetadataFileGroup:
-    """The newest slice of a metadata file group: ``(path, size)`` of its files, logs oldest first.
+    """Newest slice of a metadata file group: ``(path, size)`` of its files, logs oldest first.
 
     Attributes:
-        slice_instant: what the names of new log files have in layout 1; empty in layout 2.
-        next_version: version of the next log file by that name.
+        slice_instant: Instant in the names of new log files in layout 1; empty in layout 2.
+        next_version: Version of the next log file with that name.
     """
 
     file_id: str
@@ -103,14 +100,14 @@ def groups_by_name(
     timeline: Timeline,
     planned: Callable[[str], str],
 ) -> list[MetadataFileGroup]:
-    """File groups of layout 1, by file id. Which blocks of their log files count is left to the reader.
+    """File groups of layout 1, by file id. The reader decides which blocks of their log files count.
 
     Args:
-        folder: the metadata partition's folder.
-        entries: its listing.
-        is_valid: whether what an instant wrote counts.
-        timeline: the metadata table's.
-        planned: instant of the pending compaction that will compact a file id; empty where there is none.
+        folder: Folder of the metadata partition.
+        entries: Listing of the folder.
+        is_valid: Whether files of an instant count.
+        timeline: Timeline of the metadata table.
+        planned: Instant of the pending compaction of a file id; empty if there is none.
     """
     bases, logs, file_ids = _parsed(entries, is_valid)
     compacting = {instant.requested for instant in timeline.pending({"compaction"})}
@@ -119,7 +116,7 @@ def groups_by_name(
         own_bases, own_logs = bases.get(file_id, {}), logs.get(file_id, [])
         named = {log.instant for log, _, _ in own_logs}
         begun = {instant for instant in named if is_valid(instant) or instant in compacting} | own_bases.keys()
-        # A group that no completed instant has made yet belongs to an index that is being built.
+        # A group that no completed instant has created belongs to an index under construction.
         slices = sorted(begun or named)
         newest = max(slices[-1] if slices else "", planned(file_id))
         read = _slices_read(slices, compacting, own_bases)
@@ -137,7 +134,7 @@ def groups_by_name(
 
 
 def _slices_read(slices: list[str], compacting: set[str], bases: dict[str, tuple[str, int]]) -> list[str]:
-    """The newest slice, and those before it as long as the base file that it begins with is not there yet."""
+    """The newest slice, and earlier ones while its base file does not exist yet."""
     read = slices[-1:]
     for instant in reversed(slices[:-1]):
         if read[0] not in compacting or read[0] in bases:
@@ -146,31 +143,31 @@ def _slices_read(slices: list[str], compacting: set[str], bases: dict[str, tuple
     return read
 
 
-_MAKES_ANEW = "BULK_INSERT"
-"""Operation of the commit that makes a partition, on both sides (``initializeFilegroupsAndCommit``). Java may
-request it at the very beginning of time, so what counts is when it completed."""
+_CREATES_PARTITION = "BULK_INSERT"
+"""Operation of the commit that creates a partition, in both implementations (``initializeFilegroupsAndCommit``). Java
+may request it at the very first instant, so its completion counts."""
 
 
 _BEGINNING_OF_TIME = "0" * 14
-"""What instants begin with that make the partitions of a new metadata table (``SOLO_COMMIT_TIMESTAMP``)."""
+"""Prefix of instants that create the partitions of a new metadata table (``SOLO_COMMIT_TIMESTAMP``)."""
 
 
 def missing_file(
     partition: str, present: Mapping[str, int], timeline: Timeline, begun: Callable[[], str], threads: int = 1
 ) -> str:
-    """What is wrong with a metadata partition; empty if nothing is.
+    """Describe the first missing file of a metadata partition; empty if the partition is complete.
 
     Args:
-        partition: its name.
-        present: names of the files in its folder → bytes.
-        timeline: the metadata table's own.
-        begun: the first commit of the folder; asked only where a file is missing. An index that was dropped and built
-            again has earlier commits, whose files went with the old folder.
-        threads: commits read at once.
+        partition: Name of the partition.
+        present: Sizes of the files in its folder, by name.
+        timeline: Timeline of the metadata table.
+        begun: First commit of the folder; called only if a file is missing. Earlier commits of an index that was
+            dropped and built again wrote to the deleted folder.
+        threads: Number of commits read in parallel.
     """
     completed = timeline.completed(WRITE_ACTIONS)
     if not completed:
-        return "its timeline has no commit"
+        return "the metadata timeline has no commit"
     if not present:
         return f"the folder {partition} is empty or missing"
     newest = _newest_bases(present)
@@ -179,7 +176,7 @@ def missing_file(
     wanted = sorted(
         (i for i in completed if _completed_at(i) >= since and i.requested not in nothing), key=_completed_at
     )
-    # Those read before need no thread: most of them, wherever a table is looked at again and again.
+    # Cached ones need no thread: most of them, if a table is read repeatedly.
     unread = [instant for instant in wanted if not timeline.has_read(instant)]
     there = run_threads(partial(_still_there, timeline), unread, threads)
     gone = {instant for instant, is_there in zip(unread, there, strict=True) if not is_there}
@@ -189,7 +186,7 @@ def missing_file(
             continue
         found = timeline.commit_metadata(instant)
         own = found.write_stats.get(partition, ())
-        if own and (found.operation or "").startswith(_MAKES_ANEW):
+        if own and (found.operation or "").startswith(_CREATES_PARTITION):
             stats.clear()
         stats.extend((instant, stat) for stat in own)
     layout = timeline.layout
@@ -197,10 +194,10 @@ def missing_file(
 
 
 def _saying_nothing(partition: str, present: Mapping[str, int], completed: Sequence[Instant]) -> set[str]:
-    """Commits of a new metadata table that wrote no file of a partition but what can be seen to be there.
+    """Commits of a new metadata table that wrote no files of a partition except those seen in its folder.
 
-    Each makes one partition; its files carry its instant, so that the partition's own is known by any of them.
-    ``files`` has a single group, and all that its commit wrote is the base file.
+    Each creates one partition, whose files have its instant, so any of them identifies the partition's commit.
+    ``files`` has a single group, and its commit wrote only the base file.
     """
     first = {one.requested for one in completed if one.requested.startswith(_BEGINNING_OF_TIME)}
     bases = {base.instant for name in present if (base := parse_base_file_name(name)) is not None}
@@ -212,7 +209,7 @@ def _saying_nothing(partition: str, present: Mapping[str, int], completed: Seque
 
 
 def _still_there(timeline: Timeline, instant: Instant) -> bool:
-    """Read what a commit did. Not if it was undone or archived since the timeline was listed: no file of it counts."""
+    """Read a commit; False if it was undone or archived since the listing, so that its files do not count."""
     try:
         timeline.commit_metadata(instant)
     except FileNotFoundError:
@@ -243,7 +240,7 @@ def _completed_at(instant: Instant) -> str:
 
 
 def _newest_bases(present: Mapping[str, int]) -> dict[str, str]:
-    """File group → instant of its newest base file."""
+    """Instant of the newest base file by file group."""
     newest: dict[str, str] = {}
     for name in present:
         base = parse_base_file_name(name)
@@ -253,7 +250,7 @@ def _newest_bases(present: Mapping[str, int]) -> dict[str, str]:
 
 
 def _counts(instant: Instant, stat: WriteStat, base_instant: str, layout: int) -> bool:
-    """Whether the newest slice has the file. Earlier ones may have been cleaned."""
+    """Whether the file belongs to the newest slice; files of earlier ones may have been cleaned."""
     if parse_base_file_name(stat.file_name) is not None:
         return instant.requested == base_instant
     if layout == 1:

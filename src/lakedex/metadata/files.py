@@ -1,14 +1,8 @@
-"""Base and log files of the metadata table, opened for keyed reads and cached.
+"""Open base and log files of the metadata table for keyed reads, cache them and decode their records.
 
-From the cells of metadata files to keys and records; what is damaged names its file.
-
-One log file of the metadata table, opened for keyed reads.
-
-A log file of version 8 is written once and never appended to, so what was read of it stays true. In version 6 Java may
-append to it where the store can; then it has another size.
-Small files are read whole, in one request; of large ones only headers, the HFile's index and the blocks needed.
-
-Opened files of a metadata table, cached by path.
+A log file of version 8 is written once and never appended to, so it can be cached. In version 6 Java may append to it
+if the store supports that; its size then differs. Small files are read in one request; of large ones only headers, the
+HFile's index and the required blocks.
 """
 
 from __future__ import annotations
@@ -46,10 +40,10 @@ __all__ = [
 
 
 def record_schema(layer: HFileReader) -> str:
-    """The schema that an HFile's records are written by.
+    """Schema of the records in an HFile.
 
     Raises:
-        CorruptFileError: there is none.
+        CorruptFileError: The file has none.
     """
     found = layer.info.get("schema")
     try:
@@ -62,10 +56,10 @@ def record_schema(layer: HFileReader) -> str:
 
 
 def key_text(key: bytes, layer: HFileReader) -> str:
-    """A key as text.
+    """Decode a key.
 
     Raises:
-        CorruptFileError: it is none.
+        CorruptFileError: It is not UTF-8.
     """
     try:
         return key.decode("utf-8")
@@ -74,16 +68,16 @@ def key_text(key: bytes, layer: HFileReader) -> str:
 
 
 def decode_cell(value: bytes, schema: str, layer: HFileReader, payload: str | None = None) -> dict[str, Any]:
-    """The record of a value.
+    """Decode a record.
 
     Args:
-        value: the value, not empty.
-        schema: of :func:`record_schema`.
-        layer: where it comes from.
-        payload: the field that records of its partition have.
+        value: Encoded record, not empty.
+        schema: Result of :func:`record_schema`.
+        layer: File of the record.
+        payload: Payload field of records in this partition; None skips the check.
 
     Raises:
-        CorruptFileError: damaged bytes, or a record of another partition.
+        CorruptFileError: The bytes are damaged, or the record belongs to another partition.
     """
     record = decode_metadata_record(value, schema, path=layer.path)
     if payload is not None and record[payload] is None:
@@ -96,17 +90,17 @@ SINGLE_READ_BYTES = 1 << 20
 
 
 Layer = HFileReader | frozenset[bytes]
-"""Records of a data block, or the keys that a delete block removes."""
+"""Records of a data block, or keys of a delete block."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataBlock:
-    """One block that says something.
+    """A log block with content.
 
     Attributes:
-        instant: the delta commit that wrote it.
-        layer: what it says; None in a command block.
-        takes_back: the instant whose earlier blocks a command block takes back.
+        instant: Delta commit that wrote it.
+        layer: Records or deleted keys; None for a command block.
+        takes_back: Instant whose earlier blocks a command block rolls back.
     """
 
     instant: str
@@ -118,10 +112,10 @@ class MetadataLogFile:
     """Blocks of one log file, oldest first.
 
     Attributes:
-        blocks: all but delete blocks without keys.
-        size: size of the file when it was opened.
+        blocks: All blocks except delete blocks without keys.
+        size: Size of the file when it was opened.
 
-    With ``skip_torn`` blocks that a writer did not finish are left out.
+    With ``skip_torn`` unfinished blocks are skipped.
     """
 
     def __init__(self, storage: Storage, path: str, size: int | None = None, *, skip_torn: bool = False) -> None:
@@ -138,7 +132,7 @@ class MetadataLogFile:
                 self._add(block, None)
 
     def warm(self) -> None:
-        """Read what the blocks keep in memory: their indexes."""
+        """Load the indexes of the blocks."""
         for block in self.blocks:
             if isinstance(block.layer, HFileReader):
                 block.layer.warm()
@@ -167,7 +161,7 @@ class MetadataLogFile:
             target = decode_command_block(block, self._path).target_instant
             self.blocks.append(MetadataBlock(instant, takes_back=target))
         else:
-            # Left out, its records would be missing in silence.
+            # Skipping it would silently lose its records.
             expected = "HFILE_DATA, DELETE or COMMAND in a log file of the metadata table"
             raise CorruptFileError(self._path, block.offset, expected, block.block_type)
 
@@ -176,7 +170,7 @@ class MetadataLogFile:
 
 
 class _Shifted:
-    """Fetches ranges of an HFile that lies inside of a log file."""
+    """Fetches ranges of an HFile within a log file."""
 
     def __init__(self, storage: Storage, path: str, start: int) -> None:
         self._storage, self._path, self._start = storage, path, start
@@ -187,7 +181,7 @@ class _Shifted:
 
 
 def open_hfile(storage: Storage, path: str, size: int | None = None) -> HFileReader:
-    """A base HFile, opened for keyed reads."""
+    """Open a base HFile for keyed reads."""
     size = storage.size(path) if size is None else size
     if size <= SINGLE_READ_BYTES:
         return HFileReader.from_bytes(storage.read(path), path)
@@ -195,10 +189,10 @@ def open_hfile(storage: Storage, path: str, size: int | None = None) -> HFileRea
 
 
 class MetadataFileCache:
-    """Opened metadata files of one table. Files never change, so an opened one stays true; the oldest ones go first.
+    """Cache of opened metadata files of one table; files never change. The oldest are evicted first.
 
     Attributes:
-        completeness: metadata partition → instants of the metadata timeline, and the damage found then.
+        completeness: Instants of the metadata timeline and the damage found at that state, by metadata partition.
     """
 
     def __init__(self, limit: int = 4096) -> None:
@@ -208,12 +202,12 @@ class MetadataFileCache:
         self.lock = threading.RLock()
 
     def is_open(self, path: str, size: int) -> bool:
-        """Whether a file of this size was opened before."""
+        """Whether a file of this size is open."""
         found = self._open.get(path)
         return found is not None and (isinstance(found, HFileReader) or found.size == size)
 
     def hfile(self, storage: Storage, path: str, size: int) -> HFileReader:
-        """A base file, opened once."""
+        """Open a base file once."""
         found = self._open.get(path)
         if not isinstance(found, HFileReader):
             found = open_hfile(storage, path, size)
@@ -221,7 +215,7 @@ class MetadataFileCache:
         return found
 
     def log(self, storage: Storage, path: str, size: int, *, skip_torn: bool = False) -> MetadataLogFile:
-        """A log file, opened once for each size that it is found with."""
+        """Open a log file once per size."""
         found = self._open.get(path)
         if not isinstance(found, MetadataLogFile) or found.size != size:
             found = MetadataLogFile(storage, path, size, skip_torn=skip_torn)
@@ -229,7 +223,7 @@ class MetadataFileCache:
         return found
 
     def __reduce__(self) -> tuple[type[MetadataFileCache], tuple[int]]:
-        """Tasks start with an empty cache: what the driver has open stays there."""
+        """Pickle as an empty cache: tasks start without open files."""
         return type(self), (self._limit,)
 
     def _keep(self, path: str, opened: HFileReader | MetadataLogFile) -> None:
@@ -240,4 +234,4 @@ class MetadataFileCache:
 
 
 MetadataFiles = Mapping[str, tuple[str, frozenset[tuple[str, int, int]]]]
-"""Files of a metadata partition: file id → (path of the base file, its log files with sizes and blocks that count)."""
+"""Path of the base file, and log files with sizes and numbers of blocks that count, by file id."""

@@ -1,8 +1,6 @@
-"""Partitions of the metadata table, the keys of their records, and how two records of one key merge.
+"""Define partitions of the metadata table (``MetadataPartitionType``), keys of their records, and how records merge.
 
-Partitions of the metadata table and the keys of their records (``MetadataPartitionType``).
-
-One function builds a key, for writing, deleting and reading alike.
+Writes, deletes and reads build keys with the same functions.
 
 =================  ====  =================================================
 partition          type  key
@@ -13,9 +11,8 @@ bloom_filters      4     partition id + file id
 partition_stats    6     column id + partition id
 =================  ====  =================================================
 
-Ids are hashes as base64 text of fixed width, so a column's or a partition's records are one prefix.
-
-Records of the metadata table: how they are made and how two of one key merge (``HoodieMetadataPayload``).
+Ids are hashes as base64 text of fixed width, so the records of a column or partition share a prefix. Records are made
+and merged as in ``HoodieMetadataPayload``.
 """
 
 from __future__ import annotations
@@ -60,13 +57,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MetadataPartition:
-    """A partition that lakedex maintains.
+    """A metadata partition that lakedex maintains.
 
     Attributes:
-        name: folder below ``.hoodie/metadata``, and name in ``hoodie.table.metadata.partitions``.
-        file_id_prefix: file groups are called ``<prefix><number %04d>-0``.
-        file_groups: how many groups a new table gets, Hudi's default.
-        file_groups_option: the option that sets it; empty where Hudi fixes the number.
+        name: Folder below ``.hoodie/metadata``, and name in ``hoodie.table.metadata.partitions``.
+        file_id_prefix: File groups are named ``<prefix><number %04d>-0``.
+        file_groups: Number of groups in a new table, Hudi's default.
+        file_groups_option: Option that sets the number; empty if Hudi fixes it.
     """
 
     name: str
@@ -110,7 +107,7 @@ def files_key(partition: str) -> str:
 
 
 def bloom_prefix(partition: str) -> str:
-    """What the bloom keys of one data partition begin with."""
+    """Prefix of the bloom filter keys of one data partition."""
     return partition_id(partition)
 
 
@@ -120,7 +117,7 @@ def bloom_key(partition: str, file_name: str) -> str:
 
 
 def column_stats_prefix(column: str, partition: str | None = None) -> str:
-    """What the stats keys of one column begin with, or those of one column in one data partition."""
+    """Prefix of the stats keys of one column, or of one column in one data partition."""
     return column_id(column) + ("" if partition is None else partition_id(partition))
 
 
@@ -147,7 +144,7 @@ def partition_stats_key(column: str, partition: str) -> str:
 
 
 def metadata_partitions_property(*present: Iterable[str]) -> dict[str, str | None]:
-    """The change of ``hoodie.properties`` that lists the metadata partitions of all the groups given."""
+    """Change of ``hoodie.properties`` that lists all given metadata partitions."""
     return {"hoodie.table.metadata.partitions": ",".join(sorted({name for names in present for name in names}))}
 
 
@@ -166,14 +163,14 @@ def files_record(added: Mapping[str, int], deleted: Iterable[str] = ()) -> Recor
 
 
 def all_partitions_record(partitions: Iterable[str], dropped: Iterable[str] = ()) -> Record:
-    """Keys of the partitions that a commit touched, and of those that are no more."""
+    """Partitions that a commit touched, and those that it dropped."""
     entries = {name: {"size": 0, "isDeleted": False} for name in partitions}
     entries |= {name: {"size": 0, "isDeleted": True} for name in dropped}
     return {"type": _ALL_PARTITIONS_TYPE, "filesystemMetadata": entries}
 
 
 def bloom_record(type_code: str, instant: str, text: bytes, *, deleted: bool = False) -> Record:
-    """A base file's filter: ``text`` is the base64 form that also stands in the footer."""
+    """A base file's filter: ``text`` is the base64 form, as in the footer."""
     payload = {"type": type_code, "timestamp": instant, "bloomFilter": b"" if deleted else text, "isDeleted": deleted}
     return {"type": _BLOOM_TYPE, "BloomFilterMetadata": payload}
 
@@ -194,9 +191,8 @@ def stats_record(
 ) -> Record:
     """One column's stats in one base file, or over one partition (then ``file_name`` is the partition path).
 
-    ``minimum`` and ``maximum`` are typed wrappers (``lakedex.codec.column_bounds``), None when all values are null;
-    ``value_type`` says what they wrap, from index version V2 on. ``deleted`` says that the file, or the partition, has
-    none any more.
+    ``minimum`` and ``maximum`` are typed wrappers (:mod:`lakedex.codec.column_bounds`), None if all values are null.
+    ``value_type`` is their type, from index version V2 on. ``deleted`` marks the stats of a removed file or partition.
     """
     payload = {
         "fileName": file_name,
@@ -208,7 +204,7 @@ def stats_record(
         "totalSize": total_size,
         "totalUncompressedSize": total_uncompressed_size,
         "isDeleted": deleted,
-        # Java widens instead of replacing where this is false: a partition's stats are recomputed whole.
+        # Java merges instead of replacing if this is false: stats of a partition are always recomputed completely.
         "isTightBound": over_partition,
         "valueType": None if value_type is None else dict(value_type),
     }
@@ -216,7 +212,7 @@ def stats_record(
 
 
 def deleted_stats_record(file_name: str, column: str) -> Record:
-    """What is left of one column's stats once the file is gone (``HoodieColumnRangeMetadata.stub``)."""
+    """Tombstone of one column's stats for a removed file (``HoodieColumnRangeMetadata.stub``)."""
     counts = dict.fromkeys(("valueCount", "nullCount", "totalSize", "totalUncompressedSize"), -1)
     payload = {
         "fileName": file_name,
@@ -231,19 +227,19 @@ def deleted_stats_record(file_name: str, column: str) -> Record:
 
 
 def is_deleted(record: Record) -> bool:
-    """Whether the record says that its subject is gone."""
+    """Whether the record marks a deletion."""
     payload = record.get("ColumnStatsMetadata") or record.get("BloomFilterMetadata") or {}
     return bool(payload.get("isDeleted"))
 
 
 def live_files(record: Record | None) -> dict[str, int]:
-    """Names (file names, or partition paths) that a ``files`` record still has, with sizes."""
+    """Names (file names, or partition paths) in a ``files`` record without deleted ones, with sizes."""
     entries = (record or {}).get("filesystemMetadata") or {}
     return {name: entry["size"] for name, entry in entries.items() if not entry["isDeleted"]}
 
 
 def _merge_files(older: Record, newer: Record) -> Record:
-    """``HoodieTableMetadataUtil.combineFileSystemMetadata``: a deletion takes the name out, with itself."""
+    """``HoodieTableMetadataUtil.combineFileSystemMetadata``: a deletion removes the name and itself."""
     entries = dict(older.get("filesystemMetadata") or {})
     for name, entry in (newer.get("filesystemMetadata") or {}).items():
         known = entries.get(name)
@@ -261,7 +257,7 @@ def _newest(older: Record, newer: Record) -> Record:
 
 
 def _merge_stats(older: Record, newer: Record) -> Record:
-    """``HoodieTableMetadataUtil.mergeColumnStatsRecords``: the newer one unless it only adds to what is known."""
+    """As ``mergeColumnStatsRecords``: the newer one if its bounds are tight or one is deleted, else both merged."""
     new, old = newer["ColumnStatsMetadata"], older["ColumnStatsMetadata"]
     if new["isDeleted"] or old["isDeleted"] or new.get("isTightBound"):
         return newer
@@ -274,9 +270,9 @@ def _merge_stats(older: Record, newer: Record) -> Record:
 
 
 def _extreme(older: Record, newer: Record, name: str, pick: Callable[..., Any]) -> Any:
-    """The lower or upper one of two bounds, in the form of the newer; None, which is unknown, if they do not compare.
+    """Lower or upper one of two bounds, in the newer one's form; None, which is unknown, if they are incomparable.
 
-    Java compares what the wrappers mean: unscaled decimals, for one, are bytes that do not sort.
+    Java compares the wrapped values: unscaled decimals, for example, do not sort as bytes.
     """
     old, new = older[name], newer[name]
     kinds = older.get("valueType"), newer.get("valueType")
@@ -297,7 +293,7 @@ PAYLOADS = {
     COLUMN_STATS.name: "ColumnStatsMetadata",
     PARTITION_STATS.name: "ColumnStatsMetadata",
 }
-"""The field that each record of a partition has. ``files`` may leave its own null."""
+"""Payload field of each partition's records; null in some records of ``files``."""
 
 
 MERGE_RULES: dict[str, Callable[[Record, Record], Record]] = {
@@ -306,7 +302,7 @@ MERGE_RULES: dict[str, Callable[[Record, Record], Record]] = {
     COLUMN_STATS.name: _merge_stats,
     PARTITION_STATS.name: _merge_stats,
 }
-"""Per partition, how the newer record of a key takes in the older one."""
+"""Function that merges an older record into a newer one, by partition."""
 
 
 _BY_TYPE: dict[int, Callable[[Record, Record], Record]] = {
@@ -319,18 +315,18 @@ _BY_TYPE: dict[int, Callable[[Record, Record], Record]] = {
 
 
 def compact_records(records: Iterable[Record]) -> Record | None:
-    """What a compaction keeps of the versions of one key, oldest first; None where nothing is left.
+    """Merge all versions of one key, oldest first, as a compaction does; None if nothing remains.
 
-    The rule is told by the record's type, so that it also holds for partitions that lakedex does not keep up: Java
-    compacts those of all indexes together. What merging two versions leaves as deleted is dropped; a deletion that
-    met nothing to delete stays, as in Java (``HoodieMetadataPayload.combineAndGetUpdateValue``).
+    The rule follows the record's type, so that it also works for partitions that lakedex does not maintain: Java
+    compacts all indexes together. A record that a merge marks as deleted is dropped; a deletion without older versions
+    stays, as in Java (``HoodieMetadataPayload.combineAndGetUpdateValue``).
     """
-    kept: Record | None = None
+    merged: Record | None = None
     for record in records:
-        if kept is None:
-            kept = record
+        if merged is None:
+            merged = record
             continue
-        kept = _BY_TYPE.get(record["type"], _newest)(kept, record)
-        if record["type"] in _BY_TYPE and is_deleted(kept):
-            kept = None
-    return kept
+        merged = _BY_TYPE.get(record["type"], _newest)(merged, record)
+        if record["type"] in _BY_TYPE and is_deleted(merged):
+            merged = None
+    return merged

@@ -1,9 +1,9 @@
-"""Reading the metadata table: base HFiles and valid log files of each file group, merged by key.
+"""Read the metadata table: base HFiles and valid log files of each file group, merged by key.
 
-What counts (``HoodieTableMetadataUtil.getValidInstantTimestamps``): what instants wrote that are completed on the
-metadata timeline, or archived there, and not pending on the data timeline. A data commit completes the metadata first,
-so a metadata commit whose data instant is still pending is not there yet. In timeline layout 2 that is asked of files,
-in layout 1 of each block of a log file.
+Valid instants (``HoodieTableMetadataUtil.getValidInstantTimestamps``) are completed on the metadata timeline, or
+archived there, and not pending on the data timeline. A data commit completes the metadata first, so a metadata commit
+of a pending data instant does not count yet. Timeline layout 2 applies this to files, layout 1 to each block of a log
+file.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ def metadata_path(base_path: str) -> str:
 
 
 _READS_AT_ONCE = 16
-"""Threads that wait for a storage that lets one wait."""
+"""Number of threads for storage with latency."""
 
 
 _SECONDS_WORTH_THREADS = 0.004
-"""A listing that takes longer comes from afar. On a local disk starting threads takes longer than reading."""
+"""A listing that takes longer has latency. On a local disk starting threads takes longer than reading."""
 
 
 _NO_RECORD_BYTES = 80
-"""A log file of layout 2 up to this size holds no record, so it need not be read: a block takes 46 bytes besides its
-header and content, the instant in its header 22, and a list of one deleted key 14. Every file group begins with one."""
+"""Log files of layout 2 up to this size are empty and need not be read: a block takes 46 bytes besides header and
+content, the instant in its header 22, and a list of one deleted key 14. Every file group starts with an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatestValues:
-    """Values of numbered keys.
+    """Latest values of numbered keys.
 
     Attributes:
-        values: by number; empty where there is none (any more).
-        sources: by number the place of the file among ``layers``; -1 where there is no value.
-        layers: files that values were taken from.
-        again: numbers of keys that were written more than once, whose records may have to be merged.
+        values: Values by number; empty if there is none.
+        sources: Position in ``layers`` by number; -1 without a value.
+        layers: Files of the values.
+        again: Numbers of keys with several values, whose records may have to be merged.
     """
 
     values: list[bytes]
@@ -85,7 +85,7 @@ class LatestValues:
         return cls([b""] * count, [-1] * count, [], [])
 
     def take(self, layer: HFileReader, places: Mapping[bytes, int], cells: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take the cells of a later file."""
+        """Add the cells of a later file."""
         values, sources, number, find = self.values, self.sources, len(self.layers), places.get
         self.layers.append(layer)
         for key, value in cells:
@@ -97,12 +97,12 @@ class LatestValues:
                 sources[place] = number if value else -1
 
     def forget(self, places: Iterable[int]) -> None:
-        """Take values away."""
+        """Remove values."""
         for place in places:
             self.values[place], self.sources[place] = b"", -1
 
     def by_layer(self) -> Iterator[tuple[HFileReader, npt.NDArray[np.int64], list[bytes]]]:
-        """For each file the numbers of the keys whose values it has, and these."""
+        """Numbers and values of keys by file."""
         sources = np.array(self.sources, np.int64)
         for number, layer in enumerate(self.layers):
             rows = np.flatnonzero(sources == number)
@@ -112,10 +112,10 @@ class LatestValues:
 
 @dataclass(slots=True)
 class MetadataStore:
-    """Keyed reads of a table's metadata, as of one moment of both timelines.
+    """Keyed reads of a table's metadata at one state of both timelines.
 
     Attributes:
-        partitions: complete metadata partitions (``hoodie.table.metadata.partitions``).
+        partitions: Complete metadata partitions (``hoodie.table.metadata.partitions``).
     """
 
     storage: Storage
@@ -131,28 +131,28 @@ class MetadataStore:
     _threads: int = 1
 
     def __post_init__(self) -> None:
-        # A savepoint that is being made has the requested time of a commit that is complete.
+        # A pending savepoint has the requested time of a completed commit.
         pending = (instant.requested for instant in self.data_timeline.pending())
         self._pending = frozenset(requested for requested in pending if not self.data_timeline.is_completed(requested))
 
     @property
     def table_version(self) -> int:
-        """Version by which records are written: 6 in timeline layout 1, else 8."""
+        """Version of written records: 6 in timeline layout 1, else 8."""
         return 6 if self.timeline.layout == 1 else 8
 
     def has(self, partition: str) -> bool:
-        """Whether the partition can be used: listed as complete, and whole.
+        """Whether the partition can be used: listed as complete, and without missing files.
 
-        Without ``files`` none can (``isMetadataTableAvailable``).
+        Without ``files`` no partition can (``isMetadataTableAvailable``).
         """
         return {partition, FILES.name} <= self.partitions and not (
-            self.why_lost(FILES.name) or self.why_lost(partition)
+            self.damage_of(FILES.name) or self.damage_of(partition)
         )
 
-    def why_lost(self, partition: str) -> str:
-        """The damage of the files of a metadata partition; empty if nothing is, or if it is not listed.
+    def damage_of(self, partition: str) -> str:
+        """Damage to the files of a metadata partition; empty if it is complete, or not listed.
 
-        Looked up once for each state of the metadata timeline (:mod:`lakedex.metadata.file_groups`).
+        Computed once per state of the metadata timeline (:mod:`lakedex.metadata.file_groups`).
         """
         if partition not in self.partitions:
             return ""
@@ -171,17 +171,17 @@ class MetadataStore:
         return missing_file(partition, present, self.timeline, partial(self._begun, partition), self._threads)
 
     def recheck(self) -> None:
-        """List folders again when they are next needed: files may have been deleted from them."""
+        """Drop cached listings and completeness, as files may have been deleted."""
         self._entries.clear()
         self._groups.clear()
         self.cache.completeness.clear()
 
     def with_completed(self, data_timeline: Timeline, delta: Instant | None) -> MetadataStore:
-        """The store once a commit with its delta commit is complete: partitions that were complete still are.
+        """Store after a commit of this process, in which complete partitions stay complete.
 
         Args:
-            data_timeline: the table's, with the commit.
-            delta: the delta commit, written by this process; None if there was none.
+            data_timeline: Timeline of the table with the commit.
+            delta: Delta commit of the commit; None if there was none.
         """
         timeline = self.timeline if delta is None else self.timeline.with_completed(delta)
         for partition, (instants, damage) in tuple(self.cache.completeness.items()):
@@ -189,31 +189,31 @@ class MetadataStore:
                 self.cache.completeness[partition] = (timeline.instants, "")
         return MetadataStore(self.storage, self.base_path, data_timeline, timeline, self.partitions, self.cache)
 
-    def give_up(self, partition: str, reason: str) -> None:
-        """Use the partition no more in this state: reading it failed."""
+    def mark_unusable(self, partition: str, reason: str) -> None:
+        """Stop using the partition in this state, as reading it failed."""
         self.cache.completeness[partition] = (self.timeline.instants, reason)
 
     def _folder(self, partition: str) -> list[FileInfo]:
-        """Base and log files of a metadata partition, listed once."""
+        """Base and log files of a metadata partition, cached."""
         if partition not in self._entries:
             started = time.perf_counter()
             entries = list_folder(self.storage, metadata_path(self.base_path), partition)
-            kept = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
-            self._entries[partition] = kept
+            files = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
+            self._entries[partition] = files
             if time.perf_counter() - started > _SECONDS_WORTH_THREADS:
                 self._threads = _READS_AT_ONCE
         return self._entries[partition]
 
     def list_folders(self, partitions: Iterable[str]) -> None:
-        """List folders of metadata partitions that will be asked for, all at once; those seen before are not."""
+        """List the folders of these metadata partitions in parallel, except for known ones."""
         seen = {name for name, (instants, _) in self.cache.completeness.items() if instants == self.timeline.instants}
         names = [name for name in partitions if name in self.partitions and name not in self._entries.keys() | seen]
         for name in names[:1]:
-            self._folder(name)  # Tells whether the others are worth threads.
+            self._folder(name)  # Shows whether the others are worth threads.
         run_threads(self._folder, names[1:], self._threads)
 
     def _begun(self, partition: str) -> str:
-        """The first commit that wrote to the folder as it is now; ``files`` is never rebuilt alone."""
+        """First commit in the current folder; ``files`` is never created again alone."""
         if partition == FILES.name:
             return ""
         try:
@@ -224,22 +224,22 @@ class MetadataStore:
         return found[1].decode() if found else ""
 
     def folders(self) -> list[str]:
-        """All metadata partitions that are on disk, complete or not: what Java takes for one has a metafile."""
+        """All metadata partitions that are on disk, complete or not: Java recognizes one by its metafile."""
         root = metadata_path(self.base_path)
         names = inner_folders(root, self.storage.list(root))
         return [name for name in names if self.storage.exists(f"{root}/{name}/{PARTITION_METAFILE}")]
 
     def file_groups(self, partition: str) -> list[MetadataFileGroup]:
-        """File groups of a metadata partition, by file id: the order that the key hash counts in."""
+        """File groups of a metadata partition, by file id: the order of the key hash."""
         if partition not in self._groups:
             self._groups[partition] = self._find_groups(partition)
             self._open_files(self._groups[partition])
         return self._groups[partition]
 
     def _open_files(self, groups: Sequence[MetadataFileGroup]) -> None:
-        """Open the files of groups at the same time, so that their requests wait for storage together."""
+        """Open the files of groups in parallel to overlap the latency of storage."""
         if self.timeline.layout == 1:
-            return  # The content of other files decides which are read there.
+            return  # There the content of some files determines which others are read.
         bases = [group.base for group in groups if group.base is not None]
         logs = [log for group in groups for log in group.logs if log[1] > _NO_RECORD_BYTES]
         new = [file for file in (*bases, *logs) if not self.cache.is_open(*file)]
@@ -252,7 +252,7 @@ class MetadataStore:
             )
 
     def files_of(self, partition: str) -> MetadataFiles:
-        """Files that records of a metadata partition are read from now."""
+        """Files from which records of a metadata partition are currently read."""
         return {
             group.file_id: ("" if group.base is None else group.base[0], frozenset(self._logs_of(group)))
             for group in self.file_groups(partition)
@@ -266,11 +266,11 @@ class MetadataStore:
                 yield path, size, blocks
 
     def added_since(self, partition: str, before: MetadataFiles) -> list[HFileReader] | None:
-        """Files that were written to a metadata partition after its files were ``before``.
+        """Data added to a metadata partition after its files were ``before``.
 
         Returns:
-            The added data blocks; None where files were replaced, or records taken back or deleted by key, so that what
-            was read before has to be read again.
+            Added data blocks; None if files were replaced, or records rolled back or deleted, so that earlier reads are
+            outdated.
         """
         now = self.files_of(partition)
         if now.keys() != before.keys():
@@ -289,7 +289,7 @@ class MetadataStore:
         return added
 
     def is_valid(self, instant: str) -> bool:
-        """Whether what an instant wrote into the metadata table counts."""
+        """Whether an instant's files in the metadata table count."""
         return instant not in self._pending and self.timeline.is_committed(instant)
 
     def _find_groups(self, partition: str) -> list[MetadataFileGroup]:
@@ -301,7 +301,7 @@ class MetadataStore:
         return groups_by_completion(folder, entries, self.is_valid, self.timeline)
 
     def _compacting(self, partition: str, file_id: str) -> str:
-        """The pending compaction that has a file group in its plan: what is written meanwhile goes on top of it."""
+        """Pending compaction of a file group, on top of which new log files are written; empty if there is none."""
         if self._planned is None:
             self._planned = {}
             for instant in self.timeline.pending({"compaction"}):
@@ -312,13 +312,13 @@ class MetadataStore:
         return self._planned.get((partition, file_id), "")
 
     def log_file(self, path: str, size: int) -> MetadataLogFile:
-        """A log file, opened.
+        """Open a log file.
 
-        In layout 1 a file that a dead writer did not finish lies beside those that count, so an unfinished block at its
-        end is left out; unless a delta commit that counts says that it wrote the file.
+        In layout 1 files of dead writers are listed beside valid ones, so an unfinished block at the end is skipped,
+        unless a valid delta commit names the file.
 
         Raises:
-            CorruptFileError: it is damaged.
+            CorruptFileError: The file is damaged.
         """
         try:
             return self.cache.log(self.storage, path, size)
@@ -328,7 +328,7 @@ class MetadataStore:
             return self.cache.log(self.storage, path, size, skip_torn=True)
 
     def wrote(self, instant: str, path: str, size: int) -> bool:
-        """Whether a file is a log file that this delta commit wrote, and nobody else wrote into."""
+        """Whether a file is a log file written by this delta commit alone."""
         name = parse_log_file_name(path.rpartition("/")[2])
         if name is None:
             return False
@@ -344,8 +344,8 @@ class MetadataStore:
         return any(stat.path == relative for i in commits for stat in self.timeline.commit_metadata(i).all_stats())
 
     def _blocks(self, path: str, size: int) -> list[MetadataBlock]:
-        """Blocks of a log file that count, command blocks among them."""
-        # A stray empty log: its writer died before the first byte.
+        """Blocks of a log file that count, including command blocks."""
+        # The writer of an empty log died before the first byte.
         if size == 0 or (size <= _NO_RECORD_BYTES and self.timeline.layout != 1):
             return []
         blocks = self.log_file(path, size).blocks
@@ -354,7 +354,7 @@ class MetadataStore:
         return [block for block in blocks if block.takes_back or self.is_valid(block.instant)]
 
     def layers(self, group: MetadataFileGroup) -> list[Layer]:
-        """Sources of a file group's records, oldest first: HFiles, and sets of keys that are deleted there."""
+        """Sources of a file group's records, oldest first: HFiles and sets of deleted keys."""
         layers: list[tuple[str, Layer]] = []
         if group.base is not None:
             layers.append(("", self.cache.hfile(self.storage, *group.base)))
@@ -368,7 +368,7 @@ class MetadataStore:
         return [layer for _, layer in layers]
 
     def get_many(self, partition: str, keys: Sequence[str]) -> dict[str, Record]:
-        """Merged records of ``keys``, those that exist. Reads only the blocks that may hold them."""
+        """Merged records of existing ``keys``. Reads only blocks that may contain them."""
         groups = self.file_groups(partition)
         if not groups or not keys:
             return {}
@@ -379,11 +379,11 @@ class MetadataStore:
         return found
 
     def in_read_order(self, partition: str, keys: Iterable[str]) -> list[str]:
-        """Distinct keys as they lie: file group by file group, there in byte order."""
+        """Distinct keys by file group and then in byte order."""
         return [key.decode() for _, wanted in self._by_group(partition, keys) for key in wanted]
 
     def read_costs(self, partition: str, keys: Sequence[str]) -> list[int]:
-        """For each of the keys, in read order, its share of what :meth:`get_many` would unpack; reads no data."""
+        """Share of each key, in read order, of the bytes that :meth:`get_many` would decompress; reads no data."""
         groups = self.file_groups(partition)
         costs: list[int] = []
         for index, wanted in self._by_group(partition, keys):
@@ -395,7 +395,7 @@ class MetadataStore:
         return costs
 
     def _by_group(self, partition: str, keys: Iterable[str]) -> list[tuple[int, list[bytes]]]:
-        """Distinct keys by the file group that they belong to, in byte order."""
+        """Distinct keys by file group, in byte order."""
         distinct, groups = list(set(keys)), len(self.file_groups(partition))
         if not distinct:
             return []
@@ -405,7 +405,7 @@ class MetadataStore:
         return [(index, sorted(wanted[index])) for index in sorted(wanted)]
 
     def scan(self, partition: str, prefixes: Sequence[str] = ("",)) -> dict[str, Record]:
-        """Merged records of all keys that begin with one of ``prefixes``. A prefix may live in every file group."""
+        """Merged records of all keys that begin with one of ``prefixes``. A prefix may occur in every file group."""
         found: dict[str, Record] = {}
         wanted, budget = sorted(prefix.encode() for prefix in set(prefixes)), _budget(partition)
         for group in self.file_groups(partition):
@@ -413,12 +413,12 @@ class MetadataStore:
         return found
 
     def newest_values(self, partition: str, places: Mapping[bytes, int], prefixes: Sequence[str]) -> LatestValues:
-        """The value of each key that was written last, not decoded: for those who decode many at once.
+        """Latest value of each key, not decoded, for callers that decode many at once.
 
         Args:
-            partition: the metadata partition.
-            places: keys, numbered from 0.
-            prefixes: each of the keys begins with one of them.
+            partition: Metadata partition.
+            places: Keys, numbered from 0.
+            prefixes: Prefixes that cover all of the keys.
         """
         found = LatestValues.none(len(places))
         wanted, budget = [prefix.encode() for prefix in set(prefixes)], _budget(partition)
@@ -431,11 +431,11 @@ class MetadataStore:
         return found
 
     def newest_of(self, partition: str, keys: Sequence[str]) -> LatestValues:
-        """The value of each key that was written last, as of :meth:`newest_values`. Reads the blocks that may hold one.
+        """Latest value of each key, as for :meth:`newest_values`. Reads only blocks that may contain one.
 
         Args:
-            partition: the metadata partition.
-            keys: distinct keys; their places are the numbers.
+            partition: Metadata partition.
+            keys: Distinct keys; their positions are the numbers.
         """
         groups = self.file_groups(partition)
         found = LatestValues.none(len(keys))
@@ -492,11 +492,11 @@ class MetadataStore:
         return sorted("" if name == "." else check_partition(name, source) for name in live_files(record))
 
     def file_listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
-        """Partition path → file name → size in bytes, of the partitions given or of all."""
+        """Sizes in bytes by partition path and file name; None lists all partitions."""
         paths = self.partition_paths() if partitions is None else sorted(set(partitions))
         keys = {path or ".": path for path in paths}
         records: Mapping[str, Record]
-        # Past a handful of partitions one pass over the whole (single) file group is cheaper than points.
+        # For more than a few partitions one pass over the single file group is cheaper than lookups.
         records = self.get_many(FILES.name, list(keys)) if len(keys) <= 64 else self.scan(FILES.name)
         return {path: live_files(records.get(key)) for key, path in keys.items()}
 

@@ -1,15 +1,11 @@
-"""Write the metadata table: its partitions, and one delta commit per data commit.
-
-Writing the metadata table: one delta commit per data commit (``HoodieBackedTableMetadataWriter``).
+"""Write the metadata table: its partitions, and one delta commit per data commit (``HoodieBackedTableMetadataWriter``).
 
 Each touched file group gets one log file ``.<fileId>_<instant>.log.<n>_<group>-0-0`` of HFile data blocks; in timeline
-layout 1 the name has the instant that the group's slice begins with, and ``n`` counts on. The delta commit completes
-before the data commit of the same instant does; until then readers leave it out.
+layout 1 the name has the first instant of the group's slice, and ``n`` continues. The delta commit completes before the
+data commit of the same instant; until then readers skip it.
 
-The metadata table of a new table, and new partitions of one (``HoodieBackedTableMetadataWriter``).
-
-Every file group of every partition gets a first log file that deletes nothing, since readers count the groups they
-find. Only ``files`` gets a base HFile: hudi-rs wants exactly one there, and lists storage without it.
+Every file group of a new partition gets a first log file that deletes nothing, since readers count the groups they
+find. Only ``files`` gets a base HFile: hudi-rs expects exactly one there, and lists storage without it.
 """
 
 from __future__ import annotations
@@ -66,12 +62,12 @@ __all__ = [
 
 
 MAX_BLOCK_BYTES = 128 * 1024 * 1024
-"""Records of one log file before packing; more go to the next version of the file."""
+"""Size of the records in one log file before compression; more go to its next version."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledBloom:
-    """A bloom record whose text lies in a file, because it is too large to pass through the driver."""
+    """A bloom record with its text in a file, as it is too large to pass through the driver."""
 
     text: Spilled
     type_code: str
@@ -79,7 +75,7 @@ class SpilledBloom:
 
 
 DRIVER_BLOOMS = 64
-"""Spilled filters up to which the driver writes the log files itself: about 20 MiB of default filters."""
+"""Number of spilled filters up to which the driver writes the log files: about 20 MiB of default filters."""
 
 
 Keyed = list[tuple[str, Record | SpilledBloom]]
@@ -87,12 +83,12 @@ Keyed = list[tuple[str, Record | SpilledBloom]]
 
 
 Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
-"""Metadata partition → (key, record)."""
+"""Keys and records by metadata partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shard:
-    """What one task writes: the records of one file group."""
+    """Records of one file group, written by one task."""
 
     storage: Storage
     base_path: str
@@ -132,13 +128,13 @@ def write_delta_commit(
     """Write and complete the delta commit of ``instant``; its completed instant and log files. Call under the lock.
 
     Args:
-        store: the metadata table; its file groups say where a key goes.
-        instant: the data action's instant.
-        updates: records by metadata partition; keys are unique within one.
-        next_time: gives the completion time.
-        run: an engine's ``run``; one task per file group, where there is much to write.
-        first_version: version of the first log file; larger where the instant has made the file groups themselves.
-            In timeline layout 1 versions go on from those that are there.
+        store: Metadata table, whose file groups determine where a key goes.
+        instant: Instant of the data action.
+        updates: Records by metadata partition, with unique keys in each.
+        next_time: Returns the completion time.
+        run: Engine's ``run``, with one task per file group if there is much to write.
+        first_version: Version of the first log file; larger if the instant has created the file groups itself. In
+            timeline layout 1 versions continue from the existing ones.
         operation: Hudi's name of the operation.
     """
     inflight = create_inflight(store.timeline, create_requested(store.timeline, instant, "deltacommit"))
@@ -161,7 +157,7 @@ def metadata_commit(
 
 
 def _plain_schema(table_version: int) -> str:
-    """The schema of metadata records without meta fields."""
+    """Schema of metadata records without meta fields."""
     if table_version >= 8:
         return json.dumps(schema("HoodieMetadataRecord"))
     stored = json.loads(metadata_schema_json(table_version))
@@ -206,18 +202,21 @@ def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _write_shard(shard: _Shard) -> list[LogWritten]:
-    """Write one file group's records, as many log files as its size takes. Memory: one log file."""
+    """Write the records of one file group to as many log files as their size requires.
+
+    Memory: one log file.
+    """
     written: list[LogWritten] = []
-    held: list[tuple[bytes, bytes]] = []
+    buffered: list[tuple[bytes, bytes]] = []
     size = 0
     flush = partial(_write_log, shard)
     for key, value in _encoded(shard):
-        if held and size + len(value) > MAX_BLOCK_BYTES:
-            written.append(flush(shard.first_version + len(written), held))
-            held, size = [], 0
-        held.append((key, value))
+        if buffered and size + len(value) > MAX_BLOCK_BYTES:
+            written.append(flush(shard.first_version + len(written), buffered))
+            buffered, size = [], 0
+        buffered.append((key, value))
         size += len(value)
-    written.append(flush(shard.first_version + len(written), held))
+    written.append(flush(shard.first_version + len(written), buffered))
     return written
 
 
@@ -225,8 +224,8 @@ def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]
     schema_json = metadata_schema_json(shard.table_version)
     content = write_hfile(items, compression="gz", info={"schema": schema_json.encode()})
     block = encode_log_block("HFILE_DATA", {"INSTANT_TIME": shard.instant, "SCHEMA": schema_json}, content)
-    # In version 6 a name has its slice's instant and not its own. A restore takes log files away, and what a process
-    # has read of one must not stand for a later one of the same name and size.
+    # In version 6 a name has the instant of its slice. A restore deletes log files, and a cached one must not be taken
+    # for a later one of the same name and size.
     own = 0 if shard.slice_instant == shard.instant else int(shard.instant[-9:])
     name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-{own}"))
     shard.storage.create(f"{metadata_path(shard.base_path)}/{shard.partition}/{name}", block)
@@ -253,12 +252,12 @@ _FIRST_TOKEN = "0-0-0"
 
 
 FIRST_BUILD_SUFFIX = 10
-"""What version 6 appends to a data instant to name the build of an index
+"""Suffix that version 6 appends to a data instant to name the build of an index
 (``HoodieTableMetadataUtil.PARTITION_INITIALIZATION_TIME_SUFFIX``), counted up from here."""
 
 
 Listing = Mapping[str, Mapping[str, int]]
-"""Partition path → file name → size in bytes."""
+"""Sizes in bytes by partition path and file name."""
 
 
 def create_metadata_table(
@@ -271,17 +270,17 @@ def create_metadata_table(
     listing: Listing | None = None,
     instant: str = "",
 ) -> None:
-    """Make the metadata table, where there is none.
+    """Create the metadata table.
 
     Args:
-        storage: where it lies.
-        base_path: the data table's folder.
-        config: the data table's settings, which need not be written yet.
-        groups: metadata partition → number of file groups; ``files`` first.
-        clock: gives completion times.
-        listing: what ``files`` holds from the start.
-        instant: of its first commit; Hudi's for a new table unless given. Names of files that were there before must
-            not come back with other bytes: who has a table open keeps what it read of them.
+        storage: Storage of the table.
+        base_path: Folder of the data table.
+        config: Settings of the data table, which need not be written yet.
+        groups: Number of file groups by metadata partition; ``files`` first.
+        clock: Source of completion times.
+        listing: Initial content of ``files``.
+        instant: Instant of the first commit; None takes Hudi's for a new table. File names must not recur with other
+            bytes, as processes with the table open cache them.
     """
     root = metadata_path(base_path)
     properties = metadata_table_properties(config.name, config.version, timezone=config.timezone)
@@ -296,19 +295,19 @@ def create_metadata_table(
 
 
 def first_instant(number: int, layout: int) -> str:
-    """Instant of the delta commit that makes a new table's metadata partition ``number``."""
+    """Instant of the delta commit that creates metadata partition ``number`` of a new table."""
     # HoodieTableMetadata.SOLO_COMMIT_TIMESTAMP; in layout 1 with the suffix of an index build.
     return f"{0:014d}{FIRST_BUILD_SUFFIX + number:03d}" if layout == 1 else f"{number:017d}"
 
 
 def build_instant(data_timeline: Timeline, timeline: Timeline) -> str:
-    """A free instant of timeline layout 1 for a delta commit of the metadata table that no action of the table has.
+    """A free instant of timeline layout 1 for a delta commit without an action on the data table.
 
-    It is the last completed instant of the table and a suffix (``generateUniqueInstantTime``): by this form Hudi 0.15
-    tells what counts although the data timeline does not have it.
+    It is the last completed instant of the table with a suffix (``generateUniqueInstantTime``); by this form Hudi 0.15
+    recognizes that it counts although the data timeline does not have it.
 
     Raises:
-        CommitError: all suffixes are taken.
+        CommitError: All suffixes are in use.
     """
     completed = data_timeline.completed()
     stem = completed[-1].requested if completed else f"{0:014d}"
@@ -316,7 +315,7 @@ def build_instant(data_timeline: Timeline, timeline: Timeline) -> str:
         if not timeline.contains(f"{stem}{suffix:03d}"):
             return f"{stem}{suffix:03d}"
     raise CommitError(
-        f"{timeline.path}: all instants for index builds upon {stem} are taken; write to the table, then build again"
+        f"{timeline.path}: all instants for index builds after {stem} are in use; write to the table, then build again"
     )
 
 
@@ -334,7 +333,7 @@ def _create_partition(
 
 
 def create_file_groups(storage: Storage, root: str, name: str, count: int, instant: str) -> None:
-    """Make the folder of a metadata partition with ``count`` file groups, each with a first log file (version 1)."""
+    """Create the folder of a metadata partition with ``count`` file groups, each with a first log file (version 1)."""
     metafile = f"#partition metadata\ncommitTime={instant}\npartitionDepth=1\n"
     storage.create(f"{root}/{name}/{PARTITION_METAFILE}", metafile.encode("ascii"))
     header = {"INSTANT_TIME": instant}
@@ -345,7 +344,7 @@ def create_file_groups(storage: Storage, root: str, name: str, count: int, insta
 
 
 def _first_base_file(storage: Storage, root: str, instant: str, version: int, listing: Listing) -> WriteStat:
-    """An HFile that says which partitions and files there are. Java's bloom-filtered reader wants the filter inside."""
+    """Write an HFile of all partitions and files, with the bloom filter that Java's reader expects."""
     records = {files_key(partition): files_record(files) for partition, files in listing.items()}
     records[ALL_PARTITIONS] = all_partitions_record(list(records))
     items = sorted(

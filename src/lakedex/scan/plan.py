@@ -254,7 +254,7 @@ def plan_scan(
     stages: list[PruneStage] = []
     unused: list[UnusedIndex] = []
     selections: dict[int, RowSelection] = {}
-    if wrong := snapshot.metadata.why_lost(FILES.name):
+    if wrong := snapshot.metadata.damage_of(FILES.name):
         unused.append(damaged(FILES.name, f"storage was listed instead, {wrong}"))
     if predicate is not None and not skipping:
         unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="skipping is off"))

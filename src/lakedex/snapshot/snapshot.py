@@ -150,7 +150,7 @@ class Snapshot:
     @property
     def lost_metadata(self) -> dict[str, str]:
         """Metadata partitions that the table lists and that cannot be used, with what is wrong with each."""
-        found = ((name, self.metadata.why_lost(name)) for name in sorted(self.metadata.partitions & SUPPORTED.keys()))
+        found = ((name, self.metadata.damage_of(name)) for name in sorted(self.metadata.partitions & SUPPORTED.keys()))
         return {name: wrong for name, wrong in found if wrong}
 
     def listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
@@ -181,7 +181,7 @@ class Snapshot:
             try:
                 return self.metadata.file_listing(partitions)
             except (CorruptFileError, FileNotFoundError) as error:
-                self.metadata.give_up(FILES.name, str(error))
+                self.metadata.mark_unusable(FILES.name, str(error))
         return None
 
     def read_partitions(self) -> None:
@@ -190,7 +190,7 @@ class Snapshot:
             try:
                 self.metadata.partition_paths()
             except (CorruptFileError, FileNotFoundError) as error:
-                self.metadata.give_up(FILES.name, str(error))
+                self.metadata.mark_unusable(FILES.name, str(error))
 
     def _walk(self, path: str) -> list[str]:
         """Folders with a partition metafile (``FSUtils.getAllFoldersWithPartitionMetaFile``)."""

@@ -406,7 +406,7 @@ def test_commits_of_a_new_table_that_say_nothing(path: Path, partition: str, kep
     """Of those that made the partitions only the own one is read, none for ``files``: its base file lies there."""
     first = [file.name.split("_")[0] for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*")]
     snapshot = Table.open(path).snapshot()
-    assert snapshot.metadata.why_lost(partition) == ""
+    assert snapshot.metadata.damage_of(partition) == ""
     timeline = snapshot.metadata.timeline
     read = [i for i in timeline.completed() if i.requested in first and timeline.has_read(i)]
     assert (len(first), len(read)) == (4, kept)
@@ -416,7 +416,7 @@ def test_the_first_base_file_of_files_is_lost(path: Path) -> None:
     """No other file tells what it held, so the commit that made it is read after all."""
     for file in metadata(path, "files").glob("*.hfile"):
         file.unlink()
-    assert "is missing" in Table.open(path).snapshot().metadata.why_lost("files")
+    assert "is missing" in Table.open(path).snapshot().metadata.damage_of("files")
 
 
 def test_what_an_open_costs(path: Path) -> None:
@@ -430,7 +430,7 @@ def test_what_an_open_costs(path: Path) -> None:
     commits = Timeline.load(storage, str(metadata(path)), ".hoodie/timeline").completed()
     snapshot = Table.open(path).snapshot()
     before = snapshot.storage.counted.copy()
-    assert snapshot.metadata.why_lost("files") == ""
+    assert snapshot.metadata.damage_of("files") == ""
     assert (snapshot.storage.counted - before).requests <= len(commits) + 1
 
 
@@ -459,5 +459,5 @@ def test_an_index_that_java_makes_anew(path: Path) -> None:
             group = file.name.split("_")[0]
             file.with_name(f"{group}_{name.split('_')[0]}.log.1_0-0-0").write_bytes(file.read_bytes())
         file.unlink()
-    assert Table.open(path).snapshot().metadata.why_lost("column_stats") == ""
-    assert Table.open(path).snapshot().metadata.why_lost("files") == ""
+    assert Table.open(path).snapshot().metadata.damage_of("column_stats") == ""
+    assert Table.open(path).snapshot().metadata.damage_of("files") == ""
