@@ -1,7 +1,7 @@
-"""Users' rows in types that tables can store, and rows on the driver in one or more partitions.
+"""Convert users' rows to types that tables can store, and hold rows on the driver in partitions.
 
-Nothing is cast here. Python objects of pandas columns are the one input that Arrow reads with a guess: it shifts
-datetimes without a zone among those with one, and cuts datetimes among dates. Such columns are refused.
+Nothing is cast. Arrow infers types only for Python objects of pandas columns, and would then shift datetimes without a
+zone among those with one, and truncate datetimes among dates. Such columns are refused.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["ROWS_PER_PARTITION", "ArrowFrame", "as_table", "conform", "has_requi
 
 
 def as_table(data: Any) -> pa.Table:
-    """A user's rows as Arrow has them, in the types that they come in.
+    """Read a user's rows as an Arrow table, in their own types.
 
     Args:
-        data: A pandas frame, a ``pyarrow`` table, record batch or reader, or anything else that exports an Arrow
+        data: pandas frame, a ``pyarrow`` table, record batch or reader, or anything else that exports an Arrow
             stream (polars, duckdb …).
 
     Raises:
-        InvalidInputError: ``data`` is no frame, or one that Arrow cannot read.
+        InvalidInputError: ``data`` is not a frame, or Arrow cannot read it.
     """
     if isinstance(data, pa.Table):
         return data
@@ -44,23 +44,23 @@ def as_table(data: Any) -> pa.Table:
     except (pa.ArrowException, ArithmeticError) as error:
         raise InvalidInputError(f"the frame cannot be read as Arrow: {error}") from error
     raise InvalidInputError(
-        f"{type(data).__name__} is no frame: pass a Spark or pandas DataFrame, a pyarrow.Table, or an object that "
+        f"{type(data).__name__} is not a frame: pass a Spark or pandas DataFrame, a pyarrow.Table, or an object that "
         "exports Arrow"
     )
 
 
 def normal_schema(schema: pa.Schema) -> pa.Schema:
-    """``schema`` in the types of tables: microsecond timestamps, plain strings, signed integers, no dictionaries.
+    """Convert a schema to types of tables: microsecond timestamps, strings, signed integers, no dictionaries.
 
-    A column without a type stays one, of Arrow's ``null``.
+    A column without a type keeps Arrow's ``null``.
 
     Raises:
-        InvalidInputError: A column's type is unknown or cannot be stored; names the column.
+        InvalidInputError: A column's type is unknown or cannot be stored; ``column`` names it.
     """
     seen: set[str] = set()
     for name in schema.names:
         if name in seen:
-            raise InvalidInputError(f"column '{name}' is there twice; rename one", column=name)
+            raise InvalidInputError(f"column '{name}' occurs twice; rename one", column=name)
         seen.add(name)
     return pa.schema([f.with_type(_normal_type(f.type, f.name)) for f in schema.remove_metadata()])
 
@@ -119,7 +119,7 @@ def _normal_type(type_: pa.DataType, column: str) -> pa.DataType:
         return _normal_type(type_.value_type, column)
     if isinstance(type_, pa.BaseExtensionType):
         if type_.extension_name == "pandas.period":
-            raise InvalidInputError(f"column {column!r} holds pandas periods; cast them to timestamps", column=column)
+            raise InvalidInputError(f"column {column!r} has pandas periods; cast them to timestamps", column=column)
         is_uuid = type_.extension_name == "arrow.uuid"
         return pa.string() if is_uuid else _normal_type(type_.storage_type, column)
     if pa.types.is_nested(type_):
@@ -143,7 +143,7 @@ def _normal_nested(type_: pa.DataType, column: str) -> pa.DataType:
 
 
 def _pandas_table(data: Any) -> pa.Table:
-    """The columns of a pandas frame, levels of its index that have a name before them."""
+    """Columns of a pandas frame, preceded by the named levels of its index."""
     levels = [name for name in data.index.names if name is not None]
     columns = {str(name): data.index.get_level_values(name) for name in levels}
     for place, label in enumerate(data.columns):
@@ -167,7 +167,7 @@ def _pandas_column(name: str, column: Any) -> Any:
         if "nanoseconds" in kinds:
             raise InvalidInputError(
                 f"column {name!r} of the pandas frame has Timestamps with nanoseconds among its objects, which "
-                "would be cut; convert it to datetime64[ns] and round it",
+                "would be truncated; convert it to datetime64[ns] and round it",
                 column=name,
             )
         if len(kinds) > 1:
@@ -205,15 +205,14 @@ def _time_kinds(values: Iterable[Any]) -> Iterator[str]:
 
 
 ROWS_PER_PARTITION = 65_536
-"""Fewer rows than this are not worth a second thread."""
+"""Fewer rows are not worth a second thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowFrame:
-    """Rows on the driver, as one table for each partition (at least one).
+    """Rows on the driver, as one table per partition (at least one).
 
-    ``exchanged`` says that the partitions were made by :func:`exchange`: each is one task of real work, not an
-    arbitrary slice.
+    ``exchanged`` marks partitions made by :func:`exchange`: each is a task of its own, not an arbitrary slice.
     """
 
     partitions: tuple[pa.Table, ...]
@@ -222,13 +221,13 @@ class ArrowFrame:
 
     @classmethod
     def of(cls, table: pa.Table, threads: int = 1) -> ArrowFrame:
-        """A frame of ``table``'s rows, sliced for at most ``threads`` threads."""
+        """Slice a table for at most ``threads`` threads."""
         parts = max(1, min(threads, table.num_rows // ROWS_PER_PARTITION))
         return cls(split(table, parts), table.schema)
 
     @property
     def num_rows(self) -> int:
-        """Rows of all partitions."""
+        """Number of rows in all partitions."""
         return sum(part.num_rows for part in self.partitions)
 
     def table(self) -> pa.Table:
@@ -237,7 +236,7 @@ class ArrowFrame:
 
 
 def split(table: pa.Table, parts: int) -> tuple[pa.Table, ...]:
-    """``table`` as ``parts`` zero-copy slices of about equal length."""
+    """Cut a table into ``parts`` zero-copy slices of about equal length."""
     edges = np.linspace(0, table.num_rows, parts + 1).astype(np.int64)
     return tuple(table.slice(int(a), int(b - a)) for a, b in pairwise(edges))
 
@@ -266,7 +265,7 @@ def has_required(type_: pa.DataType) -> bool:
 
 
 def _cast_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A cast to a type with required fields. Arrow's takes a struct that is null for one whose fields are null."""
+    """Cast to a type with required fields. Arrow's cast treats a null struct as one with null fields."""
     if array.type == type_:
         return array
     compact = pa.concat_arrays([array]) if array.offset else array
@@ -286,9 +285,9 @@ B = TypeVar("B", pa.Table, pa.RecordBatch)
 
 
 def conform(batch: B, schema: pa.Schema) -> B:
-    """``batch`` (a record batch or table) with exactly ``schema``'s columns, in its order and types.
+    """Convert a record batch or table to exactly the columns of ``schema``, in its order and types.
 
-    Spark hands timestamps in the session's time zone and names the parts of nested types in its own way.
+    Spark returns timestamps in the session's time zone and has its own names for parts of nested types.
     """
     if batch.schema.equals(schema, check_metadata=False):
         return batch

@@ -1,8 +1,8 @@
-"""Who moves the rows: the small protocol between lakedex's actions and an engine.
+"""Define the protocol between operations and the engines that move rows.
 
-An action (upsert, delete …) is written once against :class:`Engine`. Its row work is done by *batch maps*:
-picklable module-level callables, Arrow batches in, Arrow batches out. On Spark they run inside tasks
-(``mapInArrow``); the local engine runs them in threads.
+An operation (upsert, delete …) is written once against :class:`Engine`. Its work on rows consists of *batch maps*:
+picklable module-level callables from Arrow batches to Arrow batches. On Spark they run inside tasks (``mapInArrow``);
+the local engine runs them in threads.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """Which attempt of which task runs: Hudi's write token ``<partition>-<stage>-<attempt>``.
+    """Identity of a task attempt: Hudi's write token ``<partition>-<stage>-<attempt>``.
 
-    ``first_row`` is the number of the task's first row in the frame; ``None`` where nobody knows, as in Spark's tasks.
+    ``first_row`` is the number of the task's first row in the frame; None if unknown, as in Spark's tasks.
     """
 
     partition: int = 0
@@ -44,26 +44,26 @@ in_task: ContextVar[TaskId | None] = ContextVar("lakedex_task", default=None)
 
 
 def current_task() -> TaskId:
-    """The running task's identity; all zeros outside of an engine."""
+    """Identity of the running task; all zeros outside of an engine."""
     return in_task.get() or TaskId()
 
 
 class BatchMap(Protocol):
-    """A picklable function over one task's batches.
+    """Picklable function over the batches of one task.
 
-    One whose class sets ``light = True`` does so little that some tasks of it are quicker on the driver.
+    A class with ``light = True`` does so little that a few tasks are faster on the driver.
     """
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the batches that come out."""
+        """Schema of the resulting batches."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Transform one task's batches, as a stream."""
+        """Transform the batches of one task, as a stream."""
 
 
 class Frame(Protocol):
-    """Rows held by an engine. Opaque: only the engine that made it looks inside."""
+    """Rows held by an engine; opaque to all others."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,7 +71,7 @@ class Frame(Protocol):
 
 
 class Engine(Protocol):
-    """Where stages run."""
+    """Executor of batch maps and tasks."""
 
     @property
     def name(self) -> str:
@@ -79,32 +79,32 @@ class Engine(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run in parallel."""
 
     @property
     def case_sensitive(self) -> bool:
-        """Whether column names that differ by letter case are different names (``spark.sql.caseSensitive``)."""
+        """Whether column names that differ in case are different names (``spark.sql.caseSensitive``)."""
 
     def read_frame(self, data: Any) -> Any:
-        """A user's frame in a form that can be asked for its schema and staged: a stream is read here, and only once.
+        """Prepare a user's frame for :meth:`schema_of` and :meth:`stage`; a stream is read here, only once.
 
-        Raises ``InvalidInputError`` for what is no frame.
+        Raises ``InvalidInputError`` if ``data`` is not a frame.
         """
 
     def schema_of(self, data: Any) -> pa.Schema:
-        """Arrow schema of a frame, in the types that tables have; a column without a type has Arrow's ``null``."""
+        """Arrow schema of a frame, in types of tables; a column without a type has Arrow's ``null``."""
 
     def stage(self, data: Any, prepare: BatchMap) -> Frame:
-        """Run ``prepare`` over a frame exactly once and keep what comes out. Columns come in the frame's own types.
+        """Run ``prepare`` over a frame exactly once and store the result. Columns have the frame's own types.
 
-        Later stages read the kept rows, so the input may be non-deterministic or read the table that is written.
+        Later steps read the stored rows, so the input may be non-deterministic or read the table being written.
         """
 
     def keep(self, frame: Frame) -> Frame:
         """Compute a lazy frame once, so that it can be read several times."""
 
     def from_arrow(self, table: pa.Table) -> Frame:
-        """Rows that the driver holds."""
+        """Make a frame of rows on the driver."""
 
     def map(self, frame: Frame, fn: BatchMap) -> Frame:
         """Apply ``fn`` to each task's batches. May be lazy; runs once per :meth:`collect` or :meth:`stage`."""
@@ -112,22 +112,22 @@ class Engine(Protocol):
     def exchange(
         self, frame: Frame, by: str, tasks: int, order: Sequence[str] = (), texts: Collection[str] = ()
     ) -> Frame:
-        """Bring all rows of one value of ``by`` (int32 or string) into one task, sorted by ``by``, then ``order``.
+        """Move all rows with the same value of ``by`` (int32 or string) to one task, sorted by ``by``, then ``order``.
 
-        What is mapped over the frame may get columns of ``texts`` as dictionaries.
+        Batch maps over the result may receive columns of ``texts`` as dictionaries.
         """
 
     def join(self, left: Frame, right: Frame, on: Sequence[str]) -> Frame:
-        """Left outer join; a row of ``left`` comes once per partner. Nulls never match."""
+        """Left outer join; a row of ``left`` occurs once per match. Nulls never match."""
 
     def collect(self, frame: Frame) -> pa.Table:
-        """Rows to the driver."""
+        """Fetch the rows to the driver."""
 
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
-        """``fn`` of each item, in order, as one task each. ``fn``, items and results pickle.
+        """Apply ``fn`` to each item in a task of its own; results are in order. ``fn``, items and results pickle.
 
-        ``label`` names the work where the engine shows what it does (Spark's job description).
+        ``label`` describes the work in the engine's UI (Spark's job description).
         """
 
     def release(self, frame: Frame) -> None:
-        """Free what :meth:`stage` kept."""
+        """Release the rows stored by :meth:`stage`."""

@@ -1,16 +1,14 @@
-"""``hoodie.*`` options of a write, sorted into four classes.
+"""Parse ``hoodie.*`` options of a write into frozen :class:`WriteOptions`, once per call.
 
-done
+supported
     lakedex does what the option says (:data:`DONE`).
 harmless
-    the option steers something that Java does and lakedex does otherwise or not at all, without changing what the table
-    means; listed in ``WriteResult.notes`` (:data:`HARMLESS`).
+    The option controls a detail of Java that does not change the meaning of the table; it is listed in
+    ``WriteResult.notes`` (:data:`HARMLESS`).
 refused
-    the option would change what the table means, and lakedex does not do it (:data:`REFUSED`).
+    The option would change the meaning of the table, and lakedex does not support it (:data:`REFUSED`).
 unknown
-    refused too, with the nearest known name.
-
-Options are read once, here, into frozen :class:`WriteOptions`.
+    Refused too, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ __all__ = ["WriteOptions", "parse_options"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Parsed options. Sizes in bytes, times in seconds. ``txn`` is the application and batch of one call."""
+    """Parsed options. Sizes are in bytes, times in seconds; ``txn`` is the application and batch of a call."""
 
     max_file_size: int = 125_829_120
     small_file_limit: int = 104_857_600
@@ -39,9 +37,9 @@ class WriteOptions:
     bloom_type: str = "DYNAMIC_V0"
     bloom_max_entries: int = 100_000
     bloom_asked: bool = False
-    """Whether any of the four was named, so that filters which are there may not do."""
+    """True if the user set any bloom option; existing filters are then rebuilt to match."""
     index_type: str | None = None
-    """None is the table's: GLOBAL_BLOOM if it was made with that, else BLOOM."""
+    """None is the table's: GLOBAL_BLOOM if it was created with that, else BLOOM."""
     update_partition_path: bool = True
     use_metadata_blooms: bool = True
     prune_by_ranges: bool = True
@@ -96,37 +94,37 @@ class WriteOptions:
 
     @property
     def clean_commits_retained(self) -> int:
-        """Commits whose files the cleaner keeps under its policy by commits."""
+        """Number of commits whose files a clean by commits retains."""
         return 10 if self.clean_commits is None else self.clean_commits
 
     @property
     def lock_wait(self) -> float:
-        """Seconds to wait for the table lock: as long as Java's rounds of waiting take, if their number is given."""
+        """Seconds to wait for the table lock; with a number of retries, the duration of Java's retries."""
         return self.lock_timeout if self.lock_retries is None else self.lock_retries * self.lock_retry_wait
 
 
-def _whole(text: str) -> int:
+def _non_negative_int(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError
     return value
 
 
-def _positive(text: str) -> int:
+def _positive_int(text: str) -> int:
     value = int(text)
     if value <= 0:
         raise ValueError
     return value
 
 
-def _rate(text: str) -> float:
+def _fraction(text: str) -> float:
     value = float(text)
     if not 0 < value < 1:
         raise ValueError
     return value
 
 
-def _flag(text: str) -> bool:
+def _bool(text: str) -> bool:
     return {"true": True, "false": False}[text.strip().lower()]
 
 
@@ -145,7 +143,7 @@ def _columns(text: str) -> tuple[str, ...] | None:
 
 
 def _milliseconds(text: str) -> float:
-    return _whole(text) / 1000
+    return _non_negative_int(text) / 1000
 
 
 def _table_version(text: str) -> int:
@@ -171,45 +169,45 @@ def _compression(text: str) -> str:
 
 
 def _drop_duplicates(text: str) -> str:
-    return "drop" if _flag(text) else "none"
+    return "drop" if _bool(text) else "none"
 
 
 _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "hoodie.parquet.max.file.size": ("max_file_size", _positive),
-    "hoodie.parquet.small.file.limit": ("small_file_limit", _whole),
-    "hoodie.copyonwrite.record.size.estimate": ("record_size_estimate", _positive),
+    "hoodie.parquet.max.file.size": ("max_file_size", _positive_int),
+    "hoodie.parquet.small.file.limit": ("small_file_limit", _non_negative_int),
+    "hoodie.copyonwrite.record.size.estimate": ("record_size_estimate", _positive_int),
     "hoodie.parquet.compression.codec": ("compression", _compression),
-    "hoodie.parquet.block.size": ("row_group_bytes", _positive),
+    "hoodie.parquet.block.size": ("row_group_bytes", _positive_int),
     "hoodie.index.type": ("index_type", _one_of("BLOOM", "GLOBAL_BLOOM")),
-    "hoodie.bloom.index.update.partition.path": ("update_partition_path", _flag),
-    "hoodie.index.bloom.num_entries": ("bloom_entries", _positive),
-    "hoodie.index.bloom.fpp": ("bloom_fpp", _rate),
+    "hoodie.bloom.index.update.partition.path": ("update_partition_path", _bool),
+    "hoodie.index.bloom.num_entries": ("bloom_entries", _positive_int),
+    "hoodie.index.bloom.fpp": ("bloom_fpp", _fraction),
     "hoodie.bloom.index.filter.type": ("bloom_type", _one_of("DYNAMIC_V0", "SIMPLE")),
-    "hoodie.bloom.index.filter.dynamic.max.entries": ("bloom_max_entries", _positive),
-    "hoodie.bloom.index.use.metadata": ("use_metadata_blooms", _flag),
-    "hoodie.bloom.index.prune.by.ranges": ("prune_by_ranges", _flag),
+    "hoodie.bloom.index.filter.dynamic.max.entries": ("bloom_max_entries", _positive_int),
+    "hoodie.bloom.index.use.metadata": ("use_metadata_blooms", _bool),
+    "hoodie.bloom.index.prune.by.ranges": ("prune_by_ranges", _bool),
     "hoodie.datasource.insert.dup.policy": ("duplicates", _one_of("none", "drop", "fail")),
     "hoodie.datasource.write.insert.drop.duplicates": ("duplicates", _drop_duplicates),
-    "hoodie.combine.before.insert": ("combine_before_insert", _flag),
+    "hoodie.combine.before.insert": ("combine_before_insert", _bool),
     "hoodie.bulkinsert.sort.mode": ("sort_mode", _one_of("GLOBAL_SORT", "NONE")),
-    "hoodie.bulkinsert.shuffle.parallelism": ("bulk_insert_tasks", _positive),
-    "hoodie.insert.shuffle.parallelism": ("insert_tasks", _positive),
-    "hoodie.upsert.shuffle.parallelism": ("upsert_tasks", _positive),
-    "hoodie.delete.shuffle.parallelism": ("delete_tasks", _positive),
-    "hoodie.write.set.null.for.missing.columns": ("null_for_missing", _flag),
-    "hoodie.metadata.enable": ("metadata", _flag),
-    "hoodie.metadata.index.column.stats.enable": ("column_stats", _flag),
+    "hoodie.bulkinsert.shuffle.parallelism": ("bulk_insert_tasks", _positive_int),
+    "hoodie.insert.shuffle.parallelism": ("insert_tasks", _positive_int),
+    "hoodie.upsert.shuffle.parallelism": ("upsert_tasks", _positive_int),
+    "hoodie.delete.shuffle.parallelism": ("delete_tasks", _positive_int),
+    "hoodie.write.set.null.for.missing.columns": ("null_for_missing", _bool),
+    "hoodie.metadata.enable": ("metadata", _bool),
+    "hoodie.metadata.index.column.stats.enable": ("column_stats", _bool),
     "hoodie.metadata.index.column.stats.column.list": ("column_stats_columns", _columns),
-    "hoodie.metadata.index.column.stats.max.columns.to.index": ("column_stats_limit", _positive),
-    "hoodie.metadata.index.column.stats.file.group.count": ("column_stats_groups", _positive),
-    "hoodie.metadata.index.bloom.filter.enable": ("bloom_filters", _flag),
-    "hoodie.metadata.index.bloom.filter.file.group.count": ("bloom_filters_groups", _positive),
-    "hoodie.metadata.index.partition.stats.file.group.count": ("partition_stats_groups", _positive),
-    "hoodie.datasource.write.hive_style_partitioning": ("hive_style", _flag),
-    "hoodie.datasource.write.partitionpath.urlencode": ("url_encode", _flag),
+    "hoodie.metadata.index.column.stats.max.columns.to.index": ("column_stats_limit", _positive_int),
+    "hoodie.metadata.index.column.stats.file.group.count": ("column_stats_groups", _positive_int),
+    "hoodie.metadata.index.bloom.filter.enable": ("bloom_filters", _bool),
+    "hoodie.metadata.index.bloom.filter.file.group.count": ("bloom_filters_groups", _positive_int),
+    "hoodie.metadata.index.partition.stats.file.group.count": ("partition_stats_groups", _positive_int),
+    "hoodie.datasource.write.hive_style_partitioning": ("hive_style", _bool),
+    "hoodie.datasource.write.partitionpath.urlencode": ("url_encode", _bool),
     "hoodie.record.merge.mode": ("merge_mode", _one_of("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")),
     "hoodie.table.version": ("table_version", _table_version),
     "hoodie.write.table.version": ("table_version", _table_version),
@@ -222,35 +220,35 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.write.lock.provider": ("lock_provider", _lock_provider),
     "hoodie.write.lock.filesystem.path": ("lock_path", str),
     "hoodie.write.lock.wait_time_ms_between_retry": ("lock_poll", _milliseconds),
-    "hoodie.write.lock.client.num_retries": ("lock_retries", _whole),
+    "hoodie.write.lock.client.num_retries": ("lock_retries", _non_negative_int),
     "hoodie.write.lock.client.wait_time_ms_between_retry": ("lock_retry_wait", _milliseconds),
-    "hoodie.write.lock.storage.validity.timeout.secs": ("lock_validity", _positive),
-    "hoodie.write.lock.storage.renew.interval.secs": ("lock_renewal", _positive),
-    "hoodie.write.lock.storage.heartbeat.poll.secs": ("lock_renewal", _positive),
+    "hoodie.write.lock.storage.validity.timeout.secs": ("lock_validity", _positive_int),
+    "hoodie.write.lock.storage.renew.interval.secs": ("lock_renewal", _positive_int),
+    "hoodie.write.lock.storage.heartbeat.poll.secs": ("lock_renewal", _positive_int),
     "hoodie.write.lock.wait_time_ms": ("lock_timeout", _milliseconds),
     "hoodie.write.lock.filesystem.expire": ("lock_expire_minutes", float),
     "hoodie.client.heartbeat.interval_in_ms": ("heartbeat_interval", _milliseconds),
-    "hoodie.client.heartbeat.tolerable.misses": ("heartbeat_misses", _positive),
-    "hoodie.write.num.retries.on.conflict.failures": ("conflict_retries", _whole),
-    "hoodie.clean.automatic": ("clean_after_write", _flag),
+    "hoodie.client.heartbeat.tolerable.misses": ("heartbeat_misses", _positive_int),
+    "hoodie.write.num.retries.on.conflict.failures": ("conflict_retries", _non_negative_int),
+    "hoodie.clean.automatic": ("clean_after_write", _bool),
     "hoodie.clean.policy": ("clean_policy", _CLEAN_POLICY),
     "hoodie.cleaner.policy": ("clean_policy", _CLEAN_POLICY),
-    "hoodie.clean.commits.retained": ("clean_commits", _positive),
-    "hoodie.cleaner.commits.retained": ("clean_commits", _positive),
-    "hoodie.clean.hours.retained": ("clean_hours", _positive),
-    "hoodie.cleaner.hours.retained": ("clean_hours", _positive),
-    "hoodie.clean.fileversions.retained": ("clean_versions", _positive),
-    "hoodie.cleaner.fileversions.retained": ("clean_versions", _positive),
-    "hoodie.clean.trigger.max.commits": ("clean_every", _positive),
-    "hoodie.clean.max.commits": ("clean_every", _positive),
-    "hoodie.metadata.compact.max.delta.commits": ("metadata_compact_commits", _positive),
-    "hoodie.archive.automatic": ("archive", _flag),
-    "hoodie.archive.beyond.savepoint": ("archive_beyond_savepoint", _flag),
-    "hoodie.keep.min.commits": ("keep_min_commits", _positive),
-    "hoodie.keep.max.commits": ("keep_max_commits", _positive),
-    "hoodie.timeline.compaction.batch.size": ("history_merge_files", _positive),
+    "hoodie.clean.commits.retained": ("clean_commits", _positive_int),
+    "hoodie.cleaner.commits.retained": ("clean_commits", _positive_int),
+    "hoodie.clean.hours.retained": ("clean_hours", _positive_int),
+    "hoodie.cleaner.hours.retained": ("clean_hours", _positive_int),
+    "hoodie.clean.fileversions.retained": ("clean_versions", _positive_int),
+    "hoodie.cleaner.fileversions.retained": ("clean_versions", _positive_int),
+    "hoodie.clean.trigger.max.commits": ("clean_every", _positive_int),
+    "hoodie.clean.max.commits": ("clean_every", _positive_int),
+    "hoodie.metadata.compact.max.delta.commits": ("metadata_compact_commits", _positive_int),
+    "hoodie.archive.automatic": ("archive", _bool),
+    "hoodie.archive.beyond.savepoint": ("archive_beyond_savepoint", _bool),
+    "hoodie.keep.min.commits": ("keep_min_commits", _positive_int),
+    "hoodie.keep.max.commits": ("keep_max_commits", _positive_int),
+    "hoodie.timeline.compaction.batch.size": ("history_merge_files", _positive_int),
 }
-"""Option → (field of :class:`WriteOptions`, parser)."""
+"""Field of :class:`WriteOptions` and parser by option."""
 
 
 _NEW_ROWS = frozenset({"upsert", "insert", "bulk_insert", "insert_overwrite", "merge"})
@@ -288,10 +286,10 @@ ACTS_ON: dict[str, frozenset[str]] = {
     "bulk_insert_tasks": frozenset({"bulk_insert"}),
     "delete_tasks": frozenset({"delete", "erase"}),
 }
-"""Field of :class:`WriteOptions` → calls of a table that it changes; in others a note says that it does nothing.
+"""Methods of a table on which a field of :class:`WriteOptions` has an effect; others note that it has none.
 
-Fields that are not here act on every call. Those of locks, retries, heartbeats, cleaning and archival do; those that a
-table keeps (:mod:`lakedex.commit.write_checks`) have to agree with it.
+Other fields act on every call: those of locks, retries, heartbeats, cleaning and archival. Fields that a table stores
+(:mod:`lakedex.commit.write_checks`) must agree with it.
 """
 
 
@@ -322,7 +320,7 @@ FIXED = {
     "hoodie.parquet.bloom.filter.enabled": "true",
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
 }
-"""Options of which only one value is done; any other is refused."""
+"""Options with only one supported value."""
 
 
 REFUSED = {
@@ -345,7 +343,7 @@ REFUSED = {
     "hoodie.write.record.merge.custom.implementation.classes": "custom mergers are Java code",
     "hoodie.metadata.index.drop": "call indexes.drop",
 }
-"""Options that are never taken here, with what to do instead."""
+"""Unsupported options, with what to do instead."""
 
 
 HARMLESS = (
@@ -386,29 +384,28 @@ HARMLESS = (
     "hoodie.enable.data.skipping",
     "hoodie.datasource.query.type",
 )
-"""Names, or prefixes that end in a dot, of options that change nothing here."""
+"""Names, or prefixes that end in a dot, of options without effect."""
 
 
 def parse_options(
     options: Mapping[str, Any] | None, call: Mapping[str, Any] | None = None, operation: str = ""
 ) -> WriteOptions:
-    """Sort and parse options.
+    """Classify and parse options.
 
     Args:
-        options: those of a table object.
-        call: those of one call, which count before the table's.
-        operation: the call. ``notes`` names options of the call that do nothing in it.
+        options: Options of a table object.
+        call: Options of one call, which override those of the table.
+        operation: Name of the call. ``notes`` lists options of the call without effect on it.
 
     Raises:
-        OptionError: an unknown option (with the nearest name), one that lakedex refuses, a bad value, or two options
-            that contradict each other.
+        OptionError: An option is unknown (the message suggests a name), unsupported, invalid or contradicts another.
     """
     parsed: dict[str, Any] = {}
     notes = []
     given = {**(options or {}), **(call or {})}
     if call:
         targets = {DONE[name][0] for name in call if name in DONE}
-        # Another name of what the call sets.
+        # Equivalent to what the call sets.
         given = {name: raw for name, raw in given.items() if name in call or DONE.get(name, ("",))[0] not in targets}
     for name, raw in given.items():
         value = str(raw).lower() if isinstance(raw, bool) else str(raw)
@@ -418,12 +415,12 @@ def parse_options(
                 found = parse(value)
             except (ValueError, KeyError) as error:
                 why = f": {error}" if isinstance(error, ValueError) and "one of" in str(error) else ""
-                raise OptionError(f"option {name}={value!r} is no valid value{why}", option=name) from None
+                raise OptionError(f"option {name}={value!r} is not a valid value{why}", option=name) from None
             if parsed.setdefault(target, found) != found:
                 others = [other for other in given if other != name and DONE.get(other, ("",))[0] == target]
-                raise OptionError(f"options {others[0]} and {name} contradict each other; leave one away", option=name)
+                raise OptionError(f"options {others[0]} and {name} contradict each other; omit one", option=name)
             if name in (call or {}) and operation not in ACTS_ON.get(target, {operation}):
-                notes.append(f"option {name}={value} does nothing in {operation}")
+                notes.append(f"option {name}={value} has no effect in {operation}")
         elif name in FIXED:
             if value.lower() != FIXED[name].lower():
                 raise OptionError(
@@ -431,10 +428,10 @@ def parse_options(
                     option=name,
                 )
         elif name in REFUSED:
-            raise OptionError(f"option {name} is not taken here: {REFUSED[name]}", option=name)
+            raise OptionError(f"option {name} is not supported: {REFUSED[name]}", option=name)
         elif _is_harmless(name):
-            # Its value may be a secret of something else that reads the same options.
-            notes.append(f"option {name} changes nothing in lakedex")
+            # Its value may be a secret of another reader of the same options.
+            notes.append(f"option {name} has no effect in lakedex")
         else:
             raise OptionError(f"unknown option {name!r}{_nearest(name)}", option=name)
     _check_archival(parsed, given)
@@ -442,13 +439,13 @@ def parse_options(
     written = WriteOptions(**parsed, bloom_asked=asked, notes=tuple(notes))
     _check_concurrency(written)
     if written.lock_provider == "InProcessLockProvider":
-        note = "InProcessLockProvider keeps no other process out, so lakedex takes the lock file of the table"
+        note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's lock file"
         return replace(written, notes=(*written.notes, note))
     return written
 
 
 def _check_archival(parsed: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """``HoodieWriteConfig.validate``; where only one of minimum and retained commits is given, archival adapts."""
+    """``HoodieWriteConfig.validate``; if only the minimum or the retained commits are given, archival adapts."""
     known = WriteOptions(**parsed)
     if known.keep_max_commits <= known.keep_min_commits:
         raise OptionError(
@@ -466,11 +463,11 @@ def _check_archival(parsed: Mapping[str, Any], given: Mapping[str, Any]) -> None
 
 
 def _check_concurrency(options: WriteOptions) -> None:
-    """Combinations that Java refuses as well (``HoodieWriteConfig.validate``, ``StorageBasedLockConfig``)."""
+    """Refuse combinations that Java refuses as well (``HoodieWriteConfig.validate``, ``StorageBasedLockConfig``)."""
     if options.concurrency_mode == "OPTIMISTIC_CONCURRENCY_CONTROL" and options.failed_writes == "EAGER":
         raise OptionError(
             "several writers (hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL) need "
-            "hoodie.clean.failed.writes.policy=LAZY: EAGER takes every pending write for a failed one",
+            "hoodie.clean.failed.writes.policy=LAZY: EAGER considers every pending write failed",
             option="hoodie.clean.failed.writes.policy",
         )
     if options.lock_validity < max(10, 10 * options.lock_renewal):

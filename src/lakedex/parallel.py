@@ -1,4 +1,4 @@
-"""Threads: functions run side by side, and iterators whose results are streamed in order within a bound."""
+"""Run functions in threads, and stream their results in order within a bound."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ R = TypeVar("R")
 
 
 def stream_ordered(fn: Callable[[T], Iterator[R]], items: Sequence[T], threads: int) -> Generator[R, None, None]:
-    """Results of ``fn`` over each item, in the items' order.
+    """Stream the results of ``fn`` over each item, in the order of the items.
 
-    At most ``2 * threads`` results wait to be taken. A consumer that stops early stops the threads.
+    At most ``2 * threads`` results are buffered. A consumer that stops early stops the threads.
 
     Raises:
-        Exception: whatever ``fn`` raised, once the results before it are taken.
+        Exception: The exception of ``fn``, after the results before it.
     """
     if threads <= 1 or len(items) <= 1:
         for item in items:
@@ -49,7 +49,7 @@ def stream_ordered(fn: Callable[[T], Iterator[R]], items: Sequence[T], threads: 
 
 
 class _Work(Generic[T, R]):
-    """Items that threads take in order. All that changes does so under ``_turn``."""
+    """Items that threads take in order. ``_turn`` guards all mutable state."""
 
     def __init__(self, fn: Callable[[T], Iterator[R]], items: Sequence[T], window: int) -> None:
         self._fn, self._items, self._window = fn, items, window
@@ -61,7 +61,7 @@ class _Work(Generic[T, R]):
         self._ended: dict[int, BaseException | None] = {}
 
     def run(self) -> None:
-        """What each thread does: one item after the other, at most one result of each ahead of the consumer."""
+        """Loop of each thread over items, at most one result per item ahead of the consumer."""
         while (index := self._take()) is not None:
             error: BaseException | None = None
             try:
@@ -112,7 +112,7 @@ class _Work(Generic[T, R]):
                 raise error
 
     def stop(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         with self._turn:
             self._stopped = True
             self._turn.notify_all()
@@ -127,7 +127,7 @@ _stages = count()
 def run_threads(
     fn: Callable[[T], R], items: Sequence[T], threads: int, first_rows: Sequence[int] | None = None
 ) -> list[R]:
-    """``fn`` of each item, in order; each call is a task of its own, whose first row may be known."""
+    """Apply ``fn`` to each item in threads; results are in order. Each call is a task, whose first row may be known."""
     stage = next(_stages)
 
     def call(index: int) -> R:
@@ -154,5 +154,5 @@ def _begun(pool: ThreadPoolExecutor, call: Callable[[int], R], index: int) -> Ca
     except RuntimeError as error:
         if "cannot schedule" not in str(error):
             raise
-        # The main thread has ended, and Python lends no more threads; the one that calls goes on alone.
+        # The main thread has ended and Python starts no more threads; the caller continues alone.
         return partial(call, index)

@@ -1,4 +1,4 @@
-"""Leaf vocabulary: names that Hudi fixes and small value types which every package shares."""
+"""Names fixed by Hudi and small value types that all packages share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 Progress = Callable[[int, int], None]
-"""Called with the work done and all of it."""
+"""Called with the completed and the total amount of work."""
 
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -55,11 +55,11 @@ FILE_NAME = "_hoodie_file_name"
 
 
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
-"""The five columns that Hudi puts before a table's own, in this order (HoodieRecord.HOODIE_META_COLUMNS)."""
+"""Hudi's five columns before those of the table, in this order (HoodieRecord.HOODIE_META_COLUMNS)."""
 
 
 MISFIT = "__lakedex_misfit"
-"""Of rows that Spark computed: JSON of ``column``, ``expected`` and ``value`` where a value does not fit."""
+"""Column of rows computed by Spark: JSON of ``column``, ``expected`` and ``value`` if a value does not fit."""
 
 
 class TableType(StrEnum):
@@ -70,7 +70,7 @@ class TableType(StrEnum):
 
 
 class Operation(StrEnum):
-    """``operationType`` of a commit: Hudi's enum names (WriteOperationType); Java refuses any other."""
+    """``operationType`` of a commit: Hudi's enum names (WriteOperationType); Java refuses others."""
 
     BULK_INSERT = "BULK_INSERT"
     INSERT = "INSERT"
@@ -83,17 +83,17 @@ class Operation(StrEnum):
 
     @property
     def action(self) -> str:
-        """The timeline action that the operation is (``CommitUtils.getCommitActionType``)."""
+        """Timeline action of the operation (``CommitUtils.getCommitActionType``)."""
         replaces = self.name.startswith("INSERT_OVERWRITE") or self is Operation.DELETE_PARTITION
         return "replacecommit" if replaces else "commit"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """How a session reads SQL text.
+    """Rules by which a session reads SQL text.
 
     Attributes:
-        case_sensitive: Column names that differ by letter case are different names (``spark.sql.caseSensitive``).
+        case_sensitive: Whether column names that differ in case are different names (``spark.sql.caseSensitive``).
         timezone: Zone of timestamps without offset, and of casts between timestamps, dates and text
             (``spark.sql.session.timeZone``).
     """
@@ -103,18 +103,18 @@ class SessionRules:
 
 
 DEFAULT_RULES = SessionRules()
-"""Those of a session that sets neither."""
+"""Rules of a session without settings."""
 
 
 @dataclass(slots=True)
 class IoCount:
-    """Requests and bytes that reading took. Mutable: a reader adds to it."""
+    """Number of read requests and bytes. Mutable: readers add to it."""
 
     requests: int = 0
     bytes_read: int = 0
 
     def add(self, requests: int, bytes_read: int) -> None:
-        """Count ``requests`` more requests that brought ``bytes_read`` bytes."""
+        """Add ``requests`` requests for ``bytes_read`` bytes."""
         self.requests += requests
         self.bytes_read += bytes_read
 
@@ -122,12 +122,12 @@ class IoCount:
         return IoCount(self.requests - other.requests, self.bytes_read - other.bytes_read)
 
     def copy(self) -> IoCount:
-        """A snapshot, to take a difference from later."""
+        """Copy, to compute a difference later."""
         return IoCount(self.requests, self.bytes_read)
 
 
 def size_text(count: int) -> str:
-    """Bytes for people."""
+    """Format a number of bytes."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -32,12 +32,12 @@ def test_erase_on_spark(spark: SparkSession, table: Table) -> None:
     """Point 9: by a condition, by one that only Spark can evaluate, by a DataFrame of keys and by a list."""
     table.create_view("mnt_rows")
     report = table.erase(where="g = 'x'")
-    assert (report.rows, report.files_rewritten, report.files_looked_at, report.proof.rows) == (1, 1, 1, 0)
+    assert (report.rows, report.files_rewritten, report.files_examined, report.proof.rows) == (1, 1, 1, 0)
     assert spark.sql("select count(*) from mnt_rows where g = 'x'").head()[0] == 0
     only_spark = table.erase(where="soundex(g) = soundex('g0') AND id = '0'")
     assert (only_spark.rows, only_spark.proof.rows) == (1, 0)
     by_frame = table.erase(spark.createDataFrame([("1", "c1"), ("2", "c0")], "id string, city string"))
-    assert (by_frame.rows, by_frame.is_proved, len(by_frame.held_by)) == (2, True, 4)
+    assert (by_frame.rows, by_frame.is_verified, len(by_frame.retained_in)) == (2, True, 4)
     assert table.erase(keys=["3"], all_partitions=True).rows == 1
     assert table.to_df().count() == 25
     assert table.delete(where=F.col("id") == "4").deleted == 1

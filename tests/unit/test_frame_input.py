@@ -105,5 +105,5 @@ def test_objects_of_pandas_that_would_lose_something_are_refused() -> None:
     for values in ([fine], [None, fine], [{"t": [fine]}], [fine.tz_localize("UTC")]):
         with pytest.raises(InvalidInputError, match="column 'c' of the pandas frame has Timestamps with nanoseconds"):
             as_table(pd.DataFrame({"c": pd.Series(values, dtype=object)}))
-    with pytest.raises(InvalidInputError, match="column 'c' holds pandas periods"):
+    with pytest.raises(InvalidInputError, match="column 'c' has pandas periods"):
         normal_schema(as_table(pd.DataFrame({"c": pd.period_range("2020", periods=2, freq="Y")})).schema)

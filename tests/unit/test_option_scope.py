@@ -120,7 +120,7 @@ def test_each_option_is_honoured_or_named(table: Table, read: set[str], call: st
     result = CALLS[call](table, given)
     for name, value in given.items():
         field = OPTIONS[name]
-        is_noted = f"option {name}={value} does nothing in {call}" in result.notes
+        is_noted = f"option {name}={value} has no effect in {call}" in result.notes
         assert is_noted == (call not in ACTS_ON[field]), name
         if field not in NOT_READ_HERE and not (call in ("add_columns", "drop_columns") and field in OF_FILES):
             assert is_noted == (field not in read), name

@@ -121,9 +121,9 @@ class StoreAssignment:
         row = first_row + misfit.row
         place = f"in row {row}{where} of the frame"
         if misfit.found == misfit.expected:
-            what = f"has {misfit.value} {place}, which has fewer digits than {misfit.found}"
+            what = f"has {misfit.value} {place}, which has more digits than {misfit.found}"
         else:
-            what = f"is {misfit.expected}, which cannot represent {misfit.value} exactly, {misfit.found} {place}"
+            what = f"is {misfit.expected}, which cannot hold {misfit.value} exactly, {misfit.found} {place}"
         return SchemaMismatchError(
             f"table {self.table}: column {misfit.path!r} {what}; change the value, or cast the column",
             column=misfit.path,

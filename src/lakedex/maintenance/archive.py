@@ -1,13 +1,13 @@
-"""Which instants are archived, and archiving them (``TimelineArchiverV2``, ``ArchivalUtils``; V1 for layout 1).
+"""Archive completed instants of both timelines (``TimelineArchiverV2``, ``ArchivalUtils``; V1 for layout 1).
 
-More than ``hoodie.keep.max.commits`` completed commits go down to ``hoodie.keep.min.commits``, but never past the
-earliest pending write, the first savepoint, a replace commit whose replaced files are not cleaned, nor the first
-commit that no compaction of the metadata table holds. Cleans and rollbacks before the last archived commit go along.
-The metadata table's own timeline is archived by the same rules, and never past the data table's active timeline.
+More than ``hoodie.keep.max.commits`` completed commits are reduced to ``hoodie.keep.min.commits``, but never past the
+earliest pending write, the first savepoint, a replace commit whose replaced files are not cleaned, or the first commit
+that no compaction of the metadata table includes. Cleans and rollbacks before the last archived commit are archived
+with it. The metadata table's timeline follows the same rules, and never passes the data table's active timeline.
 
-Order: the archive is written, then files of pending states are deleted, then those of completed states in ascending
-order, so that no state of the disk has a hole or takes a completed action for a pending one. A writer that died in
-between left instants on both timelines; they are not written to the archive again.
+The archive is written first, then files of pending states are deleted, then those of completed states in ascending
+order, so that no intermediate state has a gap or a completed action that looks pending. Instants that a dead writer
+left on both timelines are not archived again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DELETE_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """All files of one completed action. ``pending`` is the name of its earliest pending state's action."""
+    """All files of one completed action. ``pending`` is the action's name in its earliest pending state."""
 
     instant: Instant
     requested_file: str | None
@@ -55,7 +55,7 @@ class _Action:
 
 
 def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
-    """Instants of the data timeline that are due to be archived, ascending."""
+    """Instants of the data timeline to archive, ascending."""
     timeline = now.timeline
     keep_min, keep_max = _limits(timeline, options)
     commits = timeline.completed(WRITE_ACTIONS)
@@ -73,11 +73,11 @@ def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
 
 
 def metadata_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
-    """Instants of the metadata timeline that are due to be archived, ascending.
+    """Instants of the metadata timeline to archive, ascending.
 
-    Hudi lets it keep one commit more than the data table. It keeps at least two more here than its cleaning retains,
-    which counts commits and would never have enough of them. Delta commits that the last compaction does not hold
-    stay: when they completed decides which slice their log files are of.
+    Hudi retains one commit more than on the data timeline. lakedex retains at least two more than metadata cleaning,
+    which counts commits and would never reach its number otherwise. Delta commits after the last compaction stay, as
+    their completion times determine the slices of their log files.
     """
     if not now.uses_metadata:
         return []
@@ -99,7 +99,7 @@ def metadata_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
 
 
 def _limits(timeline: Timeline, options: WriteOptions) -> tuple[int, int]:
-    """``ArchivalUtils.getMinAndMaxInstantsToKeep``: what the cleaner still looks at is not archived."""
+    """``ArchivalUtils.getMinAndMaxInstantsToKeep``: instants that cleaning still needs are not archived."""
     keep_min, keep_max = options.keep_min_commits, options.keep_max_commits
     commits = timeline.completed(WRITE_ACTIONS)
     if len(commits) <= options.clean_commits_retained:
@@ -115,9 +115,9 @@ def _limits(timeline: Timeline, options: WriteOptions) -> tuple[int, int]:
 
 
 def _before_pending(timeline: Timeline) -> str | None:
-    """The last commit before the earliest pending write stays, so that the active timeline begins before that.
+    """Last commit before the earliest pending write, so that the active timeline starts before that write.
 
-    And whatever completed since that write began, be it requested earlier: its conflict check looks for those.
+    Whatever completed since that write began also stays, even if requested earlier, for its conflict check.
     """
     pending = timeline.pending(_PENDING_WRITES)
     if not pending:
@@ -129,7 +129,7 @@ def _before_pending(timeline: Timeline) -> str | None:
 
 
 def _first_unclean_replacement(timeline: Timeline) -> str | None:
-    """``ClusteringUtils.getEarliestInstantToRetainForClustering``: without it, replaced files would be back."""
+    """``ClusteringUtils.getEarliestInstantToRetainForClustering``: without it, replaced files would reappear."""
     replacing = [i for i in timeline.instants if i.action in ("replacecommit", "clustering")]
     cleans = timeline.completed({"clean"})
     if not replacing:
@@ -141,7 +141,7 @@ def _first_unclean_replacement(timeline: Timeline) -> str | None:
 
 
 def _cleaned_before(timeline: Timeline, clean: Instant) -> str:
-    """Files replaced before this are gone, by the plan of the last clean."""
+    """Instant before which replaced files are deleted, by the plan of the last clean."""
     name = f"{clean.requested}.clean.requested"
     try:
         plan = decode_body(timeline.read(name), f"{timeline.path}/{name}")
@@ -155,13 +155,13 @@ def _cleaned_before(timeline: Timeline, clean: Instant) -> str:
         return clean.requested
     if plan.get("policy") == "KEEP_LATEST_FILE_VERSIONS" or not savepoints or earliest <= savepoints[0]:
         return earliest
-    # What was replaced since that savepoint was kept for it; the savepoint may be gone by now, the files are not.
+    # Files replaced since that savepoint were retained for it, and still exist even if it was deleted.
     replaced = any(savepoints[0] <= i.requested <= earliest for i in timeline.completed({"replacecommit"}))
     return savepoints[0] if replaced else earliest
 
 
 def _first_for_compaction(timeline: Timeline, enough: int = 5) -> str | None:
-    """``CompactionUtils.getEarliestInstantToRetainForCompaction``: delta commits that trigger one have to be there."""
+    """``CompactionUtils.getEarliestInstantToRetainForCompaction``: delta commits that trigger one must stay."""
     deltas = delta_commits_since(timeline)
     last = last_compaction(timeline)
     if len(deltas) < enough:
@@ -170,7 +170,7 @@ def _first_for_compaction(timeline: Timeline, enough: int = 5) -> str | None:
 
 
 def _first_uncompacted(timeline: Timeline, compaction: str) -> str | None:
-    """The first commit that completed after a compaction of the metadata table (layout 1: that is not before it)."""
+    """First commit completed after a compaction of the metadata table (layout 1: not requested before it)."""
     by_completion = timeline.layout >= 2
     commits = timeline.completed(WRITE_ACTIONS)
     return next(
@@ -219,7 +219,7 @@ def _chosen(
 def _along(
     timeline: Timeline, going: Sequence[Instant], keep_min: int, keep_max: int, limit: str | None
 ) -> Iterator[Instant]:
-    """Cleans and rollbacks that are archived too."""
+    """Cleans and rollbacks to archive with them."""
     if timeline.layout >= 2:
         if going:
             last = going[-1].requested
@@ -235,7 +235,7 @@ def _along(
 
 
 def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Instant]:
-    """Archive what is due of the data timeline. Call under the table lock."""
+    """Archive instants of the data timeline if due. Call under the table lock."""
     going = data_to_archive(now, options)
     if going:
         _archive(now.timeline, now.history_path, going, options, lock)
@@ -247,7 +247,7 @@ def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Insta
 
 
 def archive_metadata(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Instant]:
-    """Archive what is due of the metadata timeline. Call under the table lock."""
+    """Archive instants of the metadata timeline if due. Call under the table lock."""
     going = metadata_to_archive(now, options)
     if going:
         root = metadata_path(now.base_path)
@@ -283,7 +283,7 @@ def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: W
 
 
 def _actions(timeline: Timeline, going: Sequence[Instant]) -> list[_Action]:
-    """The actions with all files of theirs, by one listing."""
+    """Actions with all of their files, from one listing."""
     found: dict[tuple[str, str], list[Instant]] = {}
     for entry in timeline.storage.list(timeline.path):
         instant = None if entry.is_dir else parse_instant_name(entry.name, entry.modified, timeline.zone)
@@ -315,7 +315,7 @@ def _archived(timeline: Timeline, action: _Action) -> ArchivedInstant:
         plan = timeline.read(requested) if requested is not None else None
     elif action.pending in ("replacecommit", "clustering"):
         plan = timeline.read(requested) if requested is not None else None
-        # Java takes the body of the inflight file where there is one.
+        # Java takes the body of the inflight file if it has one.
         plan = (timeline.read(action.inflight_file) if action.inflight_file is not None else None) or plan
     body = timeline.read(instant.file_name)
     return ArchivedInstant(
@@ -324,7 +324,7 @@ def _archived(timeline: Timeline, action: _Action) -> ArchivedInstant:
 
 
 def _states(timeline: Timeline, actions: Iterable[_Action]) -> Iterator[tuple[Instant, bytes]]:
-    """Each file of each action, as layout 1 archives them."""
+    """All files of all actions, as layout 1 archives them."""
     for action in actions:
         names = [action.requested_file, action.inflight_file, *action.completed_files]
         for name in filter(None, names):

@@ -1,17 +1,13 @@
-"""Cleaning: choose the files of old commits that no reader may need, and delete them.
+"""Choose the files of old commits that no reader may need, and delete them.
 
-Which files a clean may take (``CleanPlanner``, ``CleanerUtils.getEarliestCommitToRetain``).
+The newest version of each file group stays, and every version that was current since the earliest commit to retain, for
+running queries and time travel to retained commits (``CleanPlanner``, ``CleanerUtils.getEarliestCommitToRetain``).
+Files of savepoints stay, and files that were current when the oldest pending write began. A replaced file group is
+deleted completely once the commit that replaced it is older than the earliest one to retain.
 
-Of each file group the newest version stays, and so does every version that was current at any time since the earliest
-commit to retain: a query that runs, and time travel to a retained commit, find their files. Never taken are files that
-a savepoint names, and those that were current when the oldest pending write began. A replaced file group goes as a
-whole once the commit that replaced it is older than the earliest one to retain.
-
-Deleting files of old commits (``CleanPlanActionExecutor``, ``CleanActionExecutor``).
-
-The plan is written first, under the table lock. Then its files are deleted without it, the metadata table learns of it
-under the clean's own instant, and the clean completes. A clean that died is finished by the next one, Hudi's too: every
-step may be done twice.
+The plan is written first, under the table lock. The files are deleted without the lock, the metadata table is updated
+under the clean's own instant, and the clean completes (``CleanPlanActionExecutor``, ``CleanActionExecutor``). The next
+clean, also one of Hudi, finishes a clean that died: every step is idempotent.
 """
 
 from __future__ import annotations
@@ -76,7 +72,7 @@ _PENDING_WRITES = frozenset({*WRITE_ACTIONS, "clustering", "compaction", "logcom
 
 @dataclass(frozen=True, slots=True)
 class CleanRule:
-    """A policy of Hudi's, and how many commits, hours or file versions it keeps."""
+    """A cleaning policy with its number of retained commits, hours or file versions."""
 
     policy: str
     keep: int
@@ -88,7 +84,7 @@ class CleanRule:
 
 @dataclass(frozen=True, slots=True)
 class PlannedClean:
-    """A plan with the files behind it."""
+    """A plan with its files."""
 
     plan: CleanPlan
     files: Mapping[str, Sequence[BaseFile]]
@@ -97,17 +93,17 @@ class PlannedClean:
 def clean_rule(
     options: WriteOptions, commits: int | None = None, hours: int | None = None, versions: int | None = None
 ) -> CleanRule:
-    """The rule that arguments give, or else options; as in Hudi one number without a policy implies it.
+    """Rule from the arguments, else from the options; as in Hudi, a single number implies its policy.
 
     Raises:
-        InvalidInputError: several arguments, or one below 1.
+        InvalidInputError: Several arguments are given, or one is below 1.
     """
     given = {policy: n for policy, n in ((COMMITS, commits), (HOURS, hours), (VERSIONS, versions)) if n is not None}
     if len(given) > 1:
         raise InvalidInputError("clean takes one of commits, hours and versions")
     for policy, keep in given.items():
         if type(keep) is not int or keep < 1:
-            raise InvalidInputError(f"clean keeps whole numbers from 1 on, not {keep!r}")
+            raise InvalidInputError(f"clean takes integers from 1 on, not {keep!r}")
         return CleanRule(policy, keep)
     set_up = {COMMITS: options.clean_commits, HOURS: options.clean_hours, VERSIONS: options.clean_versions}
     numbers = {name: number for name, number in set_up.items() if number is not None}
@@ -117,13 +113,13 @@ def clean_rule(
 
 
 def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed: bool) -> PlannedClean | None:
-    """What to delete now; None for nothing.
+    """Plan a clean; None if there is nothing to delete.
 
     Args:
-        snapshot: the newest state of the table.
-        rule: what to keep.
-        now_ms: the time, epoch milliseconds.
-        only_changed: look only at partitions that commits touched since the last clean
+        snapshot: Newest state of the table.
+        rule: Number of commits, hours or versions to retain.
+        now_ms: Current time, epoch milliseconds.
+        only_changed: Examine only partitions touched since the last clean
             (``hoodie.clean.incremental.enabled``).
     """
     timeline = snapshot.timeline
@@ -133,7 +129,7 @@ def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed
     wanted = _changed_partitions(timeline, earliest) if only_changed and earliest is not None else None
     if wanted is not None and not wanted:
         return None
-    kept = savepointed_files(timeline)
+    savepointed = savepointed_files(timeline)
     replaced = timeline.replaced_file_groups()
     pending = timeline.pending(_PENDING_WRITES)
     limits = _Limits(
@@ -145,7 +141,7 @@ def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed
     gone: list[str] = []
     for partition, listed in snapshot.listing(wanted).items():
         versions = base_versions(partition, listed, timeline.is_committed)
-        names = kept.get(partition, frozenset())
+        names = savepointed.get(partition, frozenset())
         found = [
             base
             for file_id, group in versions.items()
@@ -187,14 +183,14 @@ def _plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """What decides over the versions of a file group."""
+    """Limits that decide which versions of a file group are deleted."""
 
     rule: CleanRule
     earliest: str | None
     oldest_pending: str | None
 
     def removable(self, versions: Sequence[BaseFile], replaced_at: str | None) -> Iterator[BaseFile]:
-        """Versions, newest first, that may go."""
+        """Versions that may be deleted, newest first."""
         if replaced_at is not None:
             bounds = [bound for bound in (self.earliest, self.oldest_pending) if bound is not None]
             if all(replaced_at < bound for bound in bounds):
@@ -208,12 +204,12 @@ class _Limits:
 
     @staticmethod
     def _current_since(versions: Sequence[BaseFile], bound: str) -> int:
-        """How many versions were the current one at some time since ``bound``: those from it on, and one before."""
+        """Number of versions that were current since ``bound``: the later ones and one before."""
         return sum(base.instant >= bound for base in versions) + 1
 
 
 def _earliest(timeline: Timeline, rule: CleanRule, now_ms: int) -> Instant | None:
-    """The earliest commit to retain; never later than the oldest pending write."""
+    """Earliest commit to retain; never later than the oldest pending write."""
     completed = timeline.completed(WRITE_ACTIONS)
     found: Instant | None = None
     if rule.policy == COMMITS and len(completed) > rule.keep:
@@ -243,16 +239,16 @@ def savepointed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
 
 
 def last_clean(timeline: Timeline) -> CleanMetadata | None:
-    """What the last completed clean did."""
+    """Last completed clean; None if there is none."""
     cleans = timeline.completed({"clean"})
     return timeline.clean_metadata(cleans[-1]) if cleans else None
 
 
 def _changed_partitions(timeline: Timeline, earliest: Instant) -> list[str] | None:
-    """Partitions of commits that the last clean held on to and this one does not; None for all.
+    """Partitions of commits that the last clean retained and this one does not; None means all.
 
-    All are looked at without an earlier clean, after one that counted versions, when commits since it were archived,
-    and when a savepoint went that held files back.
+    All partitions are examined without an earlier clean, after one by versions, if later commits were archived, and
+    if a savepoint that retained files was deleted.
     """
     last = last_clean(timeline)
     if last is None or not last.earliest or not timeline.is_completed(last.earliest):
@@ -276,7 +272,7 @@ _THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedPartition:
-    """What a clean takes from one partition: files, their bytes, and whether the partition is gone with them."""
+    """Files that a clean deletes from one partition, their bytes, and whether the partition becomes empty."""
 
     files: tuple[str, ...]
     bytes: int
@@ -285,17 +281,17 @@ class CleanedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CleanResult:
-    """What a clean did, or would do.
+    """Result of a clean or of a dry run.
 
     Attributes:
-        instant: the clean; None when there was nothing to delete, and for a dry run.
-        dry_run: nothing was deleted.
+        instant: Instant of the clean; None if there was nothing to delete, and for a dry run.
+        dry_run: Whether nothing was deleted.
         policy: Hudi's name of the policy.
-        kept: the policy in words.
-        earliest_retained: the earliest commit whose files were kept; None where versions were counted.
-        partitions: what was taken, by partition path.
-        seconds: the whole call.
-        notes: what else the user should know.
+        kept: Description of the policy.
+        earliest_retained: Earliest commit with retained files; None if versions were counted.
+        partitions: Deleted files by partition path.
+        seconds: Duration of the call.
+        notes: Further remarks for the user.
     """
 
     instant: str | None = None
@@ -309,12 +305,12 @@ class CleanResult:
 
     @property
     def files(self) -> int:
-        """How many files were deleted."""
+        """Number of deleted files."""
         return sum(len(part.files) for part in self.partitions.values())
 
     @property
     def bytes_freed(self) -> int:
-        """Their size."""
+        """Size of the deleted files."""
         return sum(part.bytes for part in self.partitions.values())
 
     def __str__(self) -> str:
@@ -336,7 +332,7 @@ class CleanResult:
         return str(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
+        """All fields as plain values."""
         return {**asdict(self), "files": self.files, "bytes_freed": self.bytes_freed}
 
     def _repr_html_(self) -> str:
@@ -366,7 +362,7 @@ def clean(
 
 
 def clean_after_write(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
-    """Clean after a commit where the options say so (``hoodie.clean.automatic``); what was done, for people."""
+    """Clean after a commit if the options say so (``hoodie.clean.automatic``); return a report in words."""
     if not options.clean_after_write:
         return None
     started, rule = time.perf_counter(), clean_rule(options)
@@ -374,7 +370,7 @@ def clean_after_write(handle: TableContext, options: WriteOptions, seen: Snapsho
     snapshot = handle.snapshot() if notes else seen
     if not _is_due(snapshot, options.clean_every) or snapshot.timeline.pending({"clean"}):
         return notes or None
-    # Without the lock at first: most of the time there is nothing to do.
+    # Check without the lock first, as usually there is nothing to do.
     if plan_clean(snapshot, rule, _now(), only_changed=True) is None:
         return notes or None
     done = _clean(handle, options, rule, started, [], only_changed=True)
@@ -382,7 +378,7 @@ def clean_after_write(handle: TableContext, options: WriteOptions, seen: Snapsho
 
 
 def _is_due(snapshot: Snapshot, every: int) -> bool:
-    """Whether there were enough commits since the last clean (``hoodie.clean.trigger.max.commits``)."""
+    """Whether enough commits have completed since the last clean (``hoodie.clean.trigger.max.commits``)."""
     last = last_clean(snapshot.timeline) if every > 1 else None
     since = "" if last is None else last.last_completed
     return sum(instant.requested > since for instant in snapshot.timeline.completed(WRITE_ACTIONS)) >= every
@@ -411,7 +407,7 @@ def _clean(
                 return _result(rule, None, None, None, started, notes=notes)
             timeline = recovered.snapshot.timeline
             when = recovered.clock.next(recovered.snapshot.last_time)
-            # It tells others that this clean is being done; when it stops they finish it.
+            # Other writers finish this clean once its heartbeat stops.
             beat = Heartbeat(handle.storage, handle.base_path, when, int(options.heartbeat_interval * 1000))
             beat.start()
             lock.check()
@@ -424,7 +420,7 @@ def _clean(
 
 
 def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapshot | None = None) -> list[str]:
-    """Finish cleans whose process died; what was done, for people. Call without the table lock."""
+    """Finish cleans of dead processes and return a report in words. Call without the table lock."""
     snapshot = handle.snapshot() if snapshot is None else snapshot
     notes = []
     for instant in snapshot.timeline.pending({"clean"}):
@@ -434,11 +430,11 @@ def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapsho
         try:
             plan = snapshot.timeline.clean_plan(instant.requested)
         except FileNotFoundError:
-            continue  # Somebody else finished it.
+            continue  # Another process has finished it.
         except CorruptFileError:
             if snapshot.storage.size(f"{snapshot.timeline.path}/{instant.requested}.clean.requested"):
                 raise
-            remove_pending(snapshot.timeline, instant)  # Java died while it wrote the plan.
+            remove_pending(snapshot.timeline, instant)  # Java died while writing the plan.
             continue
         _carry_out(handle, options, instant, plan)
         delete_heartbeat(handle.storage, handle.base_path, instant.requested)
@@ -447,10 +443,10 @@ def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapsho
 
 
 def require_no_clean(snapshot: Snapshot) -> None:
-    """Refuse while a clean is under way: it may be deleting what the caller relies on.
+    """Refuse if a clean is pending, as it may delete files that the caller relies on.
 
     Raises:
-        CommitConflictError: names the clean.
+        CommitConflictError: A clean is pending; the message names it.
     """
     pending = snapshot.timeline.pending({"clean"})
     if pending:
@@ -465,7 +461,7 @@ def require_no_clean(snapshot: Snapshot) -> None:
 
 
 def _carry_out(handle: TableContext, options: WriteOptions, instant: Instant, plan: CleanPlan) -> CleanMetadata | None:
-    """Do what a plan says, whether or not somebody did a part of it before; None if somebody completed it."""
+    """Execute a plan, which may be partly done; None if another process has completed it."""
     started = time.time()
     snapshot = handle.snapshot()
     if instant.state is State.REQUESTED:
@@ -494,7 +490,7 @@ def _carry_out(handle: TableContext, options: WriteOptions, instant: Instant, pl
 
 
 def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
-    """Partitions of the plan that hold nothing but their metafile, and to which nobody may be writing."""
+    """Partitions of the plan with no files but the metafile, and without pending writes."""
     if now.timeline.pending(WRITE_ACTIONS):
         return frozenset()
     gone = set()
@@ -506,7 +502,7 @@ def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
 
 
 def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
-    remove_metadata_of(now, instant.requested)  # Of a clean that died after it wrote it.
+    remove_metadata_of(now, instant.requested)  # From a clean that died after writing it.
     now = replace_metadata_timeline(now)
     clock = InstantClock(now.config.timezone)
     removed = RemovedFiles(names=done.files, partitions=done.gone)

@@ -1,10 +1,10 @@
-"""Cleaning of the metadata table: slices that a compaction has replaced go after a while.
+"""Clean the metadata table: delete slices some time after a compaction has replaced them.
 
 As in ``HoodieBackedTableMetadataWriter.cleanIfNecessary`` and ``CleanPlanner``, by commits: of each file group the
 latest slice stays, the one before the earliest commit to retain, and everything since. Retained are 20 commits of the
-metadata table, or 1.2 times those that the data table retains if that is more. Nothing is cleaned in the three actions
-after a compaction, when readers may still be at the slices before it. Whatever the data table's cleaning policy is,
-this one counts commits: old slices of the metadata table serve nobody but readers that are under way.
+metadata table, or 1.2 times those of the data table if that is more. Nothing is cleaned in the three actions after a
+compaction, when readers may still use the slices before it. The policy counts commits whatever that of the data table
+is, as only running readers use old slices of the metadata table.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _POLICY = "KEEP_LATEST_COMMITS"
 
 
 _MADE_WITH_THE_TABLE = "00000000000000"
-"""Its first delta commits, by instants that are no times: every compaction is later."""
+"""Instants of the first delta commits, which are not times; every compaction is later."""
 
 
-Doomed = dict[str, list[str]]
-"""Metadata partition → names of files to delete."""
+ExpiredFiles = dict[str, list[str]]
+"""Names of files to delete by metadata partition."""
 
 
 @dataclass(slots=True)
 class _Slice:
-    """A slice by its base instant, or by that of its first log file where there is no base file."""
+    """A slice by its base instant, or that of its first log file if there is no base file."""
 
     start: str
     names: list[str] = field(default_factory=list)
 
 
 def commits_retained(options: WriteOptions) -> int:
-    """How many commits of the metadata table are kept whole."""
+    """Number of retained commits of the metadata table."""
     return max(LEAST_COMMITS, int(options.clean_commits_retained * 1.2))
 
 
@@ -80,16 +80,16 @@ def cleaning_due(now: Snapshot, options: WriteOptions) -> bool:
     if compaction is None or earliest is None:
         return False
     later = [instant for instant in timeline.completed() if instant.requested > compaction.requested]
-    # Who compacts more often than that would never clean.
+    # Otherwise more frequent compactions would prevent cleaning.
     if len(later) < min(ACTIONS_OF_REST, options.metadata_compact_commits - 1):
         return False
-    # Only a base file before the earliest retained commit pushes out what was before it, and only once.
+    # Only a base file before the earliest retained commit makes earlier slices deletable, and only once.
     before = [i.requested for i in timeline.completed({"commit"}) if i.requested < earliest.requested]
     return bool(before) and _cleaned_up_to(now) <= before[-1]
 
 
 def _cleaned_up_to(now: Snapshot) -> str:
-    """The earliest commit that the last clean retained. Its file is read once, not by every write."""
+    """Earliest commit that the last clean retained; cached, so that not every write reads the file."""
     timeline, cache = now.metadata.timeline, now.cache
     last = next(reversed(timeline.completed({"clean"})), None)
     if last is None:
@@ -113,10 +113,10 @@ def _earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
 
 
 def clean_metadata(now: Snapshot, options: WriteOptions, clock: InstantClock, lock: Lock) -> int:
-    """Finish pending cleans and do a new one. Call under the table lock.
+    """Finish pending cleans and run a new one. Call under the table lock.
 
     Returns:
-        The number of files deleted.
+        Number of deleted files.
     """
     timeline = now.metadata.timeline
     deleted = 0
@@ -127,10 +127,10 @@ def clean_metadata(now: Snapshot, options: WriteOptions, clock: InstantClock, lo
         else:
             deleted += _carry_out(now, instant, plan, clock, lock)
     earliest = _earliest_to_retain(timeline, commits_retained(options))
-    doomed = _doomed(now, earliest.requested) if earliest is not None else {}
-    if earliest is None or not doomed:
+    expired = _expired(now, earliest.requested) if earliest is not None else {}
+    if earliest is None or not expired:
         return deleted
-    plan = _plan(now, earliest, doomed)
+    plan = _plan(now, earliest, expired)
     requested = clock.next(max(now.timeline.last_time, timeline.last_time))
     if timeline.layout < 2:
         requested = f"{timeline.completed({'deltacommit'})[-1].requested}002"
@@ -145,12 +145,12 @@ def _planned(timeline: Timeline, instant: Instant) -> CleanPlan | None:
         return None
 
 
-def _plan(now: Snapshot, earliest: Instant, doomed: Doomed) -> CleanPlan:
+def _plan(now: Snapshot, earliest: Instant, expired: ExpiredFiles) -> CleanPlan:
     root = metadata_path(now.base_path)
     last = now.metadata.timeline.completed(WRITE_ACTIONS)[-1]
     return CleanPlan(
         policy=_POLICY,
-        files={folder: tuple(f"{root}/{folder}/{name}" for name in names) for folder, names in doomed.items()},
+        files={folder: tuple(f"{root}/{folder}/{name}" for name in names) for folder, names in expired.items()},
         earliest=(earliest.requested, earliest.action),
         last_completed=last.requested,
     )
@@ -163,8 +163,8 @@ def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantC
         instant = create_inflight(timeline, instant)
     lock.check()
     names = {folder: tuple(map(last_part, paths)) for folder, paths in plan.files.items()}
-    doomed = [(folder, name) for folder, found in names.items() for name in found]
-    delete_files(now.storage, metadata_path(now.base_path), doomed)
+    expired = [(folder, name) for folder, found in names.items() for name in found]
+    delete_files(now.storage, metadata_path(now.base_path), expired)
     done = CleanMetadata(
         started=instant.requested,
         millis=int((time.time() - started) * 1000),
@@ -175,16 +175,16 @@ def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantC
     )
     completion = clock.next(max(now.timeline.last_time, timeline.last_time, instant.requested))
     complete(timeline, instant, completion, encode_clean_metadata(done))
-    return len(doomed)
+    return len(expired)
 
 
-def _doomed(now: Snapshot, earliest: str) -> Doomed:
-    """Files of the slices that go."""
+def _expired(now: Snapshot, earliest: str) -> ExpiredFiles:
+    """Files of expired slices."""
     store = now.metadata
     timeline = store.timeline
     needed = _needed_by_compactions(timeline)
     times = _CompletionTimes(timeline)
-    doomed: Doomed = {}
+    expired: ExpiredFiles = {}
     for folder in store.folders():
         for file_id, slices in _slices(now, folder, times.of).items():
             before = [item.start for item in slices if item.start < earliest]
@@ -193,13 +193,13 @@ def _doomed(now: Snapshot, earliest: str) -> Doomed:
             for item in slices:
                 wanted = since is not None and item.start >= since
                 if item.start < earliest and item.start not in kept and not wanted:
-                    doomed.setdefault(folder, []).extend(item.names)
-    return {folder: sorted(names) for folder, names in doomed.items()}
+                    expired.setdefault(folder, []).extend(item.names)
+    return {folder: sorted(names) for folder, names in expired.items()}
 
 
 @dataclass(slots=True)
 class _CompletionTimes:
-    """When the commits of log files completed, from the archive if need be: it tells which slice a file is of."""
+    """Completion times of log files' commits, if necessary from the archive; they determine the slice of a file."""
 
     timeline: Timeline
     archived: dict[str, str] = field(default_factory=dict)
@@ -216,7 +216,7 @@ class _CompletionTimes:
 
 
 def _needed_by_compactions(timeline: Timeline) -> dict[tuple[str, str], str]:
-    """Base instants from which on pending compactions need slices, by (partition, file id)."""
+    """First base instant that a pending compaction needs, by (partition, file id)."""
     needed: dict[tuple[str, str], str] = {}
     for instant in timeline.pending({"compaction", "logcompaction"}):
         name = f"{instant.requested}.{instant.action}.requested"
@@ -236,7 +236,7 @@ def _slices(now: Snapshot, folder: str, completed: Callable[[str], str]) -> dict
         base, log = parse_base_file_name(entry.name), parse_log_file_name(entry.name)
         if base is not None and timeline.is_committed(base.instant):
             slices.setdefault(base.file_id, {}).setdefault(base.instant, _Slice(base.instant)).names.append(entry.name)
-        # By layout 1 the name has the slice's base instant, which may be that of a log file of its own.
+        # In layout 1 the name has the slice's base instant, possibly that of its first log file.
         elif log is not None and (
             timeline.layout < 2 or (log.instant not in pending and timeline.is_committed(log.instant))
         ):

@@ -1,21 +1,18 @@
-"""Compaction of the metadata table: log files merged into new base HFiles.
-
-Compaction of one metadata file group: its slice merged into a new base HFile (``HoodieCompactor``).
-
-The sorted sources of a slice are merged key by key. Where only one source has a key, its bytes are copied; records are
-decoded where several versions meet. Memory: a batch of up to 16 MiB of compressed blocks of each source, the keys of
-delete blocks, and one block of the file that is written.
-
-Compaction of the metadata table: the log files of its file groups are merged into new base HFiles.
+"""Compact the metadata table: merge the log files of its file groups into new base HFiles.
 
 As in ``HoodieBackedTableMetadataWriter.compactIfNecessary`` and ``ScheduleCompactionActionExecutor``: a plan names the
-log files that were complete before the compaction's instant, and that instant lies before every data commit whose
-metadata is complete and which is itself still pending. A base file therefore never holds anything uncommitted, which
-readers rely on: they trust base files whole.
+log files that were complete before the compaction's instant, and that instant is before every pending data commit whose
+metadata is complete. So a base file never has uncommitted records, and readers trust it completely.
 
-All of it happens under the table's lock, as every write to the metadata table does. A compaction whose writer died is
-pending; readers go on with the old slices, and the next writer, of lakedex or Hudi, carries out its plan. A plan that
-cannot be carried out (unreadable, or its files are gone) is taken away and made anew.
+Everything runs under the table's lock, as every write to the metadata table. A compaction of a dead writer is pending;
+readers use the old slices, and the next writer, lakedex or Hudi, executes its plan. A plan that cannot be executed
+(unreadable, or with missing files) is deleted and made again.
+
+The sorted sources of a slice are merged key by key (``HoodieCompactor``). If only one source has a key its bytes are
+copied; records are decoded only where several versions meet.
+
+Memory: a batch of up to 16 MiB of compressed blocks per source, the keys of delete blocks, and one block of the new
+file.
 """
 
 from __future__ import annotations
@@ -74,12 +71,12 @@ _KEYS_AT_ONCE = 16_384
 
 
 Version = tuple[bytes, int, bytes]
-"""Key, number of the source (later ones are newer), value."""
+"""Key, number of the source (higher is newer), value."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCompaction:
-    """What one task compacts; ``folder`` is that of the metadata partition."""
+    """File group compacted by one task; ``folder`` is that of the metadata partition."""
 
     store: MetadataStore
     folder: str
@@ -89,7 +86,7 @@ class GroupCompaction:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The base file that came of it. ``merged`` counts keys of which several versions met."""
+    """The new base file. ``merged`` counts keys with several versions."""
 
     name: str
     size: int
@@ -102,7 +99,7 @@ class _UnsortedError(Exception):
 
 
 class _Merge:
-    """The merged records of a slice, as they stand in its new base file."""
+    """Merged records of a slice, as in its new base file."""
 
     def __init__(self, layers: Sequence[Layer], file_name: str, *, sort: bool) -> None:
         self._layers = layers
@@ -136,7 +133,7 @@ class _Merge:
         for key, value in cells:
             if key <= last:
                 if key == last:
-                    continue  # HBase may keep several cells of a key; the first counts.
+                    continue  # HBase may have several cells of a key; the first counts.
                 raise _UnsortedError
             last = key
             yield key, number, value
@@ -161,13 +158,13 @@ class _Merge:
                 return self._renamed(value)
         else:
             self.merged += 1
-        kept = compact_records(decode_metadata_record(value, self._schemas[number]) for number, value in versions)
-        if kept is None:
+        merged = compact_records(decode_metadata_record(value, self._schemas[number]) for number, value in versions)
+        if merged is None:
             return None
-        return self._renamed(encode_metadata_record({**kept, "_hoodie_file_name": None}))
+        return self._renamed(encode_metadata_record({**merged, "_hoodie_file_name": None}))
 
     def _renamed(self, value: bytes) -> bytes:
-        """The value with the new file's name as ``_hoodie_file_name``, the last of five fields that are else null."""
+        """The value with the new file's name in ``_hoodie_file_name``, the last of five otherwise null fields."""
         if value[:4] != _NO_META_FIELDS:
             record = decode_metadata_record(value, self._ours)
             plain = {name: None for name in record if name.startswith("_hoodie_")}
@@ -192,7 +189,7 @@ class _Merge:
             self._keys.clear()
 
     def describe(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """File info and meta blocks. A reader of Java's that is told to use bloom filters wants one inside."""
+        """File info and meta blocks. Java's reader with bloom filters enabled expects one inside."""
         self._hash()
         bloom = self._bloom.finish()
         info = {"schema": self._ours.encode(), "bloomFilterTypeCode": bloom.type_code.encode()}
@@ -202,11 +199,11 @@ class _Merge:
 
 
 def compact_group(task: GroupCompaction) -> Compacted:
-    """Write the base file of one file group. Nobody sees it before its compaction is completed.
+    """Write the base file of one file group, which is invisible until its compaction completes.
 
     Raises:
-        CorruptFileError: a source is damaged; names it.
-        InvalidInputError: the file would be larger than Hudi reads.
+        CorruptFileError: A source is damaged; the error names it.
+        InvalidInputError: The file would exceed Hudi's limit.
     """
     name = str(BaseFileName(task.group.file_id, str(current_task()), task.instant, ".hfile"))
     path = f"{task.folder}/{name}"
@@ -232,28 +229,28 @@ def _write(storage: Storage, path: str, merge: _Merge) -> Compacted:
 
 
 ENGINE_BYTES = 64 * 1024 * 1024
-"""More than so much to merge goes to the engine's tasks; less is done by threads of this process."""
+"""Larger merges run in the engine's tasks; smaller ones in threads of this process."""
 
 
 _MIB = 1024 * 1024
 
 
 _NEW_BASE_FILE_MIB = 120
-"""What Hudi's plan expects of a base file that is not there yet (``hoodie.parquet.max.file.size``)."""
+"""Size that Hudi's plan assumes for a new base file (``hoodie.parquet.max.file.size``)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CompactionDone:
-    """Compactions that were carried out.
+    """Executed compactions.
 
     Attributes:
-        instants: those that completed, oldest first.
-        found: those among them that an earlier writer had begun.
-        file_groups: base files written.
-        log_files: log files that went into them.
-        records: records in the new base files.
-        merged: keys of which several versions met.
-        size: bytes of the new base files.
+        instants: Completed instants, oldest first.
+        found: Those that an earlier writer had started.
+        file_groups: Number of base files written.
+        log_files: Number of log files merged into them.
+        records: Number of records in the new base files.
+        merged: Number of keys with several versions.
+        size: Size of the new base files in bytes.
     """
 
     instants: list[str] = field(default_factory=list)
@@ -266,12 +263,12 @@ class CompactionDone:
 
 
 def last_compaction(timeline: Timeline) -> Instant | None:
-    """The last completed compaction of a metadata timeline: a plain commit, where all writes are delta commits."""
+    """The last completed compaction of a metadata timeline: a commit, as all writes are delta commits."""
     return next(reversed(timeline.completed({"commit", "replacecommit"})), None)
 
 
 def delta_commits_since(timeline: Timeline) -> list[Instant]:
-    """Completed delta commits that no compaction holds (``CompactionUtils.getDeltaCommitsSinceLatestCompaction``)."""
+    """Completed delta commits after the last compaction (``CompactionUtils.getDeltaCommitsSinceLatestCompaction``)."""
     last = last_compaction(timeline)
     deltas = timeline.completed({"deltacommit"})
     if last is None:
@@ -281,7 +278,7 @@ def delta_commits_since(timeline: Timeline) -> list[Instant]:
 
 
 def compaction_due(now: Snapshot, options: WriteOptions) -> bool:
-    """Whether there are ``hoodie.metadata.compact.max.delta.commits``, or a compaction that somebody left pending."""
+    """Whether there are ``hoodie.metadata.compact.max.delta.commits``, or a pending compaction."""
     if not now.uses_metadata:
         return False
     timeline = now.metadata.timeline
@@ -290,12 +287,12 @@ def compaction_due(now: Snapshot, options: WriteOptions) -> bool:
     return len(delta_commits_since(timeline)) >= options.metadata_compact_commits
 
 
-def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock, *, anew: bool) -> CompactionDone:
-    """Carry out pending compactions, and with ``anew`` one of all log files. Call under the table lock.
+def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock, *, new: bool) -> CompactionDone:
+    """Execute pending compactions, and with ``new`` one of all log files. Call under the table lock.
 
     Raises:
-        CorruptFileError: a file of the metadata table is damaged; nothing was completed then.
-        UnsupportedFeatureError: a log compaction is pending, which only Hudi can finish.
+        CorruptFileError: A file of the metadata table is damaged; nothing was completed.
+        UnsupportedFeatureError: A log compaction is pending, which only Hudi can finish.
     """
     done = CompactionDone()
     timeline = now.metadata.timeline
@@ -310,11 +307,11 @@ def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock
         if operations is None:
             _remove_files_of(now, instant.requested, keep=())
             remove_pending(timeline, instant)
-            anew = True
+            new = True
             continue
         _carry_out(handle, now, instant, operations, clock, lock, done)
         done.found.append(instant.requested)
-    if anew:
+    if new:
         now = handle.snapshot()
         requested = _next_instant(now, clock)
         operations = () if requested is None else plan_compaction(now, requested)
@@ -326,7 +323,7 @@ def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock
 
 
 def _next_instant(now: Snapshot, clock: InstantClock) -> str | None:
-    """The instant of a new compaction; None where there can be none yet."""
+    """Instant of a new compaction; None if none is possible yet."""
     timeline = now.metadata.timeline
     if timeline.layout < 2:
         return _next_instant_of_layout_1(now)
@@ -341,9 +338,10 @@ def _next_instant(now: Snapshot, clock: InstantClock) -> str | None:
 
 
 def _next_instant_of_layout_1(now: Snapshot) -> str | None:
-    """``HoodieBackedTableMetadataWriterTableVersionSix``: a suffix to the last delta commit, nothing before it pending.
+    """Last delta commit with a suffix, if nothing before it is pending.
 
-    Log blocks of layout 1 say in their header which commit wrote them, so a plan cannot leave single ones out.
+    As in ``HoodieBackedTableMetadataWriterTableVersionSix``: log blocks of layout 1 name their commits in their
+    headers, so a plan cannot exclude single blocks.
     """
     timeline = now.metadata.timeline
     deltas = timeline.completed({"deltacommit"})
@@ -354,7 +352,7 @@ def _next_instant_of_layout_1(now: Snapshot) -> str | None:
 
 
 def plan_compaction(now: Snapshot, requested: str) -> tuple[CompactionOperation, ...]:
-    """What a compaction of an instant merges: file groups with log files that were complete before it."""
+    """Plan a compaction: file groups with log files that were complete before the instant."""
     store = now.metadata
     operations = []
     for folder in store.folders():
@@ -397,7 +395,7 @@ def _operation(folder: str, group: MetadataFileGroup, logs: Sequence[tuple[str, 
 
 
 def _planned(now: Snapshot, instant: Instant) -> tuple[CompactionOperation, ...] | None:
-    """The plan of a pending compaction; None where it cannot be carried out."""
+    """Plan of a pending compaction; None if it cannot be executed."""
     timeline = now.metadata.timeline
     name = f"{instant.requested}.compaction.requested"
     try:
@@ -412,10 +410,10 @@ def _planned(now: Snapshot, instant: Instant) -> tuple[CompactionOperation, ...]
 
 
 def _tasks(now: Snapshot, requested: str, operations: Sequence[CompactionOperation]) -> list[GroupCompaction]:
-    """The operations as tasks.
+    """Convert operations to tasks.
 
     Raises:
-        FileNotFoundError: a file of the plan is gone.
+        FileNotFoundError: A file of the plan does not exist.
     """
     root = metadata_path(now.base_path)
     sizes: dict[str, dict[str, int]] = {}
@@ -457,7 +455,7 @@ def _carry_out(
         results = handle.engine.run(compact_group, tasks, f"compaction of the metadata table ({requested})")
     else:
         results = run_threads(compact_group, tasks, handle.engine.parallelism)
-    # Attempts of tasks that an engine repeated may have written the same file under another name.
+    # Repeated attempts of tasks may have written the same file under another name.
     _remove_files_of(now, requested, keep={result.name for result in results})
     lock.check()
     stats: dict[str, tuple[WriteStat, ...]] = {}
@@ -486,7 +484,7 @@ def _write_stat(operation: CompactionOperation, result: Compacted) -> WriteStat:
 
 
 def _remove_files_of(now: Snapshot, requested: str, keep: Collection[str]) -> None:
-    """Base files of a compaction that is not completed, except ``keep``."""
+    """Delete base files of an incomplete compaction, except ``keep``."""
     root = metadata_path(now.base_path)
     for folder in now.metadata.folders():
         for entry in list_folder(now.storage, root, folder):

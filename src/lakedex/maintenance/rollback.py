@@ -1,8 +1,6 @@
-"""Rollback, restore and savepoints on request.
+"""Roll back the last commit, restore savepoints and create them, on request.
 
-Undoing what was committed: the last commit, or all that came after a savepoint.
-
-Savepoints: commits whose files no cleaner takes, and that a restore can go back to (``SavepointActionExecutor``).
+A savepoint is a commit whose files cleaning retains and to which a restore can return (``SavepointActionExecutor``).
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ __all__ = ["RollbackResult", "delete_savepoint", "list_savepoints", "restore", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackResult:
-    """What a rollback did.
+    """Result of a rollback.
 
     Attributes:
-        undone: the commit that is gone.
-        instant: the rollback.
-        latest: the commit that the table is at now; None when it has none.
-        files_deleted: base files that are gone with it.
-        seconds: the whole call.
-        notes: what else the user should know.
+        undone: Commit that was rolled back.
+        instant: Instant of the rollback.
+        latest: Last commit of the table now; None if it has none.
+        files_deleted: Number of deleted base files.
+        seconds: Duration of the call.
+        notes: Further remarks for the user.
     """
 
     undone: str
@@ -62,7 +60,7 @@ class RollbackResult:
 
 
 def rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
-    """Undo the last commit, or a pending write that died; see :meth:`lakedex.Maintenance.rollback`."""
+    """Undo the last commit, or a failed write; see :meth:`lakedex.Maintenance.rollback`."""
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
@@ -93,7 +91,7 @@ def _result(now: Snapshot, undone: str, instant: str | None, deleted: int, start
 
 
 def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
-    """The commit to undo, if it may be."""
+    """Commit to undo, after checks."""
     timeline, base = snapshot.timeline, snapshot.base_path
     commits = timeline.completed(WRITE_ACTIONS)
     found = next((i for i in commits if i.requested == instant), None)
@@ -120,7 +118,7 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant
 
 
 def _refuse_other(snapshot: Snapshot, instant: str, options: WriteOptions) -> None:
-    """Say why an instant that is on the timeline, and no completed commit, cannot be rolled back."""
+    """Raise the reason why an instant other than a completed commit cannot be rolled back."""
     found = next((i for i in snapshot.timeline.instants if i.requested == instant), None)
     if found is None:
         return
@@ -134,11 +132,11 @@ def _refuse_other(snapshot: Snapshot, instant: str, options: WriteOptions) -> No
             file_groups=frozenset(),
             retryable=True,
         )
-    raise InvalidInputError(f"{snapshot.base_path}: {found} is no commit; only commits can be rolled back")
+    raise InvalidInputError(f"{snapshot.base_path}: {found} is not a commit; only commits can be rolled back")
 
 
 def require_no_writes(snapshot: Snapshot) -> None:
-    """Refuse while somebody writes: what they read would be gone, and what they commit would hold it still."""
+    """Refuse while writes are pending: they have read undone commits, and would commit their rows again."""
     pending = snapshot.timeline.pending(WRITE_ACTIONS)
     if pending:
         raise CommitConflictError(
@@ -151,7 +149,7 @@ def require_no_writes(snapshot: Snapshot) -> None:
 
 
 def _require_versions(snapshot: Snapshot, undone: Instant) -> None:
-    """All files that become the newest again are there."""
+    """Check that all files that become the newest again exist."""
     target = snapshot_without(snapshot, {undone.requested})
     commit = snapshot.timeline.commit_metadata(undone)
     needed: dict[tuple[str, str], str | None] = {
@@ -172,7 +170,7 @@ def _require_versions(snapshot: Snapshot, undone: Instant) -> None:
 
 
 def _require_beginning(snapshot: Snapshot, undone: Instant) -> None:
-    """What archived commits wrote is read since it is older than the active timeline, which has to begin somewhere."""
+    """Refuse the only commit that is not archived: files of archived commits must be older than another one."""
     timeline, left = snapshot.timeline, snapshot.timeline.once_gone({undone.requested})
     names = [name for files in snapshot.listing().values() for name in files]
     found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
@@ -181,7 +179,7 @@ def _require_beginning(snapshot: Snapshot, undone: Instant) -> None:
         raise InvalidInputError(
             f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back: it is the only one that is "
             f"not archived, and without it no reader would take files of archived ones, the last of them {lost[-1]}, "
-            "for committed. Nothing was changed; write the rows of before anew instead"
+            "for committed. Nothing was changed; write the previous rows again instead"
         )
 
 
@@ -190,7 +188,7 @@ def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:
 
 
 def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions) -> Snapshot:
-    """The table, whose metadata can lose the commit."""
+    """Snapshot after preparing the metadata for the undo."""
     snapshot, names = recovered.snapshot, {undone.requested}
     target = snapshot_without(snapshot, names)
     touched = undone_partitions(snapshot.timeline, [undone])
@@ -199,7 +197,7 @@ def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions)
 
 
 def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> RestoreResult:
-    """Undo what came after a savepoint; see :meth:`lakedex.Maintenance.restore`."""
+    """Undo all commits after a savepoint; see :meth:`lakedex.Maintenance.restore`."""
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
@@ -228,7 +226,7 @@ _SAVEPOINTS = pa.schema(
 
 
 def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, comment: str, user: str) -> str:
-    """Keep the files of a commit; see :meth:`lakedex.Maintenance.savepoint`."""
+    """Retain the files of a commit; see :meth:`lakedex.Maintenance.savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
     with table_lock(handle.storage, handle.base_path, options) as lock:
@@ -241,7 +239,7 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
         files = _files_at(snapshot, commit)
         body = SavepointMetadata(by=user or _user(), at=int(time.time() * 1000), comment=comment, files=files)
         pending = Instant(commit, "savepoint", State.INFLIGHT, None, "")
-        # One may be left of a savepoint whose process died.
+        # A process may have died while creating a savepoint.
         if timeline.state_of(commit, "savepoint") is None:
             create_inflight(timeline, pending)
         when = recovered.clock.next(snapshot.last_time)
@@ -274,17 +272,17 @@ def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
     """Names of the files that the table had at a commit, by partition.
 
     Raises:
-        InvalidInputError: the cleaner may have taken some of them.
+        InvalidInputError: Cleaning may have deleted some of them.
     """
     last = last_clean(snapshot.timeline)
     current = snapshot.instant
     if last is not None and commit != current:
-        # HoodieSavepointException: beyond the lookup window. One that counted versions kept no commit but the last.
-        kept = last.earliest or (current or "")
-        if commit < kept:
+        # HoodieSavepointException: beyond the lookup window. A clean by versions retained only the last commit.
+        first = last.earliest or (current or "")
+        if commit < first:
             raise InvalidInputError(
                 f"{snapshot.base_path}: files of the commit {commit} may have been cleaned; the earliest commit that "
-                f"can have a savepoint is {kept}"
+                f"can have a savepoint is {first}"
             )
     files: dict[str, list[str]] = {}
     for found in snapshot.at(commit).slices():
@@ -302,7 +300,7 @@ def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
 
 
 def list_savepoints(snapshot: Snapshot) -> pa.Table:
-    """Savepoints, oldest first: commit, user, comment, time, and how many files in how many partitions they keep."""
+    """Savepoints, oldest first: commit, user, comment, time, and numbers of retained files and partitions."""
     rows = []
     for instant in snapshot.timeline.completed({"savepoint"}):
         saved = snapshot.timeline.savepoint_metadata(instant)
@@ -320,7 +318,7 @@ def list_savepoints(snapshot: Snapshot) -> pa.Table:
 
 
 def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) -> None:
-    """Let cleaners take the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
+    """Allow cleaning to delete the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
     with table_lock(handle.storage, handle.base_path, options) as lock:
         timeline = recover(handle, options, lock).snapshot.timeline

@@ -135,10 +135,10 @@ def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -
         if not now.uses_metadata or not (on_request or compaction_due(now, options)):
             return CompactionDone()
         clock = InstantClock(now.config.timezone)
-        done = compact(handle, now, clock, lock, anew=False)
+        done = compact(handle, now, clock, lock, new=False)
         now = handle.snapshot() if done.instants else now
         if on_request or compaction_due(now, options):
-            more = compact(handle, now, clock, lock, anew=True)
+            more = compact(handle, now, clock, lock, new=True)
             done = _sum(done, more)
         return done
 

@@ -480,7 +480,7 @@ class Table:
 
         Example:
             >>> report = table.erase(where="rider = 'ana'")
-            >>> report.rows, report.is_proved
+            >>> report.rows, report.is_verified
             (1, True)
         """
         parsed = self._opened.parse(options, "erase", txn)

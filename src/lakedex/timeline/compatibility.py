@@ -123,7 +123,7 @@ def require_writable(config: TableConfig) -> None:
     if config.table_type != "COPY_ON_WRITE":
         raise _refuse(
             config,
-            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Read it, or "
+            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Reading works; "
             "write it with Hudi",
             config.table_type,
         )

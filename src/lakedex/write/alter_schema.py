@@ -1,10 +1,9 @@
-"""Change a table's schema or its comments: commits of their own, and the rewriting of files that some need.
+"""Change a table's schema or comments (``ALTER_SCHEMA``), and rewrite the files for which the change requires it.
 
-Adding, dropping and most widenings write no file: the commit carries the new schema, and every reader takes columns by
-name, gives null for what a file lacks and widens what is narrower. A rename rewrites the files that hold the old name:
-Hudi's own way without rewriting (schema-on-read) is known to its Java readers only. float to double rewrites too, since
-Java shows the decimal text of an older file's float (0.1) and everybody else its number (0.10000000149). The comment of
-a table is one of its properties.
+Adding, dropping and most widening write no file: the commit has the new schema, and readers resolve columns by name,
+return null for missing ones and widen narrower ones. A rename rewrites the files with the old name, as only Hudi's Java
+readers support its alternative (schema on read). Widening float to double also rewrites, as Java shows the decimal text
+of an older file's float (0.1) and other readers its value (0.10000000149).
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ __all__ = [
 
 
 def comment_table(handle: TableContext, options: WriteOptions, text: str) -> None:
-    """Say what a table is; an empty text takes that back.
+    """Set the comment of a table; an empty text removes it.
 
     Raises:
-        InvalidInputError: a text that is no Unicode.
-        UnsupportedFeatureError: a table that lakedex does not write.
-        LockTimeoutError: another writer held the table's lock too long.
+        InvalidInputError: The text is not valid Unicode.
+        UnsupportedFeatureError: lakedex cannot write the table.
+        LockTimeoutError: Another writer held the table's lock too long.
     """
     check_comment(text, f"table {handle.base_path}")
     require_exclusive_create(handle.storage, handle.base_path)
@@ -71,9 +70,9 @@ def comment_table(handle: TableContext, options: WriteOptions, text: str) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alteration:
-    """The work of an attempt: the schema afterwards, the files it rewrites, and under which names it reads them.
+    """Result of a change: the new schema, the files to rewrite, and the names under which they are read.
 
-    ``comments`` are those of the columns afterwards; None leaves them as they are.
+    ``comments`` are the new comments of columns; None leaves them unchanged.
     """
 
     schema: pa.Schema
@@ -97,7 +96,7 @@ def add_columns(handle: TableContext, options: WriteOptions, added: pa.Schema) -
             if not column.nullable:
                 raise InvalidInputError(
                     f"table {name}: column {column.name!r} cannot be added as one that is never null, since the rows "
-                    "that are there have no value for it; add it as nullable",
+                    "in the table have no value for it; add it as nullable",
                     column=column.name,
                 )
             schema = _with_field(schema, column, name)
@@ -110,7 +109,7 @@ def add_columns(handle: TableContext, options: WriteOptions, added: pa.Schema) -
 
 
 def drop_columns(handle: TableContext, options: WriteOptions, names: Sequence[str]) -> WriteResult:
-    """Leave columns out of the schema; files keep them until they are rewritten."""
+    """Drop columns from the schema; files contain them until they are rewritten."""
 
     def alter(snapshot: Snapshot) -> _Alteration:
         spelled = [_checked(snapshot, name, "drop_columns") for name in names]
@@ -123,7 +122,7 @@ def drop_columns(handle: TableContext, options: WriteOptions, names: Sequence[st
 
 
 def rename_column(handle: TableContext, options: WriteOptions, old: str, new: str) -> WriteResult:
-    """Call a column otherwise, in the schema and in all files that hold it."""
+    """Rename a column in the schema and in all files that have it."""
 
     def alter(snapshot: Snapshot) -> _Alteration:
         spelled = _checked(snapshot, old, "rename_column")
@@ -131,11 +130,11 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
         fields = [column.with_name(new) if column.name == spelled else column for column in snapshot.schema]
         schema = stored_schema(pa.schema(fields), snapshot.config.name)
         if spelled == new:
-            raise InvalidInputError(f"table {snapshot.config.name}: column {new!r} has that name already", column=new)
+            raise InvalidInputError(f"table {snapshot.config.name}: column {new!r} already has that name", column=new)
         if spelled.lower() != new.lower():
             require_free_names(snapshot, schema)
         holding = files_holding(snapshot, spelled)
-        note = f"rewrote {len(holding)} files that hold {spelled!r}: readers take columns by name"
+        note = f"rewrote {len(holding)} files with {spelled!r}, as readers resolve columns by name"
         paths = ((path, path.split(".", 1)) for path in snapshot.comments)
         moved = {".".join([new, *rest]) if head == spelled else path: path for path, (head, *rest) in paths}
         return _Alteration(
@@ -151,7 +150,7 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
 
 
 def widen_column(handle: TableContext, options: WriteOptions, column: str, kind: Any) -> WriteResult:
-    """Give a column a wider type."""
+    """Widen the type of a column."""
 
     def alter(snapshot: Snapshot) -> _Alteration:
         name = snapshot.config.name
@@ -161,8 +160,8 @@ def widen_column(handle: TableContext, options: WriteOptions, column: str, kind:
         after = wider(before.type, target)
         if after is None:
             raise SchemaMismatchError(
-                f"table {name}: column {spelled!r} is {before.type}, which does not grow to {target}; int grows to "
-                "long and double, float to double, a decimal to more digits of the same scale",
+                f"table {name}: column {spelled!r} is {before.type}, which cannot be widened to {target}; int widens "
+                "to long and double, float to double, a decimal to more digits of the same scale",
                 column=spelled,
                 expected=f"a type wider than {before.type}",
                 found=str(target),
@@ -172,14 +171,14 @@ def widen_column(handle: TableContext, options: WriteOptions, column: str, kind:
         if not pa.types.is_float32(before.type):
             return _Alteration(schema=schema)
         holding = files_holding(snapshot, spelled)
-        note = f"rewrote {len(holding)} files: Java reads an older float as other digits than everybody else"
+        note = f"rewrote {len(holding)} files: Java reads older floats with other digits than other readers"
         return _Alteration(schema=schema, rewritten=holding, notes=(note,))
 
     return _run(handle, options, alter)
 
 
 def comment_column(handle: TableContext, options: WriteOptions, column: str, text: str) -> WriteResult:
-    """Say what a column, or a field inside of one (``a.b``, ``a.element.b``), is; an empty text takes that back."""
+    """Set the comment of a column or a nested field (``a.b``, ``a.element.b``); an empty text removes it."""
     check_comment(text, f"column {column!r}")
 
     def alter(snapshot: Snapshot) -> _Alteration:
@@ -188,13 +187,13 @@ def comment_column(handle: TableContext, options: WriteOptions, column: str, tex
         if path is None:
             raise _unknown(snapshot, column)
         comments = {**snapshot.comments, path: text}
-        return _Alteration(schema=snapshot.schema, comments={at: said for at, said in comments.items() if said})
+        return _Alteration(schema=snapshot.schema, comments={at: given for at, given in comments.items() if given})
 
     return _run(handle, options, alter)
 
 
 def rewrite_files(handle: TableContext, options: WriteOptions) -> WriteResult:
-    """Rewrite the files that hold columns, or types, which the schema no longer has."""
+    """Rewrite the files with columns or types that differ from the schema."""
 
     def alter(snapshot: Snapshot) -> _Alteration:
         stale: dict[str, bool] = {}
@@ -211,7 +210,7 @@ def rewrite_files(handle: TableContext, options: WriteOptions) -> WriteResult:
 
 
 def _differs(stored: pa.Schema, schema: pa.Schema) -> bool:
-    """Whether a file holds a name that the table has not, or a narrower type. That it lacks a column is no matter."""
+    """Whether a file has a column that the table lacks, or a narrower type; missing columns do not matter."""
     stored = pa.schema([column for column in stored if column.name not in META_COLUMNS])
     if added_paths(schema, stored):
         return True
@@ -224,7 +223,7 @@ def _differs(stored: pa.Schema, schema: pa.Schema) -> bool:
 def _run(handle: TableContext, options: WriteOptions, alter: Callable[[Snapshot], _Alteration]) -> WriteResult:
     ctx = WriteContext.begin(options)
     base = handle.snapshot()
-    alter(base)  # What is refused is refused before anything is announced.
+    alter(base)  # Refuse invalid changes before creating an instant.
     return run_with_retries(
         handle,
         options,
@@ -269,7 +268,7 @@ def _attempt(
     targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
     label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
     results = handle.engine.run(RewriteGroup(task, change.schema), targets, label)
-    # A commit that came in between may have brought files that the check of names in files did not see.
+    # A concurrent commit may have added files with the old names after the check.
     logs = transaction.commit(
         PendingCommit(
             results=results,
@@ -292,7 +291,7 @@ def _attempt(
 
 
 def _row_counts(snapshot: Snapshot, files: Sequence[BaseFile]) -> dict[BaseFile, int]:
-    """Rows of each file, which its bloom filter is sized by, as far as the commits that wrote them say."""
+    """Number of rows per file, to size its bloom filter, as far as commits record it."""
     counts: dict[BaseFile, int] = {}
     for base in files:
         if snapshot.timeline.is_completed(base.instant):
@@ -306,11 +305,11 @@ def _row_counts(snapshot: Snapshot, files: Sequence[BaseFile]) -> dict[BaseFile,
 
 
 def _checked(snapshot: Snapshot, name: str, call: str) -> str:
-    """The column in the table's spelling.
+    """Column name in the table's spelling.
 
     Raises:
-        InvalidInputError: an unknown column, or one that decides where a row lies or which row wins.
-        UnsupportedFeatureError: a field inside of a column.
+        InvalidInputError: The column is unknown, or determines the place or precedence of rows.
+        UnsupportedFeatureError: The name is that of a nested field.
     """
     config, known = snapshot.config, snapshot.schema.names
     spelled = name if name in known else next((other for other in known if other.lower() == name.lower()), None)
@@ -344,7 +343,7 @@ def _require_free(table: str, name: str) -> None:
 
 
 def _with_field(schema: pa.Schema, added: pa.Field, table: str) -> pa.Schema:
-    """The schema with one more nullable column, or field of a struct."""
+    """Schema with one more nullable column or struct field."""
     *parents, name = added.name.split(".")
     if type_at(schema, added.name) is not None:
         raise InvalidInputError(f"table {table} has a column {added.name!r} already", column=added.name)
@@ -360,7 +359,7 @@ def _deepened(
     position = next((at for at, item in enumerate(fields) if item.name.lower() == parents[0].lower()), -1)
     if position < 0 or not pa.types.is_struct(fields[position].type):
         raise InvalidInputError(
-            f"table {table}: {path!r} cannot be added: {parents[0]!r} is no struct column of it", column=path
+            f"table {table}: {path!r} cannot be added: {parents[0]!r} is not a struct column of it", column=path
         )
     outer = fields[position]
     inner = list(outer.type)
@@ -383,7 +382,7 @@ _DECIMAL = re.compile(r"^(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)
 
 
 def _type(kind: Any, table: str, column: str) -> pa.DataType:
-    """A type given as Arrow has it, as Spark has it, or as SQL text."""
+    """Convert a type given as Arrow type, Spark type or SQL text."""
     if isinstance(kind, pa.DataType):
         return kind
     text = (kind if isinstance(kind, str) else str(getattr(kind, "simpleString", lambda: kind)())).strip().lower()
@@ -393,7 +392,7 @@ def _type(kind: Any, table: str, column: str) -> pa.DataType:
     if found is not None and 1 <= int(found[1]) <= 38:
         return pa.decimal128(int(found[1]), int(found[2] or 0))
     raise InvalidInputError(
-        f"table {table}: {text!r} is no type that column {column!r} could be widened to: int, bigint, double, "
+        f"table {table}: {text!r} is not a type to which column {column!r} can be widened: int, bigint, double, "
         "decimal(p, s)",
         column=column,
     )

@@ -1,13 +1,9 @@
-"""Erase rows for good: a delete, the files that still hold the rows, and a report that proves the result.
+"""Erase rows permanently: delete them, find the older files that still have them, and verify the result by a query.
 
-Deleting rows for good: a delete, and a look at what still holds the rows afterwards.
+A delete writes new versions of the files with the rows. The old versions stay for time travel until they are cleaned.
+They are searched like files in a write: by key ranges, bloom filters and key columns.
 
-A delete writes new versions of the files that held the rows. The old versions stay, with all that time travel can read,
-until a cleaner removes them. They are looked into as a write looks for its keys: key ranges, bloom filters, key column.
-
-Memory: the driver holds up to ``PROOF_KEYS`` keys; the frame of keys stays with the engine.
-
-Erasing rows, with a report that proves it: a delete by the indexes, a query that must find nothing, what is left.
+Memory: the driver has up to ``PROOF_KEYS`` keys; the frame of keys stays with the engine.
 """
 
 from __future__ import annotations
@@ -44,57 +40,57 @@ __all__ = ["PROOF_KEYS", "EraseProof", "EraseReport", "Erased", "delete_rows", "
 
 
 PROOF_KEYS = 10_000
-"""Up to so many keys the proof is a query that names them."""
+"""Up to this many keys the proof is a query that names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """What a delete did, and what holds the rows still.
+    """Result of the delete, and older files with the rows.
 
     Attributes:
-        result: the delete.
-        snapshot: the table as the delete left it.
-        keys: the distinct keys with their partition paths (null for any), if they are few.
-        found_again: keys that a new look found in the current files, if they are many.
-        held_by: older base files that hold a row of one of the keys.
-        looked_at: older base files that there are.
+        result: Result of the delete.
+        snapshot: Table after the delete.
+        keys: Distinct keys with their partition paths (null for any), if they are few.
+        found_again: Number of keys that a second search found in the current files, if they are many.
+        retained_in: Older base files with a row of one of the keys.
+        older_files: Number of older base files.
     """
 
     result: WriteResult
     snapshot: Snapshot
     keys: pa.Table | None
     found_again: int | None
-    held_by: tuple[BaseFile, ...]
-    looked_at: int
+    retained_in: tuple[BaseFile, ...]
+    older_files: int
 
 
 def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: WriteOptions) -> Erased:
-    """Delete the rows of the keys in a frame and look for them again."""
+    """Delete the rows of the keys in a frame and search for them again."""
     ctx = WriteContext.begin(options)
     engine = handle.engine
     with prepared_frame(handle, data, deletion.prepare) as frame:
         result = run_write(handle, deletion.spec(frame), options, ctx)
         now = handle.snapshot()
         snapshot = now if result.instant is None else now.at(result.instant)
-        # A pair comes once for each task that has it.
+        # Each task may return the same pair.
         pairs = engine.collect(engine.map(frame, _Distinct())).group_by([KEY, PARTITION]).aggregate([])
         few, matches = pairs.num_rows <= PROOF_KEYS, TaggingReport()
         if not few:
             _holding(handle, frame, snapshot, deletion, options, matches)
         old = _older(now, snapshot)
-        held = _holding(handle, frame, old, deletion, options, TaggingReport())
+        files = _files_with_keys(handle, frame, old, deletion, options, TaggingReport())
     return Erased(
         result=result,
         snapshot=snapshot,
         keys=pairs if few else None,
         found_again=None if few else matches.matches,
-        held_by=tuple(held),
-        looked_at=len(old.slices()),
+        retained_in=tuple(files),
+        older_files=len(old.slices()),
     )
 
 
 def _older(now: Snapshot, snapshot: Snapshot) -> Snapshot:
-    """The base files that are still there and that the table does not have any more."""
+    """Snapshot of the base files that still exist but are no longer part of the table."""
     current = {(base.partition, base.name) for base in snapshot.base_files()}
     slices = []
     for partition, files in now.listing().items():
@@ -107,7 +103,7 @@ def _older(now: Snapshot, snapshot: Snapshot) -> Snapshot:
     return now.with_slices(slices)
 
 
-def _holding(
+def _files_with_keys(
     handle: TableContext,
     frame: Frame,
     snapshot: Snapshot,
@@ -115,7 +111,7 @@ def _holding(
     options: WriteOptions,
     report: TaggingReport,
 ) -> list[BaseFile]:
-    """Base files of a snapshot that hold a row of one of the keys."""
+    """Base files of a snapshot with a row of one of the keys."""
     engine = handle.engine
     files = find_key_ranges(engine, snapshot, options, report, None)
     if not files:
@@ -127,7 +123,7 @@ def _holding(
 
 @dataclass(frozen=True, slots=True)
 class _Distinct:
-    """Up to one key more than are proved one by one, with their partitions."""
+    """Distinct keys with partitions, up to one more than ``PROOF_KEYS``."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -135,19 +131,19 @@ class _Distinct:
         return pa.schema([(KEY, pa.string()), (PARTITION, pa.string())])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One task's."""
-        held = pa.Table.from_batches([], self.schema)
+        """Distinct pairs of one task."""
+        found = pa.Table.from_batches([], self.schema)
         for batch in batches:
             own = pa.Table.from_batches([batch.select([0, 1])], self.schema)
-            held = pa.concat_tables([held, own]).group_by([KEY, PARTITION]).aggregate([]).select([KEY, PARTITION])
-            if held.num_rows > PROOF_KEYS:
+            found = pa.concat_tables([found, own]).group_by([KEY, PARTITION]).aggregate([]).select([KEY, PARTITION])
+            if found.num_rows > PROOF_KEYS:
                 break
-        yield from held.slice(0, PROOF_KEYS + 1).to_batches()
+        yield from found.slice(0, PROOF_KEYS + 1).to_batches()
 
 
 @dataclass(frozen=True, slots=True)
 class _FilesOnly:
-    """The files that hold a key, each once a batch."""
+    """Numbers of files with a key, each once per batch."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -155,7 +151,7 @@ class _FilesOnly:
         return pa.schema([(FILE, pa.int32())])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One task's."""
+        """Distinct files of one task."""
         for batch in batches:
             yield pa.RecordBatch.from_arrays([batch.column(0).unique()], schema=self.schema)
 
@@ -164,7 +160,7 @@ ProofBy = Literal["full", "index"]
 
 
 FULL_PROOF_BYTES = 1 << 30
-"""Tables up to this size are read whole for the proof, unless the caller says otherwise."""
+"""Tables up to this size are read completely for the proof, unless the caller chooses otherwise."""
 
 
 SHOWN = 10
@@ -172,14 +168,14 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseProof:
-    """A query on the table as the erasure left it, whose count has to be 0.
+    """A query on the table after the erasure, whose count must be 0.
 
     Attributes:
-        sql: the query.
-        rows: what it counted.
-        by: ``full``: every file was read, no index was asked; ``index``: the indexes said which files to read.
-        files_read: base files that were read.
-        seconds: how long it took.
+        sql: The query.
+        rows: Its count.
+        by: ``full`` if every file was read without indexes; ``index`` if indexes chose the files to read.
+        files_read: Number of base files read.
+        seconds: Duration of the query.
     """
 
     sql: str
@@ -196,89 +192,89 @@ class EraseProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EraseReport:
-    """What :meth:`lakedex.Table.erase` did, its proof, and what holds the rows still.
+    """Result of :meth:`lakedex.Table.erase`, its proof, and older files that still have the rows.
 
     Attributes:
-        table: the table's name.
-        instant: the commit; None where there was nothing to erase.
-        rows: rows erased.
-        files_total: base files of the table before.
-        files_looked_at: those whose rows or keys were read to find the rows.
-        files_rewritten: new versions of files, without the rows.
-        bytes_written: their size.
-        plan: of an erasure by a condition, what each index did; None for keys.
-        tagging: how the files of the keys were found.
-        proof: the query that finds nothing.
-        held_by: older versions of files that still hold a row of one of the keys. Rows that matched a condition in an
-            older commit only are not among the keys.
-        readable_at: older commits that time travel can still read them at.
-        notes: what else there is to know.
-        seconds: the whole call.
+        table: Name of the table.
+        instant: Instant of the commit; None if there was nothing to erase.
+        rows: Number of erased rows.
+        files_total: Number of base files before.
+        files_examined: Number of files read to find the rows.
+        files_rewritten: Number of new files without the rows.
+        bytes_written: Size of the new files.
+        plan: Plan of an erasure by a condition; None for keys.
+        tagging: Report of how the files of the keys were found.
+        proof: Query that finds no rows.
+        retained_in: Older versions of files with a row of one of the keys. Rows that matched a condition only in an
+            older commit are not among the keys.
+        readable_at: Older commits at which time travel can still read the rows.
+        notes: Further remarks.
+        seconds: Duration of the call.
     """
 
     table: str
     instant: str | None
     rows: int
     files_total: int
-    files_looked_at: int
+    files_examined: int
     files_rewritten: int
     bytes_written: int
     plan: ScanPlan | None
     tagging: TaggingReport
     proof: EraseProof
-    held_by: tuple[BaseFile, ...] = ()
+    retained_in: tuple[BaseFile, ...] = ()
     readable_at: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
-    def is_proved(self) -> bool:
+    def is_verified(self) -> bool:
         """Whether the proof found nothing."""
         return self.proof.rows == 0
 
     @property
     def is_physical(self) -> bool:
-        """Whether no base file holds a row of the keys any more."""
-        return not self.held_by
+        """Whether no base file has a row of the keys."""
+        return not self.retained_in
 
     def __str__(self) -> str:
         lines = [
             f"erase {self.table} {self.instant or '(nothing to erase)'}: {self.rows:,} rows erased; "
-            f"{self.files_rewritten} files rewritten ({size_text(self.bytes_written)}), {self.files_looked_at} looked "
-            f"at, of {self.files_total}; {self.seconds:.2f} s",
+            f"{self.files_rewritten} files rewritten ({size_text(self.bytes_written)}), {self.files_examined} "
+            f"of {self.files_total} examined; {self.seconds:.2f} s",
             f"  proof: {self.proof}",
         ]
         if self.plan is not None:
             lines += [f"  {line}" for line in str(self.plan).splitlines()]
         if self.tagging.source != "none":
             lines.append(f"  keys: {self.tagging}")
-        if self.held_by:
+        if self.retained_in:
             lines.append(
-                f"  still on disk: {len(self.held_by)} older files hold these rows until they are cleaned; commits "
+                f"  still on disk: {len(self.retained_in)} older files hold these rows until they are cleaned; commits "
                 f"{', '.join(self.readable_at[:SHOWN]) or 'none'} can still be read by as_of"
             )
-            lines += [f"    {base.relative_path} ({size_text(base.size)})" for base in self.held_by[:SHOWN]]
-            if len(self.held_by) > SHOWN:
-                lines.append(f"    … and {len(self.held_by) - SHOWN} more")
+            lines += [f"    {base.relative_path} ({size_text(base.size)})" for base in self.retained_in[:SHOWN]]
+            if len(self.retained_in) > SHOWN:
+                lines.append(f"    … and {len(self.retained_in) - SHOWN} more")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for the record."""
+        """All fields as plain values."""
         return {
             "table": self.table,
             "instant": self.instant,
             "rows": self.rows,
             "files_total": self.files_total,
-            "files_looked_at": self.files_looked_at,
+            "files_examined": self.files_examined,
             "files_rewritten": self.files_rewritten,
             "bytes_written": self.bytes_written,
             "plan": None if self.plan is None else self.plan.to_dict(),
             "tagging": self.tagging.to_dict(),
             "proof": asdict(self.proof),
-            "held_by": [{"path": base.relative_path, "bytes": base.size} for base in self.held_by],
+            "retained_in": [{"path": base.relative_path, "bytes": base.size} for base in self.retained_in],
             "readable_at": list(self.readable_at),
             "notes": list(self.notes),
             "seconds": self.seconds,
@@ -311,7 +307,7 @@ def _require_one_of(call: str, session: Session, keys: Any, where: Any) -> None:
     if (keys is None) == (where is None):
         raise InvalidInputError(f"{call} takes keys or a condition, one of the two")
     if keys is not None and not session.is_frame(keys):
-        raise InvalidInputError(f"{call}: {keys!r} is no frame or list of keys; give a condition as where=")
+        raise InvalidInputError(f"{call}: {keys!r} is not a frame or a list of keys; give a condition as where=")
 
 
 def erase(
@@ -357,7 +353,7 @@ def _scan(handle: TableContext, session: Session, snapshot: Snapshot, where: str
 
 
 def _key_frame(handle: TableContext, keys: Any) -> Any:
-    """A frame of keys that were given as a list: of values, tuples (several key columns) or dictionaries."""
+    """Frame of keys given as a list of values, tuples (for several key columns) or dictionaries."""
     if not isinstance(keys, list | tuple | set | frozenset):
         return keys
     snapshot = handle.snapshot()
@@ -377,7 +373,7 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
     else:
         if any(not isinstance(item, tuple | list) or len(item) != len(fields) for item in items):
             raise InvalidInputError(
-                f"{snapshot.base_path}: a key has {len(fields)} columns ({', '.join(fields)}): give tuples of so many "
+                f"{snapshot.base_path}: a key has {len(fields)} columns ({', '.join(fields)}): give tuples of that "
                 "values, dictionaries, or a frame"
             )
         names, columns = list(fields), [list(column) for column in zip(*items, strict=True)]
@@ -418,7 +414,7 @@ def _proved(
 
 
 def _proved_by_keys(erased: Erased) -> EraseProof:
-    """Many keys are looked for as a write looks for them."""
+    """Report of a second search for many keys, like that of a write."""
     return EraseProof(
         sql=_query(erased.snapshot, f"{RECORD_KEY} IN (the keys of the frame)"),
         rows=erased.found_again or 0,
@@ -429,7 +425,7 @@ def _proved_by_keys(erased: Erased) -> EraseProof:
 
 
 def _condition(keys: pa.Table) -> str:
-    """The rows of some keys as SQL."""
+    """SQL condition for the rows of some keys."""
     by_path: dict[str | None, list[str]] = {}
     for key, path in zip(keys.column(KEY).to_pylist(), keys.column(PARTITION).to_pylist(), strict=True):
         by_path.setdefault(path, []).append(_text(key))
@@ -447,7 +443,7 @@ def _text(value: str) -> str:
 
 
 def _query(snapshot: Snapshot, where: str) -> str:
-    """The proof's query, to be shown and to be run again."""
+    """SQL text of the proof, to be shown and repeated."""
     name = snapshot.config.name
     quoted = name if name.isidentifier() else f"`{name.replace('`', '``')}`"
     return " ".join(["SELECT count(*) FROM", quoted, "WHERE", where])
@@ -467,19 +463,19 @@ def _report(
     if where is None and erased.keys is not None:
         where = _condition(erased.keys) if erased.keys.num_rows else "false"
     proved = _proved_by_keys(erased) if where is None else _proved(handle, session, snapshot, where, proof)
-    looked_at = result.tagging.files_opened if plan is None else max(len(plan.slices), result.tagging.files_opened)
+    older_files = result.tagging.files_opened if plan is None else max(len(plan.slices), result.tagging.files_opened)
     return EraseReport(
         table=snapshot.config.name,
         instant=result.instant,
         rows=result.deleted,
         files_total=len(before.base_files()),
-        files_looked_at=looked_at,
+        files_examined=older_files,
         files_rewritten=result.files_written,
         bytes_written=result.bytes_written,
         plan=plan,
         tagging=result.tagging,
         proof=proved,
-        held_by=erased.held_by,
+        retained_in=erased.retained_in,
         readable_at=_readable(snapshot, erased),
         notes=(*_notes(erased, proved, by_condition=plan is not None), *result.notes),
         seconds=time.perf_counter() - started,
@@ -487,10 +483,10 @@ def _report(
 
 
 def _readable(snapshot: Snapshot, erased: Erased) -> tuple[str, ...]:
-    """Commits before the erasure at which one of the older files may be part of the table."""
-    if not erased.held_by:
+    """Commits before the erasure at which one of the older files may belong to the table."""
+    if not erased.retained_in:
         return ()
-    first = min(base.instant for base in erased.held_by)
+    first = min(base.instant for base in erased.retained_in)
     last = erased.result.instant
     commits = snapshot.timeline.completed({"commit", "deltacommit", "replacecommit"})
     return tuple(i.requested for i in commits if i.requested >= first and (last is None or i.requested < last))
@@ -500,15 +496,15 @@ def _notes(erased: Erased, proved: EraseProof, *, by_condition: bool) -> Sequenc
     notes = []
     if proved.rows:
         notes.append(f"{proved.rows} rows match the proof's query: they are NOT erased; run the erasure again")
-    if erased.held_by:
+    if erased.retained_in:
         notes.append(
             "the erasure is physical only once those older files are cleaned: maintenance.clean() does it, and writes "
-            "as the hoodie.clean.* options say. What the metadata table has of them (bounds, filters, bitmaps) stays "
+            "as the hoodie.clean.* options say. Their bounds, filters and bitmaps in the metadata table stay "
             "until then, and until it is compacted"
         )
-    if by_condition and erased.looked_at:
+    if by_condition and erased.older_files:
         notes.append(
-            "rows that matched the condition in an older commit only were not looked for: erase them by their keys to "
-            "be told which older files hold them"
+            "rows that matched the condition only in an older commit were not searched for: erase them by their keys "
+            "to see which older files have them"
         )
     return notes

@@ -146,7 +146,7 @@ REFUSED: list[tuple[pa.Array, pa.DataType, str, int, str]] = [
     "array, kind, path, row, value", REFUSED, ids=[f"{a.type}->{k} {v}" for a, k, _, _, v in REFUSED]
 )
 def test_others_are_refused_with_their_row(array: pa.Array, kind: pa.DataType, path: str, row: int, value: str) -> None:
-    with pytest.raises(SchemaMismatchError, match="table t: column 'c.*cannot hold") as caught:
+    with pytest.raises(SchemaMismatchError, match="table t: column 'c.*(cannot hold|more digits)") as caught:
         assigned(array, kind)
     error: Any = caught.value
     assert error.column.startswith(path)

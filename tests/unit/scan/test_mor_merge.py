@@ -215,7 +215,7 @@ def test_settings_pickle() -> None:
 
 def test_partial_updates_are_refused_before_a_task_runs(tmp_path: Path) -> None:
     path = unpack_java_1_2("partial_updates", tmp_path)
-    table, message = Table.open(path), r"/oslo/\.8bd08fc2.*\.log\.1_0-35-33: the block at byte 0 holds partial updates"
+    table, message = Table.open(path), r"/oslo/\.8bd08fc2.*\.log\.1_0-35-33: the block at byte 0 has partial updates"
     with pytest.raises(UnsupportedFeatureError, match=message):
         table.scan().to_arrow()
     with pytest.raises(UnsupportedFeatureError, match=message):

@@ -104,7 +104,7 @@ def test_deletes_hit_the_copy_that_is_there(tmp_path: Path, options: dict[str, s
     assert own(table, "id") == [("3",), ("4",)]
     report = table.erase(rows(("3", "nowhere", 0, 0)))
     assert report.rows == 1
-    assert report.is_proved
+    assert report.is_verified
     assert "nowhere" not in report.proof.sql
 
 

@@ -44,15 +44,15 @@ def test_by_a_condition_that_the_bitmaps_answer(table: Table) -> None:
     before = own(table)
     report = table.erase(where="g = 'x'")
     assert own(Table.open(table.path)) == [row for row in before if row[2] != "x"]
-    assert (report.rows, report.files_total, report.files_rewritten, report.files_looked_at) == (1, 6, 1, 1)
+    assert (report.rows, report.files_total, report.files_rewritten, report.files_examined) == (1, 6, 1, 1)
     assert report.plan is not None
     assert report.plan.stage("bitmap").after == 1
     assert report.instant == table.inspect.history().column("commit_time")[0].as_py()
-    assert report.is_proved
+    assert report.is_verified
     assert (report.proof.sql, report.proof.rows) == ("SELECT count(*) FROM t WHERE g = 'x'", 0)
     assert (report.proof.by, report.proof.files_read) == ("full", 6)
     assert not report.is_physical
-    (held,) = report.held_by
+    (held,) = report.retained_in
     assert held.relative_path in base_files(Path(table.path))
     assert table.scan("g = 'x'", as_of=report.readable_at[-1]).count() == 1
     assert report.readable_at[0] == held.instant
@@ -66,7 +66,7 @@ def test_by_a_condition_that_the_bitmaps_answer(table: Table) -> None:
         "bitmap",
     ):
         assert part in text
-    assert report.to_dict()["held_by"] == [{"path": held.relative_path, "bytes": held.size}]
+    assert report.to_dict()["retained_in"] == [{"path": held.relative_path, "bytes": held.size}]
     assert table.indexes.validate("idx").ok
 
 
@@ -77,7 +77,7 @@ def test_by_keys(table: Table) -> None:
     assert (report.rows, report.files_rewritten, report.plan) == (2, 2, None)
     assert report.proof.rows == 0
     assert "_hoodie_record_key IN ('0a1', '1c5', 'nobody')" in report.proof.sql
-    assert len(report.held_by) == 2
+    assert len(report.retained_in) == 2
     assert report.tagging.keys_probed >= 3
 
 
@@ -86,7 +86,7 @@ def test_by_keys_with_their_partitions(table: Table) -> None:
     table.insert(rows(("0a1", "c", "m", 1), schema=SCHEMA))
     report = table.erase(keys=[{"id": "0a1", "city": "a"}, {"id": "0b1", "city": "b"}])
     assert report.rows == 2
-    assert report.is_proved
+    assert report.is_verified
     assert "_hoodie_partition_path = 'city=a'" in report.proof.sql
     assert table.scan("id = '0a1'").to_arrow().column("city").to_pylist() == ["c"]
     frame = pa.table({"id": ["0a1"], "city": ["c"]})
@@ -98,13 +98,13 @@ def test_every_older_version_is_named(table: Table) -> None:
     table.upsert(rows(("0a1", "a", "m", 100), schema=SCHEMA))
     table.upsert(rows(("0a2", "a", "m", 100), schema=SCHEMA))
     report = table.erase([{"id": "0a1", "city": "a"}])
-    assert len(report.held_by) == 3
+    assert len(report.retained_in) == 3
     assert len(report.readable_at) == 4
     table.insert_overwrite(rows(("0a9", "a", "m", 1), schema=SCHEMA), partitions=["city=a"])
     table.insert(rows(("0a3", "a", "m", 1), schema=SCHEMA))
     again = table.erase([{"id": "0a3", "city": "a"}])
-    assert {base.file_id for base in report.held_by} < {base.file_id for base in again.held_by}
-    where_held = {base.relative_path for base in again.held_by}
+    assert {base.file_id for base in report.retained_in} < {base.file_id for base in again.retained_in}
+    where_held = {base.relative_path for base in again.retained_in}
     assert where_held <= set(base_files(Path(table.path)))
 
 
@@ -112,7 +112,7 @@ def test_nothing_to_erase(table: Table) -> None:
     files = base_files(Path(table.path))
     for report in (table.erase(where="g = 'nobody'"), table.erase(keys=["nobody"], all_partitions=True)):
         assert (report.rows, report.instant, report.files_rewritten) == (0, None, 0)
-        assert report.is_proved
+        assert report.is_verified
         assert report.is_physical
         assert "(nothing to erase)" in str(report)
     assert base_files(Path(table.path)) == files
@@ -123,9 +123,9 @@ def test_a_row_that_is_gone_from_the_table_may_be_held_still(table: Table) -> No
     table.delete(where="id = '0a1'")
     report = table.erase(keys=["0a1"], all_partitions=True)
     assert report.rows == 0
-    assert len(report.held_by) == 1
+    assert len(report.retained_in) == 1
     assert report.readable_at
-    assert "in an older commit only" in str(table.erase(where="id = '0a1'"))
+    assert "only in an older commit" in str(table.erase(where="id = '0a1'"))
 
 
 @pytest.mark.parametrize("proof", ["full", "index"])
@@ -147,7 +147,7 @@ def test_many_keys_are_looked_for_again(table: Table, limits: Limits) -> None:
     report = table.erase(keys=[f"0{city}{i}" for city in "abc" for i in range(4)], all_partitions=True)
     assert (report.rows, report.proof.rows, report.proof.by) == (12, 0, "index")
     assert "the keys of the frame" in report.proof.sql
-    assert len(report.held_by) == 3
+    assert len(report.retained_in) == 3
 
 
 def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
@@ -156,7 +156,7 @@ def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(erase_module, "run_write", lambda *a: WriteResult(instant=None, operation="DELETE"))
     report = table.erase(where="g = 'x'")
-    assert not report.is_proved
+    assert not report.is_verified
     assert report.proof.rows == 1
     assert "they are NOT erased" in str(report)
     limits(erase_module, PROOF_KEYS=0)
@@ -170,7 +170,7 @@ def test_keys_of_several_columns_and_odd_texts(tmp_path: Path) -> None:
     table.insert(pa.table({"a": odd, "b": [1, 2, 3, 4, 5], "v": [0] * 5}, schema=schema))
     report = table.erase(keys=[("it's", 1), ("back\\slash", 2), ("\U0001f600", 5)])
     assert report.rows == 3
-    assert report.is_proved
+    assert report.is_verified
     assert report.proof.sql.startswith("SELECT count(*) FROM `t-1` WHERE")
     assert sorted(table.scan().to_arrow().column("a").to_pylist()) == sorted(['quo"te', "a,b:c"])
     with pytest.raises(InvalidInputError, match="2 columns"):
@@ -211,5 +211,5 @@ def test_rows_of_one_key_go_together(table: Table) -> None:
     table.insert(rows(("0a1", "a", "m", 77), schema=SCHEMA))
     report = table.erase(where="n = 77")
     assert report.rows == 2
-    assert report.is_proved
+    assert report.is_verified
     assert table.scan("id = '0a1'").count() == 0
