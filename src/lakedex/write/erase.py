@@ -76,7 +76,7 @@ def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: Wri
         pairs = engine.collect(engine.map(frame, _Distinct())).group_by([KEY, PARTITION]).aggregate([])
         few, matches = pairs.num_rows <= PROOF_KEYS, TaggingReport()
         if not few:
-            _holding(handle, frame, snapshot, deletion, options, matches)
+            _files_with_keys(handle, frame, snapshot, deletion, options, matches)
         old = _older(now, snapshot)
         files = _files_with_keys(handle, frame, old, deletion, options, TaggingReport())
     return Erased(
@@ -373,7 +373,7 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
     else:
         if any(not isinstance(item, tuple | list) or len(item) != len(fields) for item in items):
             raise InvalidInputError(
-                f"{snapshot.base_path}: a key has {len(fields)} columns ({', '.join(fields)}): give tuples of that "
+                f"{snapshot.base_path}: a key has {len(fields)} columns ({', '.join(fields)}): give tuples of as many "
                 "values, dictionaries, or a frame"
             )
         names, columns = list(fields), [list(column) for column in zip(*items, strict=True)]

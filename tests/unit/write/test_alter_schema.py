@@ -101,7 +101,7 @@ def test_add_nested(table: Table) -> None:
     found = {item["id"]: item["s"] for item in table.scan().to_arrow().to_pylist()}
     assert found["1"] == {"a": 1, "in": {"x": "x", "y": 3}, "b": 2}
     assert found["2"] == {"a": 20, "in": None, "b": None}
-    with pytest.raises(InvalidInputError, match="'n' is no struct column"):
+    with pytest.raises(InvalidInputError, match="'n' is not a struct column"):
         table.add_columns(pa.schema([("n.b", pa.int64())]))
     with pytest.raises(InvalidInputError, match=r"has a column 's\.b' already"):
         table.add_columns(pa.schema([("s.b", pa.int64())]))
