@@ -44,9 +44,6 @@ __all__ = [
 LiteralValue = bool | int | float | Decimal | str | bytes | None
 
 
-COMPARISON_OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column or a field inside a struct column. Columns are equal if their paths are."""

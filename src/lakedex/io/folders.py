@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
 
 from lakedex.errors import InvalidInputError
 from lakedex.io.storage import Storage
 
-__all__ = ["entries_of", "linked_to", "remove_empty"]
+__all__ = ["entries_of", "links_below", "remove_empty"]
 
 
-def linked_to(storage: Storage, root: str, path: str) -> str | None:
-    """Target of a path below ``root`` if there is a link on the way, else None. ``root`` itself may be a link."""
+def links_below(storage: Storage, root: str, folders: Iterable[str]) -> Iterator[str]:
+    """Links on the way from ``root``, which may itself be one, down to each of the folders; one lookup per folder."""
     if storage.scheme != "file":
-        return None
-    found = os.path.realpath(path)
-    return None if found == os.path.join(os.path.realpath(root), os.path.relpath(path, root)) else found
+        return  # Object stores have no links.
+    seen: set[str] = set()
+    for folder in folders:
+        path = root
+        for part in folder.split("/") if folder else ():
+            path = f"{path}/{part}"
+            if path not in seen:
+                seen.add(path)
+                if storage.is_link(path):
+                    yield path
 
 
 def entries_of(storage: Storage, path: str) -> dict[str, bool]:

@@ -30,7 +30,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from lakedex.errors import (
@@ -65,16 +64,21 @@ _OWN_TOKENS: dict[str, int] = {}
 class Lock(Protocol):
     """Lock of a table, as its holders see it."""
 
-    def __enter__(self) -> Self:
+    def acquire(self) -> None:
         """Take the lock; waits until it is free."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lock."""
+    def release(self) -> None:
+        """Release the lock; does nothing if it is not held."""
 
     def check(self) -> None:
         """Raise ``CommitConflictError`` if the lock is no longer held; the write may be retried."""
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def lost_lock(path: str, holder: object | None) -> CommitConflictError:
@@ -134,7 +138,7 @@ def _read_holder(storage: Storage, path: str) -> _Holder | None:
     return _Holder(token, process, str(since), modified)
 
 
-class TableLock:
+class TableLock(Lock):
     """A table's lock, as a context manager. Reusable, but not re-entrant.
 
     Args:
@@ -168,15 +172,6 @@ class TableLock:
     def held(self) -> bool:
         """Whether this object took the lock in this process and has not released it."""
         return self._token is not None and self._pid == os.getpid()
-
-    def __enter__(self) -> TableLock:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
     def acquire(self) -> None:
         """Take the lock.
@@ -354,7 +349,7 @@ def _decoded(data: bytes, path: str) -> _Lease:
     return _Lease(owner, until, expired)
 
 
-class StorageLock:
+class StorageLock(Lock):
     """A table's lock, as a context manager. Reusable, but not re-entrant.
 
     Args:
@@ -396,15 +391,6 @@ class StorageLock:
         self.last_error: Exception | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
     @property
     def held(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from lakedex.codec.table_paths import check_instant, check_partition, file_path
 from lakedex.errors import CorruptFileError
+from lakedex.io.folders import links_below
 from lakedex.io.storage import FileInfo, Storage
 from lakedex.layout.names import join_path
 from lakedex.parallel import run_threads
@@ -65,17 +66,8 @@ def require_folders(storage: Storage, base_path: str, folders: Iterable[str]) ->
     Raises:
         CorruptFileError: A folder is a link; the error names it.
     """
-    if storage.scheme != "file":
-        return  # Object stores have no links.
-    seen: set[str] = set()
-    for folder in folders:
-        path = base_path
-        for part in folder.split("/") if folder else ():
-            path = f"{path}/{part}"
-            if path not in seen:
-                seen.add(path)
-                if storage.is_link(path):
-                    raise _is_link(path)
+    for link in links_below(storage, base_path, folders):
+        raise _is_link(link)
 
 
 def _is_link(path: str) -> CorruptFileError:

@@ -38,7 +38,6 @@ __all__ = [
     "Record",
     "all_partitions_record",
     "bloom_key",
-    "bloom_prefix",
     "bloom_record",
     "column_stats_key",
     "column_stats_keys",
@@ -104,11 +103,6 @@ NON_PARTITIONED = "."
 def files_key(partition: str) -> str:
     """Key of a data partition's file list."""
     return partition or NON_PARTITIONED
-
-
-def bloom_prefix(partition: str) -> str:
-    """Prefix of the bloom filter keys of one data partition."""
-    return partition_id(partition)
 
 
 def bloom_key(partition: str, file_name: str) -> str:

@@ -22,9 +22,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakedex.codec.hashing import java_hash
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.spark.filters import filter_texts, matching_rows
-from lakedex.spark.jvm import FileStatuses, JavaObject, Jvm, java_hash
+from lakedex.spark.jvm import FileStatuses, JavaObject, Jvm
 from lakedex.spark.reader import REBASE, qualified
 from lakedex.spark.schema import align, nullable
 from lakedex.spark.session import is_connect

@@ -41,7 +41,7 @@ from lakedex.errors import LakedexError, UnsupportedFeatureError
 from lakedex.spark.error_transport import remember
 from lakedex.spark.reader import qualified
 
-__all__ = ["FileStatuses", "JavaNames", "JavaObject", "Jvm", "callback_gateway", "java_hash", "java_names"]
+__all__ = ["FileStatuses", "JavaNames", "JavaObject", "Jvm", "callback_gateway", "java_names"]
 
 
 JavaObject: TypeAlias = Any
@@ -95,15 +95,6 @@ def java_names(gateway: JavaObject) -> JavaObject:
         if gateway not in _known:
             _known[gateway] = JavaNames(gateway.jvm)
         return _known[gateway]
-
-
-def java_hash(text: str) -> int:
-    """``String.hashCode``."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 _BITS = 120

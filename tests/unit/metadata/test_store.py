@@ -11,7 +11,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.codec.avro import metadata_schema_json
-from lakedex.codec.hashing import file_group_index
+from lakedex.codec.hashing import file_group_index, partition_id
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.log_block import (
@@ -32,7 +32,6 @@ from lakedex.metadata.records import (
     Record,
     all_partitions_record,
     bloom_key,
-    bloom_prefix,
     bloom_record,
     column_stats_key,
     column_stats_prefix,
@@ -188,7 +187,7 @@ def test_points_and_prefixes_agree(written: Path) -> None:
         for record in store.scan("column_stats", [column_stats_prefix("n")]).values()
     }
     assert names == {"n"}
-    blooms = store.scan("bloom_filters", [bloom_prefix("city=a")])
+    blooms = store.scan("bloom_filters", [partition_id("city=a")])
     assert len(blooms) == 2
 
 
@@ -227,8 +226,7 @@ def test_keys() -> None:
     assert files_key("a=1") == "a=1"
     assert column_stats_key("c", "p", "f").startswith(column_stats_prefix("c", "p"))
     assert column_stats_prefix("c", "p") == partition_stats_key("c", "p")
-    assert bloom_key("", "f").startswith(bloom_prefix(""))
-    assert bloom_prefix("") == bloom_prefix(".")
+    assert bloom_key("", "f") == bloom_key(".", "f")
     assert column_stats_prefix("c", "p").startswith(column_stats_prefix("c"))
 
 

@@ -24,8 +24,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from lakedex.codec.hashing import java_hash
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.spark.jvm import JavaObject, Jvm, java_hash
+from lakedex.spark.jvm import JavaObject, Jvm
 
 __all__ = ["JavaBridge", "JavaError", "JavaProxy"]
 

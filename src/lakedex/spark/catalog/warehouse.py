@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lakedex.errors import InvalidInputError
-from lakedex.io.folders import entries_of, linked_to, remove_empty
+from lakedex.io.folders import entries_of, links_below, remove_empty
 from lakedex.io.fsspec import open_storage
 from lakedex.io.storage import Storage
 from lakedex.layout.names import join_path
@@ -112,11 +112,8 @@ class Warehouse:
             remove_empty(self.storage, path)
 
     def _require_inside(self, path: str) -> None:
-        found = linked_to(self.storage, self.base_path, path)
-        if found is not None:
-            raise InvalidInputError(
-                f"{path} leads to {found} by a link; what lies elsewhere is not dropped: remove the link"
-            )
+        for link in links_below(self.storage, self.base_path, [path.removeprefix(self.base_path).lstrip("/")]):
+            raise InvalidInputError(f"{link} is a link; what lies elsewhere is not dropped: remove the link")
 
     def _droppable(self, folder: str) -> tuple[list[str], list[str]]:
         """Folders of the tables in a namespace, and those of namespaces, inner ones first."""
