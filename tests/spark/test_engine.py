@@ -204,9 +204,9 @@ def test_pandas_and_other_frames(engine: Engine) -> None:
     out = by_key(engine.collect(engine.stage(read, Tag(read.schema))))
     assert out["s"].to_pylist() == ["a", None]
     assert out["t"].to_pylist()[0] == dt.datetime(2024, 1, 1, 0, 0, 0, 123456)
-    with pytest.raises(InvalidInputError, match="list is no frame"):
+    with pytest.raises(InvalidInputError, match="list is not a frame"):
         engine.stage([1, 2], Tag(schema))
-    with pytest.raises(InvalidInputError, match="str is no frame"):
+    with pytest.raises(InvalidInputError, match="str is not a frame"):
         engine.schema_of("trips")
 
 

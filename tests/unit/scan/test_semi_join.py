@@ -164,7 +164,7 @@ def test_keys_are_compared_as_spark_compares_them(fact: Table, column: str, keys
         ("plane", pa.array([1], pa.time64("us")), "time64"),
         ([], [1], "a join needs a column"),
         (["carrier", "plane"], ["AA"], "values are the keys of one column"),
-        ("carrier", "AA", "is no frame"),
+        ("carrier", "AA", "is not a frame"),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(fact: Table, column: Any, keys: Any, says: str) -> None:

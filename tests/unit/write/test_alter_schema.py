@@ -331,7 +331,7 @@ def test_what_is_refused(table: Table) -> None:
         table.drop_columns([])
     with pytest.raises(UnsupportedFeatureError, match="can only be added"):
         table.rename_column("s.a", "b")
-    with pytest.raises(InvalidInputError, match="no type that column"):
+    with pytest.raises(InvalidInputError, match="not a type to which column"):
         table.widen_column("n", "interval")
     with pytest.raises(InvalidInputError, match="stays as it is|has no column"):
         table.drop_columns(META_COLUMNS[0])

@@ -84,7 +84,7 @@ def test_a_frame_may_be_many_things(tmp_path: Path) -> None:
     table.upsert(dictionary)
     assert own(table, "id") == [("1",), ("2",), ("3",), ("4",)]
     for nothing in (5, [1], "text", None, {"id": ["1"]}):
-        with pytest.raises(InvalidInputError, match="is no frame"):
+        with pytest.raises(InvalidInputError, match="is not a frame"):
             table.upsert(nothing)
 
 
