@@ -1,4 +1,4 @@
-"""Read the active timeline, and take instants from requested over inflight to completed.
+"""Read the active timeline, and move instants from requested to inflight to completed.
 
 The timeline is one listing of ``.hoodie/timeline`` (layout 1: of ``.hoodie``). All files of an instant stay until it is
 archived; its state is the highest one present. Archived instants are not read: instants before the active timeline are

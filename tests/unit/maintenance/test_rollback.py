@@ -158,7 +158,7 @@ def test_what_cannot_be_rolled_back(tmp_path: Path) -> None:
     table.maintenance.delete_savepoint(saved)
     table.upsert(frame({"k0": ("a", 8, 1)}))
     clean = table.maintenance.clean(versions=1).instant
-    with pytest.raises(InvalidInputError, match="is no commit"):
+    with pytest.raises(InvalidInputError, match="is not a commit"):
         table.maintenance.rollback(str(clean))
     with pytest.raises(InvalidInputError, match="the cleaner took") as caught:
         table.maintenance.rollback(commits_of(table)[-1])

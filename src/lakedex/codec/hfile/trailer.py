@@ -1,4 +1,4 @@
-"""Encode and decode the trailer and the file info of an HFile, both protocol buffers messages.
+"""Encode and decode the trailer and the file info of an HFile, both messages of protocol buffers.
 
 Trailer, the last 4096 bytes of the file:
 
