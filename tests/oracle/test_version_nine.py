@@ -160,7 +160,7 @@ def test_java_upgrades_under_us(java: JavaJudge, rust: RustJudge, tmp_path: Path
     alternate(java, rust, table, expected, 1)
     assert_same_answers(tmp_path, java, FILTERS[::4])
     assert {stat["valueType"] is None for stat in stats_of(tmp_path)} == {True}
-    with pytest.raises(OptionError, match="is of version 9, not 8"):
+    with pytest.raises(OptionError, match="has version 9, not 8"):
         Table.open(tmp_path, options={"hoodie.write.table.version": "8"}).upsert(typed([1], 9, "a"))
     # Made anew, the index is V2.
     table.indexes.drop("column_stats")

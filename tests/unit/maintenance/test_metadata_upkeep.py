@@ -289,7 +289,7 @@ def test_what_a_pending_compaction_reads_stays(tmp_path: Path, limits: Limits) -
     operations = plan_compaction(snapshot, requested)
     create_requested(timeline, requested, "compaction", encode_compaction_plan(operations))
     assert compaction_due(state(tmp_path), parse_options(None))
-    doomed = metadata_cleaning._doomed(state(tmp_path), "29990101000000000")
+    doomed = metadata_cleaning._expired(state(tmp_path), "29990101000000000")
     needed = {name for o in operations for name in (*o.logs, o.base)}
     assert not needed & {name for names in doomed.values() for name in names}
 

@@ -122,7 +122,7 @@ def test_what_a_dead_create_left_is_cleared(tmp_path: Path) -> None:
             InvalidInputError,
             "lakedex's own",
         ),
-        ({"schema": pa.schema([("id", pa.string()), ("id", pa.int32())])}, InvalidInputError, "'id' is there twice"),
+        ({"schema": pa.schema([("id", pa.string()), ("id", pa.int32())])}, InvalidInputError, "'id' occurs twice"),
         ({"options": {"hoodie.table.version": "7"}}, OptionError, "hoodie.table.version='7'.*one of"),
         ({"options": {"hoodie.write.table.version": "10"}}, OptionError, "version='10'.*one of"),
         ({"options": {"hoodie.metadata.record.index.enable": "true"}}, OptionError, "record.index"),

@@ -117,7 +117,7 @@ def test_an_upgraded_table_goes_on_in_v1(tmp_path: Path) -> None:
 
 def test_a_version_that_the_table_does_not_have(tmp_path: Path) -> None:
     table = make(tmp_path, rows(("1", "a", 1, 1)), options=NINE)
-    with pytest.raises(OptionError, match="is of version 9, not 8"):
+    with pytest.raises(OptionError, match="has version 9, not 8"):
         table.upsert(rows(("2", "a", 1, 1)), options={"hoodie.write.table.version": "8"})
     assert table.upsert(rows(("2", "a", 1, 1)), options={"hoodie.write.table.version": "9"}).inserted == 1
 
