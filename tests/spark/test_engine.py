@@ -336,7 +336,7 @@ def test_schema_of_rejects_what_a_table_cannot_hold(spark: SparkSession) -> None
     for expression in ("interval 1 day as c", "make_interval(1) as c", "struct(interval 1 day as x) as c"):
         with pytest.raises(InvalidInputError, match="column 'c"):
             engine.schema_of(spark.range(1).selectExpr(expression))
-    with pytest.raises(InvalidInputError, match="'id' (is there|occurs) twice"):
+    with pytest.raises(InvalidInputError, match="'id' occurs twice"):
         engine.schema_of(spark.range(1).selectExpr("id", "id"))
     with pytest.raises(InvalidInputError, match="time64"):
         engine.schema_of(pa.table({"c": pa.array([1], pa.time64("us"))}))

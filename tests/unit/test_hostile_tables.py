@@ -460,7 +460,7 @@ def test_no_folder_of_a_table_is_a_link(table: Table, victim: Path) -> None:
         str(link),
         partial(table.maintenance.rollback, commits_of(table)[-1]),
         partial(table.upsert, frame(NEXT)),
-        partial(table.delete, "id = 'k0'"),
+        partial(table.delete, where="id = 'k0'"),
         partial(table.erase, ["k0"], all_partitions=True),
     )
 
