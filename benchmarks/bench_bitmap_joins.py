@@ -96,7 +96,7 @@ def scan_of(table: Table, question: Question, keys: Mapping[str, pa.Table]) -> A
 
 def by_arrow(table: Table, question: Question, keys: Mapping[str, pa.Table]) -> pa.Table:
     columns = list(dict.fromkeys([*COLUMNS, *(fact for fact, *_ in question.dimensions)]))
-    flights = table.scan(columns=columns, skipping=False).to_arrow()
+    flights = table.scan(columns=columns, use_indexes=False).to_arrow()
     for fact, dim, name, where, how in question.dimensions:
         wanted = keys[name].filter(where).select([dim]).cast(pa.schema([(dim, flights.schema.field(fact).type)]))
         flights = flights.join(wanted, fact, dim, join_type=f"left {how}")

@@ -96,12 +96,12 @@ def queries(folder: Path, data: pa.Table) -> None:
     for where, label in pairs:
         smallest = [
             median_ms(lambda w=where: pc.min(table.scan(w, ["age"]).to_arrow().column("age"))),
-            median_ms(lambda w=where: pc.min(table.scan(w, ["age"], skipping=False).to_arrow().column("age"))),
+            median_ms(lambda w=where: pc.min(table.scan(w, ["age"], use_indexes=False).to_arrow().column("age"))),
             median_ms(lambda w=where: pc.min(peer.to_table(columns=["age"], filter=w).column("age"))),
         ]
         counted = [
             median_ms(lambda w=where: table.scan(w).count()),
-            median_ms(lambda w=where: table.scan(w, skipping=False).count()),
+            median_ms(lambda w=where: table.scan(w, use_indexes=False).count()),
             median_ms(lambda w=where: peer.count_rows(filter=w)),
         ]
         for what, (ours, full, theirs) in (("min(age) where", smallest), ("count where", counted)):
@@ -117,7 +117,7 @@ def losing(folder: Path) -> None:
         scan = table.scan("c12 = 'v7'", cost_gate=gate)
         stage = scan.plan().stage("bitmap")
         print(f"| gate {'on' if gate else 'off'} | {median_ms(scan.to_arrow):.0f} | {stage.bytes_read:,} |")
-    full = median_ms(table.scan("c12 = 'v7'", skipping=False).to_arrow)
+    full = median_ms(table.scan("c12 = 'v7'", use_indexes=False).to_arrow)
     print(f"| without any index | {full:.0f} | – |")
 
 

@@ -158,7 +158,7 @@ def scale_out(rows: int, folder: Path) -> list[dict[str, Any]]:
 
 def check(path: Path, rows: int, total: float) -> None:
     """Stop unless the table holds what it should: each key once, and the sum of the newest values."""
-    found = Table.open(path).scan(columns=["key", "fare"], skipping=False).to_arrow()
+    found = Table.open(path).scan(columns=["key", "fare"], use_indexes=False).to_arrow()
     keys, fares = pc.count_distinct(found.column("key")).as_py(), pc.sum(found.column("fare")).as_py()
     if found.num_rows != rows or keys != rows or abs(fares - total) > 1e-6 * total:
         raise SystemExit(f"{found.num_rows} rows, {keys} keys, sum {fares}; {rows} rows and {total} were written")

@@ -98,7 +98,7 @@ def same_answers(table: Table, *conditions: str) -> None:
     """Each condition gives the rows that it gives without any index."""
     fresh = Table.open(table.path)
     for where in conditions:
-        with_indexes, without = fresh.scan(where).to_arrow(), fresh.scan(where, skipping=False).to_arrow()
+        with_indexes, without = fresh.scan(where).to_arrow(), fresh.scan(where, use_indexes=False).to_arrow()
         keys = [("id", "ascending")]
         assert with_indexes.sort_by(keys).equals(without.sort_by(keys)), where
 

@@ -198,7 +198,7 @@ class Maker:
                 table.scan(f"{name} IS NULL OR {name} = {name}").plan()
         kinds = dict(leaves(table.schema))
         kinds |= {"_hoodie_record_key": pa.string(), "_hoodie_partition_path": pa.string()}
-        whole = table.scan(columns=list(META_COLUMNS), skipping=False).to_arrow()
+        whole = table.scan(columns=list(META_COLUMNS), use_indexes=False).to_arrow()
         for name in KEYS:
             self.seen[name] = whole.column(name).unique().to_pylist()
         return Made(table, kinds, self.seen, rng.choice(ZONES), names, self.story)
@@ -271,7 +271,7 @@ class Maker:
 
 def made_of(table: Table, zone: str) -> Made:
     """A table that somebody else wrote; literals come from what it holds."""
-    rows = table.scan(skipping=False).to_arrow()
+    rows = table.scan(use_indexes=False).to_arrow()
     kinds = {name: kind for name, kind in leaves(rows.schema) if name not in META_COLUMNS or name in KEYS}
     seen: dict[str, list[Any]] = {}
     for name, kind in kinds.items():
@@ -626,7 +626,7 @@ class Judged:
         self.snapshot = made.table.scan().snapshot
         self.fresh = Table.open(made.table.path).scan().snapshot
         self.schema = read_columns(self.snapshot.schema)
-        self.rows = made.table.scan(skipping=False).to_arrow().combine_chunks()
+        self.rows = made.table.scan(use_indexes=False).to_arrow().combine_chunks()
         self.files = self.rows.column("_hoodie_file_name").to_pylist()
         self.keys = keys_of(self.rows)
         self.dropped: Counter[str] = Counter()
@@ -700,12 +700,12 @@ class Judged:
             return None
         wanted = Counter(self.keys[row] for row in right)
         for skipping in (True, False):
-            scan = self.made.table.scan(sql, list(KEYS), skipping=skipping)
+            scan = self.made.table.scan(sql, list(KEYS), use_indexes=skipping)
             scan = replace(scan, rules=SessionRules(timezone=self.made.zone), threads=1)
             found = Counter(keys_of(scan.to_arrow()))
             count = scan.count()
             if found != wanted or count != len(right):
-                return f"with skipping={skipping} {found - wanted} too many, {wanted - found} missing, count {count}"
+                return f"with use_indexes={skipping} {found - wanted} too many, {wanted - found} missing, count {count}"
         return None
 
 

@@ -74,7 +74,7 @@ def rows_of(found: pa.Table) -> Rows:
 
 def read(path: Path) -> Rows:
     """All rows, read by somebody who knows nothing but the path."""
-    return rows_of(Table.open(path).to_df())
+    return rows_of(Table.open(path).to_arrow())
 
 
 def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str, str] | None = None) -> Table:
@@ -128,7 +128,7 @@ def check_table(path: Path, rows: Rows, *, index_builds: bool = False) -> None:
     With ``index_builds`` the metadata table may have commits of its own.
     """
     table = Table.open(path)
-    assert rows_of(table.to_df()) == rows
+    assert rows_of(table.to_arrow()) == rows
     for where, wanted in _questions(rows):
         assert rows_of(table.scan(where).to_arrow()) == wanted, where
     snapshot = table.snapshot()

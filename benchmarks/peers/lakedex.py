@@ -172,5 +172,5 @@ class LakedexLocal(Peer):
 
     def checksum(self, work: Workload, path: str) -> tuple[int, float]:
         """All rows."""
-        column = Table.open(path).scan(columns=[work.value], skipping=False).to_arrow().column(work.value)
+        column = Table.open(path).scan(columns=[work.value], use_indexes=False).to_arrow().column(work.value)
         return len(column), float(pc.sum(column).as_py())

@@ -12,16 +12,178 @@ from typing import TYPE_CHECKING, Any
 from lakedex._version import __version__
 
 if TYPE_CHECKING:
+    from lakedex.errors import (
+        CommitConflictError,
+        CommitError,
+        CommitStateUnknownError,
+        CorruptFileError,
+        FileGoneError,
+        FileTakenError,
+        FormatError,
+        IndexExistsError,
+        IndexInconsistentError,
+        IndexingError,
+        IndexNotFoundError,
+        InvalidInputError,
+        LakedexError,
+        LockTimeoutError,
+        MissingDependencyError,
+        MissingEngineError,
+        OptionError,
+        SchemaMismatchError,
+        StorageError,
+        TableExistsError,
+        TableNotFoundError,
+        UnsupportedFeatureError,
+    )
+    from lakedex.expr.columns import ColumnExpression, Condition, col
+    from lakedex.maintenance.clean import CleanResult
+    from lakedex.maintenance.recovery import RestoreResult
+    from lakedex.maintenance.rollback import RollbackResult
+    from lakedex.maintenance.schedule import ArchivalResult, CompactionResult
+    from lakedex.reports import (
+        ColumnIndexStats,
+        Difference,
+        IndexResult,
+        IndexStats,
+        RebuildResult,
+        TableDifference,
+        TableReport,
+        TaggingReport,
+        ValidationReport,
+        WriteResult,
+    )
+    from lakedex.scan.aggregate_pushdown import AggregatePlan
+    from lakedex.scan.analyze import AnalyzedPlan
+    from lakedex.scan.index_advisor import Advice, ColumnAdvice
+    from lakedex.scan.plan import PruneStage, ScanPlan
+    from lakedex.scan.scan import FileScanTask, Scan
     from lakedex.table.catalogs import configure_spark, register_catalog
+    from lakedex.table.indexes import Indexes
+    from lakedex.table.inspect import Inspect
+    from lakedex.table.maintenance import Maintenance
+    from lakedex.table.merge_builder import MergeBuilder
     from lakedex.table.table import Table
+    from lakedex.write.erase import EraseProof, EraseReport
 
-__all__ = ["Table", "__version__", "configure_spark", "register_catalog"]
+__all__ = [
+    "Advice",
+    "AggregatePlan",
+    "AnalyzedPlan",
+    "ArchivalResult",
+    "CleanResult",
+    "ColumnAdvice",
+    "ColumnExpression",
+    "ColumnIndexStats",
+    "CommitConflictError",
+    "CommitError",
+    "CommitStateUnknownError",
+    "CompactionResult",
+    "Condition",
+    "CorruptFileError",
+    "Difference",
+    "EraseProof",
+    "EraseReport",
+    "FileGoneError",
+    "FileScanTask",
+    "FileTakenError",
+    "FormatError",
+    "IndexExistsError",
+    "IndexInconsistentError",
+    "IndexNotFoundError",
+    "IndexResult",
+    "IndexStats",
+    "Indexes",
+    "IndexingError",
+    "Inspect",
+    "InvalidInputError",
+    "LakedexError",
+    "LockTimeoutError",
+    "Maintenance",
+    "MergeBuilder",
+    "MissingDependencyError",
+    "MissingEngineError",
+    "OptionError",
+    "PruneStage",
+    "RebuildResult",
+    "RestoreResult",
+    "RollbackResult",
+    "Scan",
+    "ScanPlan",
+    "SchemaMismatchError",
+    "StorageError",
+    "Table",
+    "TableDifference",
+    "TableExistsError",
+    "TableNotFoundError",
+    "TableReport",
+    "TaggingReport",
+    "UnsupportedFeatureError",
+    "ValidationReport",
+    "WriteResult",
+    "__version__",
+    "col",
+    "configure_spark",
+    "register_catalog",
+]
 
-_HOMES = {
-    "Table": "lakedex.table.table",
-    "configure_spark": "lakedex.table.catalogs",
-    "register_catalog": "lakedex.table.catalogs",
+_EXPORTS = {
+    "errors": (
+        "CommitConflictError",
+        "CommitError",
+        "CommitStateUnknownError",
+        "CorruptFileError",
+        "FileGoneError",
+        "FileTakenError",
+        "FormatError",
+        "IndexExistsError",
+        "IndexInconsistentError",
+        "IndexNotFoundError",
+        "IndexingError",
+        "InvalidInputError",
+        "LakedexError",
+        "LockTimeoutError",
+        "MissingDependencyError",
+        "MissingEngineError",
+        "OptionError",
+        "SchemaMismatchError",
+        "StorageError",
+        "TableExistsError",
+        "TableNotFoundError",
+        "UnsupportedFeatureError",
+    ),
+    "expr.columns": ("ColumnExpression", "Condition", "col"),
+    "maintenance.clean": ("CleanResult",),
+    "maintenance.recovery": ("RestoreResult",),
+    "maintenance.rollback": ("RollbackResult",),
+    "maintenance.schedule": ("ArchivalResult", "CompactionResult"),
+    "reports": (
+        "ColumnIndexStats",
+        "Difference",
+        "IndexResult",
+        "IndexStats",
+        "RebuildResult",
+        "TableDifference",
+        "TableReport",
+        "TaggingReport",
+        "ValidationReport",
+        "WriteResult",
+    ),
+    "scan.aggregate_pushdown": ("AggregatePlan",),
+    "scan.analyze": ("AnalyzedPlan",),
+    "scan.index_advisor": ("Advice", "ColumnAdvice"),
+    "scan.plan": ("PruneStage", "ScanPlan"),
+    "scan.scan": ("FileScanTask", "Scan"),
+    "table.catalogs": ("configure_spark", "register_catalog"),
+    "table.indexes": ("Indexes",),
+    "table.inspect": ("Inspect",),
+    "table.maintenance": ("Maintenance",),
+    "table.merge_builder": ("MergeBuilder",),
+    "table.table": ("Table",),
+    "write.erase": ("EraseProof", "EraseReport"),
 }
+
+_HOMES = {name: f"lakedex.{module}" for module, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

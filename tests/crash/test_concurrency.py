@@ -194,7 +194,7 @@ def test_two_creates(path: Path) -> None:
 
 def test_upsert_of_what_was_read(path: Path) -> None:
     table = new_table(path, START)
-    rows = table.to_df()
+    rows = table.to_arrow()
     assert isinstance(rows, pa.Table)
     doubled = pa.array([2 * v for v in rows.column("v").to_pylist()])
     twice = rows.set_column(rows.schema.get_field_index("v"), "v", doubled)

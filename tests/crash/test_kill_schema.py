@@ -58,14 +58,14 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
     for found in deaths(copy, writes(case.run), ("after", "during"), sparse=4):
         table = Table.open(found)
         assert table.schema.names in (SCHEMA.names, case.names)
-        assert rows_of(in_old_names(table.to_df())) == START
+        assert rows_of(in_old_names(table.to_arrow())) == START
         changed = table.schema.names == case.names
         seen.add(changed)
         newer = frame(NEXT)
         if changed and name == "rename":
             newer = newer.rename_columns(case.names)
         table.upsert(newer, options={"hoodie.write.set.null.for.missing.columns": "true"})
-        assert rows_of(in_old_names(table.to_df())) == {**START, **NEXT}
+        assert rows_of(in_old_names(table.to_arrow())) == {**START, **NEXT}
         if changed:
             case.back(table)
         check_table(found, {**START, **NEXT})

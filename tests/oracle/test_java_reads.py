@@ -374,7 +374,7 @@ def test_table_of_version_9(java: JavaJudge, tmp_path: Path) -> None:
     table = Table.open(tmp_path)
     for where in FILTERS:
         if "bin" not in where:
-            assert table.scan(where).count() == table.scan(where, skipping=False).count(), where
+            assert table.scan(where).count() == table.scan(where, use_indexes=False).count(), where
     for where in (
         "a = 3",
         "m = 3.00",
@@ -401,7 +401,7 @@ def test_default_java_writer_upgrades_our_table(java: JavaJudge, tmp_path: Path)
     assert own_rows(tmp_path).num_rows == 9
     fresh = Table.open(tmp_path)
     for where in FILTERS:
-        assert fresh.scan(where).count() == fresh.scan(where, skipping=False).count(), where
+        assert fresh.scan(where).count() == fresh.scan(where, use_indexes=False).count(), where
     assert table.delete(where="a = 1").deleted == 1
     assert own_rows(tmp_path).num_rows == 8
     assert_all_see(tmp_path, java)

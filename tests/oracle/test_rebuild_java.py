@@ -47,7 +47,7 @@ def check(path: Path, java: JavaJudge, rust: RustJudge, keys: list[str]) -> None
 def look(path: Path, java: JavaJudge, keys: list[str]) -> None:
     """Java that trusts the metadata table and lakedex see these keys once each."""
     assert keys_of(java.read(path, options=READ_SKIPPING)) == keys
-    assert keys_of(Table.open(path).to_df()) == keys
+    assert keys_of(Table.open(path).to_arrow()) == keys
     assert_valid(path)
 
 
@@ -117,7 +117,7 @@ def test_a_table_of_javas(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> N
     assert "bloom_filters" not in properties(tmp_path)[LISTED]
     assert Table.open(tmp_path).indexes.create("bloom_filters").files == 3
     upsert(java, tmp_path, rows("b", range(5), 3), WRITE_BLOOM)
-    assert keys_of(Table.open(tmp_path).to_df()) == keys
+    assert keys_of(Table.open(tmp_path).to_arrow()) == keys
     shutil.rmtree(tmp_path / ".hoodie/metadata/files")
     Table.open(tmp_path).maintenance.rebuild_metadata()
     upsert(java, tmp_path, rows("a", range(2, 7), 4), WRITE_BLOOM)

@@ -96,7 +96,7 @@ def test_cleans_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path) -> Non
     java_writes(java, tmp_path, keyed(["k1"], 7, 7))
     older = java.read(tmp_path, options={**READ_SKIPPING, "as.of.instant": str(kept)})
     assert_same_rows(older, rows, "key")
-    assert_same_rows(pa.table(table.to_df(as_of=kept)).select(SCHEMA.names), rows, "key")
+    assert_same_rows(pa.table(table.to_arrow(as_of=kept)).select(SCHEMA.names), rows, "key")
     on_disk = files_on_disk(tmp_path)
     call(java, tmp_path, "run_clean(table => 't', retain_commits => 1)")
     assert len(actions_of(table, "clean")) == 2

@@ -105,10 +105,10 @@ def test_java_stops_to_index_a_column(java: JavaJudge, tmp_path: Path) -> None:
     java.write(tmp_path, pa.concat_tables([rows(1, "a"), rows(2, "b")]), partition="part", options=wide)
     java.write(tmp_path, rows(99, "a"), partition="part", options=narrow)
     table = Table.open(tmp_path)
-    assert table.scan("n = 99").count() == table.scan("n = 99", skipping=False).count() == 2
+    assert table.scan("n = 99").count() == table.scan("n = 99", use_indexes=False).count() == 2
     java.write(tmp_path, rows(3, "b"), partition="part", options=wide)
     table = Table.open(tmp_path)
-    assert table.scan("n = 99").count() == table.scan("n = 99", skipping=False).count() == 2
+    assert table.scan("n = 99").count() == table.scan("n = 99", use_indexes=False).count() == 2
     assert table.scan("n = 3").count() == 2
 
 

@@ -165,7 +165,7 @@ def ask(seed: int) -> None:
             scan = table.scan(where)
             if rng.random() < 0.5:
                 scan = replace(scan, cost_gate=False)
-            rows = table.scan(where, skipping=False).to_arrow()
+            rows = table.scan(where, use_indexes=False).to_arrow()
             try:
                 check(scan, rows, rng, USED)
             except AssertionError as error:
@@ -211,7 +211,7 @@ def test_joins_are_those_of_the_rows(tmp_path: Path) -> None:
     """R95, R96: records are matched by bitmaps, without comparing rows."""
     global JOINED
     table = table_of(random.Random(7), tmp_path / "t")
-    JOINED = table, table.scan(skipping=False).to_arrow()
+    JOINED = table, table.scan(use_indexes=False).to_arrow()
     join()
 
 

@@ -101,9 +101,13 @@ class BitmapJudged(Judged):
     def check(self, sql: str, *, rows: bool, truth: list[int] | None = None) -> str | None:
         predicate = parse_predicate(sql, self.schema, SessionRules(timezone=self.made.zone))
         right = self.matching(predicate)
-        ways: list[tuple[Any, ...]] = [(Bitmaps(),), indexes_for(select=True), indexes_for(select=True, gated=False)]
+        ways: list[tuple[Any, ...]] = [
+            (Bitmaps(),),
+            indexes_for(select=True),
+            indexes_for(select=True, cost_gate=False),
+        ]
         SEEN["asked"] += 1
-        for indexes in ((Bitmaps(select=True, gated=False),), ways[SEEN["asked"] % 3]):
+        for indexes in ((Bitmaps(select=True, cost_gate=False),), ways[SEEN["asked"] % 3]):
             plan = plan_scan(self.snapshot, BoundPredicate(predicate), indexes=indexes)
             if right is not None:
                 wrong = self.judge_plan(plan, right)

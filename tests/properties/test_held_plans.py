@@ -83,7 +83,7 @@ def test_plans_of_a_table_that_lives_on(steps: list[tuple[str, object]]) -> None
                 for then in before:
                     # What was there then does not change: it is counted once, when the state is new.
                     if (then, where) not in counts:
-                        counts[then, where] = lasting.scan(where, as_of=then, skipping=False).count()
+                        counts[then, where] = lasting.scan(where, as_of=then, use_indexes=False).count()
                     assert lasting.scan(where, as_of=then).count() == counts[then, where], (then, where)
                 kept, fresh = lasting.scan(where).plan(), Table.open(path).scan(where).plan()
                 assert kept.files_kept == fresh.files_kept, where
@@ -91,6 +91,6 @@ def test_plans_of_a_table_that_lives_on(steps: list[tuple[str, object]]) -> None
                     (s.name, s.before, s.after, s.note) for s in fresh.stages
                 ], where
                 assert kept.unused == fresh.unused
-                whole = lasting.scan(where, skipping=False)
+                whole = lasting.scan(where, use_indexes=False)
                 assert lasting.scan(where).count() == whole.count(), where
                 assert len(kept.dropped) == kept.files_total - len(kept.slices)

@@ -85,7 +85,7 @@ def test_rows_are_the_same(table: pa.Table, where: str, size: int, version: str,
         for skipping in (True, False):
             reader = SliceReader(
                 storage=LocalStorage(), base_path=folder, table_columns=SCHEMA, names=("p", "s", "l"),
-                predicate=BoundPredicate(predicate), skipping=skipping,
+                predicate=BoundPredicate(predicate), use_indexes=skipping,
             )  # fmt: skip
             count = ReadCount()
             batches = [

@@ -342,6 +342,6 @@ def test_a_table_is_its_model(arguments: dict[str, Any], steps: list[tuple[str, 
             for condition in conditions:
                 wanted = sorted(map(canonical, model.matching(condition)))
                 assert read(table.scan(condition.text)) == wanted, condition.text
-                assert read(table.scan(condition.text, skipping=False)) == wanted, condition.text
+                assert read(table.scan(condition.text, use_indexes=False)) == wanted, condition.text
                 assert table.scan(condition.text).count() == len(wanted), condition.text
         assert read(Table.open(table.path).scan()) == sorted(map(canonical, model.rows.values()))

@@ -35,8 +35,8 @@ def test_tables_of_version_8_are_read(tmp_path: Path, name: str) -> None:
     assert own(table, "id", "name", "isActive") == ([] if name == "v8_empty" else FOUR)
     assert table.name == name
     assert str(table)
-    assert table.scan().count() == table.to_df().num_rows
-    assert table.scan("id = 2").count() == table.scan("id = 2", skipping=False).count() == (name != "v8_empty")
+    assert table.scan().count() == table.to_arrow().num_rows
+    assert table.scan("id = 2").count() == table.scan("id = 2", use_indexes=False).count() == (name != "v8_empty")
     assert picture(path) == before
 
 

@@ -180,7 +180,7 @@ def test_an_instant_is_digits(table: Table, victim: Path) -> None:
         refused(file, lambda: table.upsert(frame(NEXT)), table.maintenance.savepoint)
         (timeline(table) / file).unlink()
         file = put_restore(table, RestorePlan(savepoint=DEAD, instants=((instant, "commit"),)))
-        refused(file, lambda: table.upsert(frame(NEXT)), table.to_df)
+        refused(file, lambda: table.upsert(frame(NEXT)), table.to_arrow)
         for name in (file, file.replace("requested", "inflight")):
             (folder / name).unlink()
 
@@ -344,7 +344,7 @@ def test_a_setting_leads_outside(table: Table, victim: Path) -> None:
         for folder in FOLDERS:
             value = folder.format(outside=victim)
             set_properties(Path(table.path), {key: f"files,{value}" if "partitions" in key else value})
-            for call in (table.to_df, partial(table.upsert, frame(NEXT)), partial(table.indexes.drop, value)):
+            for call in (table.to_arrow, partial(table.upsert, frame(NEXT)), partial(table.indexes.drop, value)):
                 with pytest.raises(FormatError, match=re.escape(key)):
                     call()
         set_properties(Path(table.path), {key: before.get(key, "")})
@@ -449,7 +449,7 @@ def test_no_folder_of_a_table_is_a_link(table: Table, victim: Path) -> None:
         found = reopened(table)
         refused(
             str(link),
-            found.to_df,
+            found.to_arrow,
             found.scan().count,
             partial(found.maintenance.clean, commits=1),
             found.maintenance.savepoint,

@@ -44,8 +44,8 @@ def test_merge_on_read_tables_are_read_but_not_written(tmp_path: Path, name: str
     counts = tuple(table.scan(query_type=kind).count() for kind in ("snapshot", "read_optimized"))
     rows = tuple(table.scan(query_type=kind).to_arrow().num_rows for kind in ("snapshot", "read_optimized"))
     assert counts == rows == SNAPSHOT_AND_READ_OPTIMIZED[name]
-    assert table.to_df().num_rows == counts[0]
-    assert table.to_df(query_type="read_optimized").num_rows == counts[1]
+    assert table.to_arrow().num_rows == counts[0]
+    assert table.to_arrow(query_type="read_optimized").num_rows == counts[1]
     with pytest.raises(UnsupportedFeatureError, match="version is|merge-on-read"):
         table.delete(where="true")
     with pytest.raises(InvalidInputError, match="query_type 'latest'"):
@@ -68,7 +68,7 @@ def test_conditions_do_not_depend_on_skipping(tmp_path: Path, name: str) -> None
         where = f"{key} = '{value}'" if isinstance(value, str) else f"{key} = {value}"
         found = table.scan(where).to_arrow()
         assert found.num_rows
-        assert_same_rows(found, table.scan(where, skipping=False).to_arrow())
+        assert_same_rows(found, table.scan(where, use_indexes=False).to_arrow())
         assert table.scan(where).count() == found.num_rows
 
 
@@ -109,7 +109,7 @@ def test_copy_on_write_of_version_6_is_read_and_written(tmp_path: Path, name: st
     expected = {"v6_empty": [], "v6_simplekeygen_nonhivestyle_overwritetable": [(4, "Diana", False)]}.get(name, FOUR)
     assert own(table, "id", "name", "isActive") == expected
     assert table.scan().count() == len(expected)
-    assert table.scan("id = 4").count() == table.scan("id = 4", skipping=False).count() == (name != "v6_empty")
+    assert table.scan("id = 4").count() == table.scan("id = 4", use_indexes=False).count() == (name != "v6_empty")
     assert picture(path) == before
     if name in REFUSED_6:
         with pytest.raises(UnsupportedFeatureError, match=REFUSED_6[name]):
@@ -150,5 +150,5 @@ def test_a_number_that_became_text(tmp_path: Path) -> None:
     for text in {text for _, text in found}:
         for test in ("=", "<", ">", ">=", "<>"):
             where = f"ts_millis {test} '{text}'"
-            assert_same_rows(table.scan(where).to_arrow(), table.scan(where, skipping=False).to_arrow())
+            assert_same_rows(table.scan(where).to_arrow(), table.scan(where, use_indexes=False).to_arrow())
         assert table.scan(f"ts_millis = '{text}'").count() == sum(1 for _, other in found if other == text)

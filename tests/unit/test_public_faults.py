@@ -38,7 +38,7 @@ def lake(path: Path, *batches: list[dict[str, Any]], fields: list[pa.Field], **a
 def found(table: Table, where: str) -> set[str]:
     """Keys under a condition: the same with and without indexes, as rows and as a count."""
     with_indexes = own(table.scan(where).to_arrow(), "id")
-    assert with_indexes == own(table.scan(where, skipping=False).to_arrow(), "id")
+    assert with_indexes == own(table.scan(where, use_indexes=False).to_arrow(), "id")
     assert table.scan(where).count() == len(with_indexes)
     return {key for (key,) in with_indexes}
 
@@ -201,7 +201,7 @@ def test_every_value_is_found(tmp_path: Path) -> None:
     )
     table.upsert(pa.table({"id": ["0-0", "9"], "c": ["v9", "v1"]}))
     table.delete(pa.table({"id": ["2-1"]}))
-    everything = {row["id"]: row["c"] for row in table.scan(skipping=False).to_arrow().to_pylist()}
+    everything = {row["id"]: row["c"] for row in table.scan(use_indexes=False).to_arrow().to_pylist()}
     for key, value in everything.items():
         assert found(table, f"id = '{key}'") == {key}
         assert found(table, f"c = '{value}'") == {name for name, c in everything.items() if c == value}

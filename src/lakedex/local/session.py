@@ -51,7 +51,10 @@ class LocalSession:
 
     def frame(self, snapshot: Snapshot) -> Any:
         """See :class:`Session`."""
-        return Scan(snapshot=snapshot, rules=self.rules).to_arrow()
+        raise MissingEngineError(
+            "the table was opened without Spark; open it with Table.open(path, spark=spark), or use to_arrow()",
+            feature="to_df",
+        )
 
     def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> Any:
         """See :class:`Session`."""

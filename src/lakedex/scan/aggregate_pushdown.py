@@ -131,8 +131,8 @@ class AggregateQuery:
         min_max_only: of a slice that is read only the least and the greatest value matter.
         stop_at: stops at this number of rows; None counts all.
         index_only: nothing is read but indexes.
-        gated: False reads bitmaps whatever that costs.
-        skipping: False reads all slices.
+        cost_gate: False reads bitmaps whatever that costs.
+        use_indexes: False reads all slices.
         threads: slices read at once.
         description: the query as text.
     """
@@ -144,8 +144,8 @@ class AggregateQuery:
     min_max_only: bool = False
     stop_at: int | None = None
     index_only: bool = False
-    gated: bool = True
-    skipping: bool = True
+    cost_gate: bool = True
+    use_indexes: bool = True
     threads: int = 4
     description: str = "count(*)"
 
@@ -187,14 +187,14 @@ def plan_aggregate(query: AggregateQuery) -> ScanPlan:
     """
     q, started = query, time.perf_counter()
     view = q.snapshot.view()
-    key = (q.predicate, q.skipping)
+    key = (q.predicate, q.use_indexes)
     with view.lock:
         plans = view.caches.get(AggregatePlans) or view.caches.put(AggregatePlans())
         known = plans.found.get(key)
     if known is not None:
         return replace(known, seconds=time.perf_counter() - started)
     plan = plan_scan(
-        q.snapshot, q.predicate, skipping=q.skipping, indexes=[one for one in INDEXES if one.name != "bitmap"]
+        q.snapshot, q.predicate, use_indexes=q.use_indexes, indexes=[one for one in INDEXES if one.name != "bitmap"]
     )
     if all(item.reason != DAMAGED for item in plan.unused):
         with view.lock:
@@ -259,7 +259,7 @@ class _QueryRun:
         before = counted.copy()
         rows = np.flatnonzero(plan.dropped_by < 0) if plan.dropped_by is not None else np.empty(0, np.int64)
         bounds = _Bounds(q.snapshot, rows)
-        loaded = _load_bitmaps(q.snapshot) if q.skipping and len(rows) else None
+        loaded = _load_bitmaps(q.snapshot) if q.use_indexes and len(rows) else None
         left = np.ones(len(rows), np.bool_)
         if loaded is not None:
             left = self._ask_index(loaded, rows, bounds)
@@ -305,7 +305,7 @@ class _QueryRun:
             cost = np.where(found.by_bitmaps, found.cost(), 0.0)
             if q.index_only and (found.open.any() or cost.sum() > MAX_FETCH):
                 return found.unanswered
-            if q.gated and not q.index_only:
+            if q.cost_gate and not q.index_only:
                 dear = found.by_bitmaps & (cost > self._data_cost(rows, found.rows))
                 found.leave(dear)
                 self.done["not_worth"] = int(dear.sum())
@@ -330,7 +330,7 @@ class _QueryRun:
         """Slices that were answered by the number of their rows: each row matches, and nothing else is asked."""
         q = self.query
         table = q.snapshot.view().table
-        if q.columns or (q.predicate is not None and not q.skipping) or not left.any():
+        if q.columns or (q.predicate is not None and not q.use_indexes) or not left.any():
             return np.zeros(len(left), np.bool_)
         certain = left & ~table.has_logs[rows]
         if q.predicate is not None:
@@ -350,7 +350,7 @@ class _QueryRun:
         table = q.snapshot.view().table
         selections = {}
         if q.predicate is not None and loaded is not None and len(rows):
-            verdict = Bitmaps(select=True, gated=q.gated).prune_by(loaded, q.snapshot, q.predicate, rows)
+            verdict = Bitmaps(select=True, cost_gate=q.cost_gate).prune_by(loaded, q.snapshot, q.predicate, rows)
             selections = {table.slices[row].name: found for row, found in verdict.selections.items()}
             if verdict.keep is not None:
                 self.done["ruled_out"] = self.done.get("ruled_out", 0) + int((~verdict.keep).sum())

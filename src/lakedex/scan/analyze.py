@@ -215,7 +215,7 @@ class PlanAnalyzer:
             IndexInconsistentError: a dropped file, or a row that was not chosen, matches.
         """
         dropped = plan.dropped
-        reader = replace(self.reader, names=(RECORD_KEY,), skipping=False)
+        reader = replace(self.reader, names=(RECORD_KEY,), use_indexes=False)
         label = f"lakedex {plan.table}: verifying {len(dropped)} dropped files"
         reads = self._read([item for item, _ in dropped], reader, label, key=True)
         found = tuple(replace(read, stage=stage) for read, (_, stage) in zip(reads, dropped, strict=True))
@@ -230,7 +230,7 @@ class PlanAnalyzer:
         chosen = [item for item in plan.slices if item.name in plan.selections]
         label = f"lakedex {plan.table}: verifying rows of {len(chosen)} files"
         whole = self._read(chosen, reader, label, key=True)
-        own = replace(reader, skipping=True, selections=plan.selections)
+        own = replace(reader, use_indexes=True, selections=plan.selections)
         for read, part in zip(whole, self._read(chosen, own, label, key=False), strict=True):
             if read.rows_matched != part.rows_matched:
                 read = replace(read, stage="bitmap", rows_matched=abs(read.rows_matched - part.rows_matched))
@@ -249,7 +249,7 @@ def _inconsistent(plan: ScanPlan, path: str, read: FileRead, all_reads: Sequence
         f"table {plan.table} ({path}): the index {read.stage!r} dropped {read.file} in partition "
         f"{read.partition or '(none)'}, which holds {read.rows_matched} rows that match {plan.where}, among them the "
         f"record key {read.sample_key!r}; {len(wrong)} such files in all. Until the index is rebuilt, read with "
-        "skipping=False, which asks no index",
+        "use_indexes=False, which asks no index",
         table=plan.table,
         path=path,
         file=read.file,

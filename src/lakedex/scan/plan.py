@@ -211,16 +211,16 @@ def _bar(name: str, files: int, total: int, terms: str) -> str:
     return f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{files}</td><td>{escape(terms)}</td></tr>"
 
 
-def indexes_for(*, select: bool, gated: bool = True, result: frozenset[str] | None = None) -> tuple[Index, ...]:
+def indexes_for(*, select: bool, cost_gate: bool = True, result: frozenset[str] | None = None) -> tuple[Index, ...]:
     """The indexes for a reader.
 
     Args:
         select: it can leave out row groups and rows of a file (:attr:`~lakedex.scan.plan.ScanPlan.selections`).
-        gated: bitmaps are read only where the forecast says that it pays.
+        cost_gate: bitmaps are read only where the forecast says that it pays.
         result: columns that it reads even if it need not look at the condition; None if it looks in any case.
     """
     return tuple(
-        replace(index, select=select, gated=gated, result=result) if isinstance(index, Bitmaps) else index
+        replace(index, select=select, cost_gate=cost_gate, result=result) if isinstance(index, Bitmaps) else index
         for index in INDEXES
     )
 
@@ -234,7 +234,7 @@ def plan_scan(
     snapshot: Snapshot,
     predicate: BoundPredicate | None,
     *,
-    skipping: bool = True,
+    use_indexes: bool = True,
     indexes: Sequence[PruningIndex] | None = None,
 ) -> ScanPlan:
     """Choose the file slices of a scan.
@@ -242,11 +242,11 @@ def plan_scan(
     Args:
         snapshot: the table, pinned to an instant.
         predicate: from :func:`lakedex.expr.bind`; None for all rows.
-        skipping: False keeps all files.
+        use_indexes: False keeps all files.
         indexes: who may remove files, in order; None for all.
     """
     started = time.perf_counter()
-    if predicate is not None and skipping:
+    if predicate is not None and use_indexes:
         snapshot.metadata.list_folders((FILES.name, PARTITION_STATS.name, COLUMN_STATS.name))
     table = snapshot.view().table
     rows: IntArray = np.arange(len(table))
@@ -256,8 +256,8 @@ def plan_scan(
     selections: dict[int, RowSelection] = {}
     if wrong := snapshot.metadata.damage_of(FILES.name):
         unused.append(damaged(FILES.name, f"storage was listed instead, {wrong}"))
-    if predicate is not None and not skipping:
-        unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="skipping is off"))
+    if predicate is not None and not use_indexes:
+        unused.append(UnusedIndex(index="all indexes", reason="switched off", detail="use_indexes=False"))
     elif predicate is not None:
         unused += unprunable_terms(predicate)
         for index in INDEXES if indexes is None else indexes:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import pyarrow as pa
 
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
+from lakedex.expr.columns import Condition, as_sql
 from lakedex.expr.nodes import Column, Predicate, all_of
 from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate, to_spark_sql
 from lakedex.layout.file_slice import FileSlice
+from lakedex.layout.names import join_path
 from lakedex.parallel import stream_ordered
 from lakedex.scan.aggregate_pushdown import AggregatePlan, AggregateQuery, AggregateResult
 from lakedex.scan.aggregate_pushdown import answer as answer_query
@@ -23,11 +26,11 @@ from lakedex.scan.aggregation import find_column
 from lakedex.scan.analyze import AnalyzedPlan, PlanAnalyzer
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
 from lakedex.scan.semi_join import KeyReader, key_condition
-from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, reader_for
+from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, kept_row_groups, reader_for
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import DEFAULT_RULES, SessionRules
 
-__all__ = ["Scan", "semi_joined"]
+__all__ = ["FileScanTask", "Scan", "semi_joined"]
 
 
 if TYPE_CHECKING:
@@ -51,16 +54,46 @@ FrameReader = Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], A
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileScanTask:
+    """The work of one file slice, for engines that read files themselves (Ray, Daft, DuckDB). It pickles.
+
+    Attributes:
+        path: the base file; the first log file of a slice without one.
+        slice: the file slice.
+        log_files: paths of the log files that have to be merged into the base file.
+        row_groups: row groups of the base file that may hold a matching row; None stands for all of them.
+        residual: the condition that rows still have to meet, as Spark SQL; None if all rows match.
+        reader: reads the slice as lakedex does.
+    """
+
+    path: str
+    slice: FileSlice
+    log_files: tuple[str, ...] = ()
+    row_groups: tuple[int, ...] | None = None
+    residual: str | None = None
+    reader: SliceReader = field(repr=False, compare=False)
+
+    def to_arrow(self) -> pa.Table:
+        """The matching rows of the slice, log files merged.
+
+        Raises:
+            UnsupportedFeatureError: a condition that only Spark can evaluate, or log files that lakedex cannot merge.
+        """
+        return pa.Table.from_batches(iter_slice_rows(self.reader, self.slice), self.reader.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Rows of a table under a condition.
+    """Rows of a table under a condition; made by :meth:`lakedex.Table.scan`.
 
     Attributes:
         snapshot: the table, pinned when the scan was made.
-        where: a Spark SQL boolean expression; None for all rows.
+        where: a Spark SQL boolean expression; None reads all rows.
         condition: one more condition, ready made: that of joins.
-        columns: columns of the result; None for all, meta columns included.
-        max_rows: rows at most; None for all. Without Spark they are the first ones in the order of files and rows.
-        skipping: False reads all files and row groups.
+        columns: columns of the result; None reads all columns, meta columns included.
+        max_rows: rows at most; None reads all rows. Without Spark they are the first ones in the order of files and
+            rows.
+        use_indexes: False reads all files and row groups.
         verify: ``full`` reads the dropped files too, before any answer, and raises if a row of them matches.
         rules: the session's, for names and timestamp literals.
         cost_gate: False reads bitmaps wherever they could tell something, also where the forecast is a loss.
@@ -75,7 +108,7 @@ class Scan:
     condition: Predicate | None = None
     columns: tuple[str, ...] | None = None
     max_rows: int | None = None
-    skipping: bool = True
+    use_indexes: bool = True
     verify: Literal["full"] | None = None
     rules: SessionRules = DEFAULT_RULES
     cost_gate: bool = True
@@ -91,9 +124,21 @@ class Scan:
         if self.verify not in (None, "full"):
             raise InvalidInputError(f"verify is 'full' or None, not {self.verify!r}")
 
-    def filter(self, where: str) -> Scan:
-        """The scan with one more condition."""
-        return replace(self, where=where if self.where is None else f"({self.where}\n) AND ({where}\n)")
+    def filter(self, where: str | Condition) -> Scan:
+        """The scan with one more condition.
+
+        Args:
+            where: SQL text, or a condition made with :func:`lakedex.col`.
+
+        Returns:
+            A scan of the rows under both conditions.
+
+        Example:
+            >>> table.scan("city = 'oslo'").filter("fare > 10").count()
+            1
+        """
+        text = as_sql(where)
+        return replace(self, where=text if self.where is None else f"({self.where}\n) AND ({text}\n)")
 
     def semi_join(self, keys: Any, on: str | Sequence[str] | Mapping[str, str]) -> Scan:
         """The scan's rows that have a match among keys: SQL's LEFT SEMI JOIN. The keys become a condition.
@@ -106,14 +151,37 @@ class Scan:
                 columns ``on`` names; for one column also values. Up to a million different ones.
             on: the column, or columns, of both sides; or this table's columns with those of the keys.
 
+        Returns:
+            A scan of the rows with a match.
+
         Raises:
             InvalidInputError: too many keys, or a type that Spark does not compare with the column's without a cast
                 that may fail.
+
+        Example:
+            >>> table.scan().semi_join(["ana", "dee"], on="rider").count()
+            1
         """
         return self._joined(keys, on, anti=False)
 
     def anti_join(self, keys: Any, on: str | Sequence[str] | Mapping[str, str]) -> Scan:
-        """The scan's rows without a match among keys: LEFT ANTI JOIN, so rows with null stay. See :meth:`semi_join`."""
+        """The scan's rows without a match among keys: SQL's LEFT ANTI JOIN, so rows with null stay.
+
+        Args:
+            keys: keys, as :meth:`semi_join` takes them.
+            on: columns, as :meth:`semi_join` takes them.
+
+        Returns:
+            A scan of the rows without a match.
+
+        Raises:
+            InvalidInputError: too many keys, or a type that Spark does not compare with the column's without a cast
+                that may fail.
+
+        Example:
+            >>> table.scan().anti_join(["ana", "dee"], on="rider").count()
+            2
+        """
         return self._joined(keys, on, anti=True)
 
     def _joined(self, keys: Any, on: str | Sequence[str] | Mapping[str, str], *, anti: bool) -> Scan:
@@ -126,16 +194,45 @@ class Scan:
         return find_column(name, read_columns(self.snapshot.schema), case_sensitive=self.rules.case_sensitive)
 
     def select(self, *columns: str) -> Scan:
-        """The scan with other columns."""
+        """The scan with other columns.
+
+        Args:
+            columns: columns of the result, in their order.
+
+        Returns:
+            A scan of these columns.
+
+        Example:
+            >>> table.scan().select("id", "fare").to_arrow().num_columns
+            2
+        """
         return replace(self, columns=columns)
 
     def limit(self, rows: int) -> Scan:
-        """The scan with at most this number of rows."""
+        """The scan with a limited number of rows.
+
+        Args:
+            rows: number of rows at most.
+
+        Returns:
+            A scan of the first rows.
+
+        Raises:
+            InvalidInputError: a negative number.
+
+        Example:
+            >>> table.scan().limit(2).to_arrow().num_rows
+            2
+        """
         return replace(self, max_rows=rows if self.max_rows is None else min(self.max_rows, rows))
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the result."""
+        """Schema of the result.
+
+        Raises:
+            InvalidInputError: a column that the table lacks.
+        """
         whole = read_columns(self.snapshot.schema)
         if self.columns is None:
             return whole
@@ -170,14 +267,66 @@ class Scan:
         return made if self.where is None else f"({self.where}\n) AND ({made})"
 
     def plan(self) -> ScanPlan:
-        """Which files are needed, and why."""
+        """The files that are needed, and what each index did.
+
+        Returns:
+            The plan; it prints as a table.
+
+        Raises:
+            InvalidInputError: a condition that is no SQL, or a column that the table lacks.
+
+        Example:
+            >>> len(table.scan("city = 'oslo'").plan().files)
+            1
+        """
         return self._planned(self._predicate())
+
+    def plan_files(self) -> tuple[FileScanTask, ...]:
+        """One task a file slice, for engines that read files themselves.
+
+        Under a condition the footers of base files are read, so that tasks name row groups; a slice of which none can
+        match has no task. A limit is not applied.
+
+        Returns:
+            The tasks, in the order of files.
+
+        Raises:
+            InvalidInputError: a condition that is no SQL, or a column that the table lacks.
+
+        Example:
+            >>> [task] = table.scan("fare > 20", ["id"]).plan_files()
+            >>> task.row_groups, task.residual, task.to_arrow()["id"].to_pylist()
+            ((0,), 'fare > 20', ['t3'])
+        """
+        predicate = self._predicate()
+        plan = self._verified(predicate)
+        reader = self._reader(predicate, self.schema.names, plan)
+        is_whole = predicate is None
+        groups = (
+            [None] * len(plan.slices) if is_whole else stream_ordered(_RowGroups(reader), plan.slices, self.threads)
+        )
+        return tuple(
+            self._task(reader, item, kept) for item, kept in zip(plan.slices, groups, strict=True) if kept != ()
+        )
+
+    def _task(self, reader: SliceReader, item: FileSlice, row_groups: tuple[int, ...] | None) -> FileScanTask:
+        base = self.snapshot.base_path
+        names = [item.base_file.relative_path] if item.base_file is not None else []
+        logs = [join_path(item.partition, log.name) for log in item.log_files]
+        return FileScanTask(
+            path=f"{base}/{[*names, *logs][0]}",
+            slice=item,
+            log_files=tuple(f"{base}/{log}" for log in logs),
+            row_groups=row_groups,
+            residual=self._sql,
+            reader=reader,
+        )
 
     def _planned(self, predicate: BoundPredicate | None, *, by_spark: bool = False) -> ScanPlan:
         # Spark looks at the condition again, so it reads the columns of it in any case.
         result = None if by_spark else frozenset(self.schema.names)
-        indexes = indexes_for(select=True, gated=self.cost_gate, result=result)
-        return plan_scan(self.snapshot, predicate, skipping=self.skipping, indexes=indexes)
+        indexes = indexes_for(select=True, cost_gate=self.cost_gate, result=result)
+        return plan_scan(self.snapshot, predicate, use_indexes=self.use_indexes, indexes=indexes)
 
     def _verified(self, predicate: BoundPredicate | None, *, by_spark: bool = False) -> ScanPlan:
         """The plan, checked if that was asked for."""
@@ -195,7 +344,7 @@ class Scan:
         self, predicate: BoundPredicate | None, names: Sequence[str], plan: ScanPlan | None = None
     ) -> SliceReader:
         selections = {} if plan is None else plan.selections
-        return reader_for(self.snapshot, predicate, names, skipping=self.skipping, selections=selections)
+        return reader_for(self.snapshot, predicate, names, use_indexes=self.use_indexes, selections=selections)
 
     @overload
     def explain(self, *, analyze: Literal[False] = False, verify: None = None, answer: None = None) -> ScanPlan: ...
@@ -224,11 +373,15 @@ class Scan:
             columns: of that answer.
 
         Returns:
-            A :class:`ScanPlan`; an :class:`AnalyzedPlan` if anything was read; an :class:`AnswerPlan` of an answer.
+            A :class:`ScanPlan`; an :class:`AnalyzedPlan` if anything was read; an :class:`AggregatePlan` of an answer.
 
         Raises:
             IndexInconsistentError: ``verify`` found a matching row in a dropped file.
             UnsupportedFeatureError: the scan is to be run, and only Spark can evaluate its condition.
+
+        Example:
+            >>> print(table.scan("city = 'oslo'").explain())  # doctest: +ELLIPSIS
+            Scan  trips  ...
         """
         if answer is not None:
             return self._ask(answer, (columns,) if isinstance(columns, str) else tuple(columns)).plan
@@ -243,18 +396,37 @@ class Scan:
 
     # ------------------------------------------------------------------------------------------------------ answers
 
-    def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
+    def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream of record batches, in the order of files and rows.
 
-        Files, and row groups of few files, are read in threads; three batches a thread are held at most. A consumer
-        that stops early stops the reading.
+        Files, and row groups of few files, are read in threads; three batches a thread are held at most. Closing the
+        reader stops the reading. Errors after the first batch are ``pyarrow.ArrowException`` that quote the error of
+        lakedex; :meth:`to_arrow` raises that itself.
+
+        Returns:
+            A reader, which DuckDB, polars and others take as it is.
 
         Raises:
             UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
+
+        Example:
+            >>> with table.scan(columns=["id"]).to_batches() as reader:
+            ...     sum(batch.num_rows for batch in reader)
+            3
         """
+        rows = self._batches()
+        first = list(islice(rows, 1))  # What cannot be read at all raises here, as an error of lakedex.
+        batches = chain(first, rows)
+        # Closing a reader of a Python iterator leaves the iterator alone; releasing an Arrow stream of it does not.
+        return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(self.schema, batches))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches; the plan is made and verified at once."""
         predicate = self._predicate()
         plan = self._verified(predicate)
-        reader, slices = self._reader(predicate, self.schema.names, plan), plan.slices
+        return self._read(self._reader(predicate, self.schema.names, plan), plan.slices)
+
+    def _read(self, reader: SliceReader, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
         parts = max(1, -(-self.threads // max(1, len(slices)))) if self.threads > 1 else 1
         work = [
             (item, Part(number, own))
@@ -275,11 +447,18 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table. Only needed columns of kept files and row groups are read, in threads.
 
+        Returns:
+            The rows, in the order of files and rows.
+
         Raises:
             UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
+
+        Example:
+            >>> table.scan("rider = 'bo'", ["id"]).to_arrow()["id"].to_pylist()
+            ['t2']
         """
         schema = self.schema
-        batches = list(self.to_batches())
+        batches = list(self._batches())
         if not schema.names:
             # A table made of batches without columns forgets their rows.
             return pa.table({"": pa.nulls(sum(batch.num_rows for batch in batches))}).select([])
@@ -288,8 +467,16 @@ class Scan:
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a pandas frame.
 
+        Returns:
+            The rows, in the order of files and rows.
+
         Raises:
             MissingDependencyError: pandas is not installed.
+            UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
+
+        Example:
+            >>> table.scan("rider = 'bo'", ["id"]).to_pandas().shape
+            (1, 1)
         """
         _optional("pandas")
         return self.to_arrow().to_pandas()
@@ -297,8 +484,16 @@ class Scan:
     def to_polars(self) -> pl.DataFrame:
         """The rows as a polars frame.
 
+        Returns:
+            The rows, in the order of files and rows.
+
         Raises:
             MissingDependencyError: polars is not installed.
+            UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
+
+        Example:
+            >>> table.scan("rider = 'bo'", ["id"]).to_polars().shape
+            (1, 1)
         """
         frame: pl.DataFrame = _optional("polars").from_arrow(self.to_arrow())
         return frame
@@ -307,10 +502,18 @@ class Scan:
         """The rows as a DuckDB relation, which more SQL can be put on.
 
         Args:
-            connection: a DuckDB connection; its default one if None.
+            connection: a DuckDB connection; None takes DuckDB's default one.
+
+        Returns:
+            The relation.
 
         Raises:
             MissingDependencyError: duckdb is not installed.
+            UnsupportedFeatureError: a condition that only Spark can evaluate; use :meth:`to_spark`.
+
+        Example:
+            >>> table.scan().to_duckdb().aggregate("sum(fare)").fetchall()
+            [(47.5,)]
         """
         module = _optional("duckdb")
         relation: duckdb.DuckDBPyRelation = (module if connection is None else connection).from_arrow(self.to_arrow())
@@ -319,8 +522,14 @@ class Scan:
     def to_spark(self) -> Any:
         """The rows as a Spark DataFrame: planned here, kept files read by Spark, the condition applied again.
 
+        Returns:
+            A DataFrame.
+
         Raises:
             MissingEngineError: the table was opened without Spark.
+
+        Example:
+            >>> Table.open(path, spark=spark).scan("city = 'oslo'").to_spark().show()  # doctest: +SKIP
         """
         if self.to_frame is None:
             raise MissingEngineError(
@@ -350,8 +559,8 @@ class Scan:
             columns=columns,
             min_max_only=kind in ("min", "max"),
             stop_at=stop_at,
-            gated=self.cost_gate,
-            skipping=self.skipping,
+            cost_gate=self.cost_gate,
+            use_indexes=self.use_indexes,
             threads=self.threads,
             description=f"{kind}({', '.join(names)})",
         )
@@ -360,14 +569,32 @@ class Scan:
     def count(self) -> int:
         """Number of rows, from indexes and footers as far as they tell it; only the rest is read.
 
+        Returns:
+            The number, at most the limit.
+
         Raises:
             UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.scan("fare > 12").count()
+            2
         """
         rows = self._ask("count").rows
         return rows if self.max_rows is None else min(rows, self.max_rows)
 
     def exists(self) -> bool:
-        """Whether there is a row. Stops at the first one found."""
+        """Whether there is a row; reading stops at the first one found.
+
+        Returns:
+            True if a row matches.
+
+        Raises:
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.scan("fare > 100").exists()
+            False
+        """
         return self.max_rows != 0 and self._ask("exists").rows > 0
 
     def count_by(self, *columns: str) -> pa.Table:
@@ -375,8 +602,19 @@ class Scan:
 
         Null is a value, -0.0 is 0.0 and NaN is one value. Bitmap indexes answer it where the columns have them.
 
+        Args:
+            columns: columns to group by.
+
         Returns:
             The columns in their own types, and ``count``; in the order of the columns, null first.
+
+        Raises:
+            InvalidInputError: no column, or one named ``count``.
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.scan().count_by("city").to_pydict()
+            {'city': ['oslo', 'sf'], 'count': [2, 1]}
         """
         if "count" in columns:
             raise InvalidInputError("the column 'count' has the name of the number of rows", column="count")
@@ -384,16 +622,58 @@ class Scan:
         return found.rename_columns([*(self._column(name).name for name in columns), "count"])
 
     def count_distinct(self, column: str) -> int:
-        """Number of different values of a column; null is none."""
+        """Number of different values of a column; null is none.
+
+        Args:
+            column: the column.
+
+        Returns:
+            The number.
+
+        Raises:
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.scan().count_distinct("city")
+            2
+        """
         return len(self._ask("count_distinct", (column,)).groups.column(0).drop_null())
 
     def min(self, column: str) -> Any:
-        """Least value of a column in Spark's order; None where there is none."""
+        """Least value of a column in Spark's order.
+
+        Args:
+            column: the column.
+
+        Returns:
+            The value; None if there is none.
+
+        Raises:
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.scan().min("fare")
+            9.0
+        """
         values = self._ask("min", (column,)).groups.column(0).drop_null()
         return values[0].as_py() if len(values) else None
 
     def max(self, column: str) -> Any:
-        """Greatest value of a column in Spark's order, in which NaN is above all; None where there is none."""
+        """Greatest value of a column in Spark's order, in which NaN is above all.
+
+        Args:
+            column: the column.
+
+        Returns:
+            The value; None if there is none.
+
+        Raises:
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.scan().max("fare")
+            21.0
+        """
         values = self._ask("max", (column,)).groups.column(0).drop_null()
         return values[-1].as_py() if len(values) else None
 
@@ -421,6 +701,16 @@ class _ReadPart:
     def __call__(self, work: tuple[FileSlice, Part]) -> Iterator[pa.RecordBatch]:
         item, part = work
         return iter_slice_rows(self.reader, item, part)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroups:
+    """Row groups of a slice that may hold a matching row."""
+
+    reader: SliceReader
+
+    def __call__(self, item: FileSlice) -> Iterator[tuple[int, ...] | None]:
+        yield kept_row_groups(self.reader, item)
 
 
 def semi_joined(scan: Scan, keys: pa.Table, on: Mapping[str, str]) -> Scan:

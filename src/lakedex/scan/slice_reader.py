@@ -30,7 +30,7 @@ from lakedex.scan.plan import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 
-__all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "reader_for"]
+__all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "kept_row_groups", "reader_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SliceReader:
         table_columns: columns of the table, meta columns first.
         names: columns of the result, in its order; none gives batches that only count rows.
         predicate: the condition; None for all rows.
-        skipping: False reads all row groups.
+        use_indexes: False reads all row groups.
         merge: how log files are merged; None for a table without any.
         selections: rows of some base files, by name, that may match.
         footers: those of base files that were read before; tasks begin with none.
@@ -83,7 +83,7 @@ class SliceReader:
     table_columns: pa.Schema
     names: tuple[str, ...]
     predicate: BoundPredicate | None = None
-    skipping: bool = True
+    use_indexes: bool = True
     merge: MergeSettings | None = None
     selections: Mapping[str, RowSelection] = field(default_factory=dict)
     footers: FooterCache | None = field(default=None, compare=False)
@@ -119,7 +119,7 @@ class SliceReader:
 
         Positions in a file of other row groups than the index knows mean nothing.
         """
-        selection = self.selections.get(base_file) if self.skipping else None
+        selection = self.selections.get(base_file) if self.use_indexes else None
         if selection is not None and [group.rows for group in selection.groups] != list(rows_per_group):
             selection = None
         predicate = None if selection is not None and selection.is_exact else self.predicate
@@ -131,7 +131,7 @@ def reader_for(
     predicate: BoundPredicate | None,
     names: Sequence[str],
     *,
-    skipping: bool = True,
+    use_indexes: bool = True,
     selections: Mapping[str, RowSelection] | None = None,
 ) -> SliceReader:
     """The reader of a snapshot's slices.
@@ -140,7 +140,7 @@ def reader_for(
         snapshot: the table.
         predicate: the condition; None for all rows.
         names: columns of the result.
-        skipping: False reads all row groups.
+        use_indexes: False reads all row groups.
         selections: rows of some base files that may match.
     """
     return SliceReader(
@@ -149,11 +149,21 @@ def reader_for(
         table_columns=read_columns(snapshot.schema),
         names=tuple(names),
         predicate=predicate,
-        skipping=skipping,
+        use_indexes=use_indexes,
         merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
         selections=selections or {},
         footers=snapshot.cache.footers,
     )
+
+
+def kept_row_groups(reader: SliceReader, item: FileSlice) -> tuple[int, ...] | None:
+    """Row groups of a slice's base file that may hold a matching row; None for a slice that has to be merged."""
+    if item.log_files or item.base_file is None:
+        return None
+    path = f"{reader.base_path}/{item.base_file.relative_path}"
+    with open_for_scan(reader.storage, path, item.base_file.size, reader.footers) as source:
+        predicate, _, selection = reader.for_file(item.base_file.name, source.rows_per_group)
+        return tuple(_kept_groups(reader, predicate, selection, source, WHOLE, ReadCount()))
 
 
 def iter_slice_rows(
@@ -309,7 +319,7 @@ def _kept_groups(
     kept = list(own)
     if selection is not None:
         kept = sorted(set(own).intersection(selection.kept_groups()))
-    if predicate is not None and reader.skipping and kept:
+    if predicate is not None and reader.use_indexes and kept:
         mask = _row_group_mask(predicate, source)
         kept = [group for group in kept if mask[group]]
     seen.row_groups += len(kept)

@@ -308,7 +308,7 @@ class _Reader(DataSourceReader):
             table_columns=read_columns(snapshot.schema),
             names=tuple(self._chosen.names),
             predicate=BoundPredicate.of(self._known),
-            skipping=self._skipping,
+            use_indexes=self._skipping,
             merge=MergeSettings.of(snapshot) if snapshot.view().table.has_logs.any() else None,
         )
 
@@ -324,7 +324,7 @@ class _Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Kept files, small ones together. Never empty, so that a task without files is known from a lost one."""
         try:
-            plan = plan_scan(self._planned_on(), BoundPredicate.of(self._where), skipping=self._skipping)
+            plan = plan_scan(self._planned_on(), BoundPredicate.of(self._where), use_indexes=self._skipping)
             require_mergeable(self._planned_on(), plan.slices)
             return [InputPartition(slices) for slices in packed(plan.slices)] or [InputPartition(())]
         except LakedexError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from lakedex.codec.comments import with_comments
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError
+from lakedex.expr.columns import Condition, as_sql
 from lakedex.io.fsspec import open_storage
 from lakedex.local.session import LocalSession
 from lakedex.options import parse_options
@@ -30,6 +31,10 @@ from lakedex.write.create_table import create_table, is_table
 from lakedex.write.erase import EraseReport, delete_rows, erase
 from lakedex.write.merge_clauses import Aliases, Merge
 from lakedex.write.session import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 __all__ = ["Table"]
 
@@ -356,7 +361,7 @@ class Table:
 
         Args:
             set: column → SQL expression, or on Spark a Column.
-            where: SQL text, or on Spark a Column; None updates all rows.
+            where: SQL text, a condition made with :func:`lakedex.col`, or on Spark a Column; None updates all rows.
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
 
@@ -377,7 +382,7 @@ class Table:
         def write() -> WriteResult:
             snapshot, session = self.snapshot(), opened.session
             checked = operations.check_assignments(snapshot, set, case_sensitive=session.rules.case_sensitive)
-            rows = session.changed(snapshot, where, checked)
+            rows = session.changed(snapshot, as_sql(where), checked)
             return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time)
 
         return opened.commit(Operation.UPSERT, parsed, write)
@@ -422,7 +427,7 @@ class Table:
         Args:
             keys: a frame with the key and partition columns, or a list of keys: values, tuples if the key has several
                 columns, or dictionaries. A global index needs no partition columns.
-            where: instead of keys, SQL text, or on Spark a Column.
+            where: instead of keys, SQL text, a condition made with :func:`lakedex.col`, or on Spark a Column.
             all_partitions: delete the keys in whatever partition they are; needs no partition columns.
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
@@ -444,14 +449,14 @@ class Table:
         """
         parsed = self._opened.parse(options, "delete", txn)
         session = self._opened.session
-        result = delete_rows(self.context, session, keys, where, parsed, all_partitions=all_partitions)
+        result = delete_rows(self.context, session, keys, as_sql(where), parsed, all_partitions=all_partitions)
         return self._opened.finished(result)
 
     def erase(
         self,
         keys: Any = None,
         *,
-        where: str | None = None,
+        where: str | Condition | None = None,
         proof: Literal["full", "index"] | None = None,
         all_partitions: bool = False,
         txn: Txn = None,
@@ -464,7 +469,7 @@ class Table:
 
         Args:
             keys: keys, as :meth:`delete` takes them.
-            where: SQL text, instead of keys.
+            where: SQL text, or a condition made with :func:`lakedex.col`, instead of keys.
             proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
                 up to 1 GiB. The indexes prove an erasure of more than 10,000 keys.
             all_partitions: erase the keys in whatever partition they are; needs no partition columns.
@@ -485,7 +490,7 @@ class Table:
         """
         parsed = self._opened.parse(options, "erase", txn)
         session = self._opened.session
-        report = erase(self.context, session, keys, where, parsed, proof, all_partitions=all_partitions)
+        report = erase(self.context, session, keys, as_sql(where), parsed, proof, all_partitions=all_partitions)
         self._opened.refresh_views()
         return report
 
@@ -654,12 +659,12 @@ class Table:
 
     def scan(
         self,
-        where: str | None = None,
+        where: str | Condition | None = None,
         columns: Sequence[str] | None = None,
         *,
         as_of: AsOf = None,
         limit: int | None = None,
-        skipping: bool = True,
+        use_indexes: bool = True,
         verify: Literal["full"] | None = None,
         cost_gate: bool = True,
         query_type: str = "snapshot",
@@ -667,11 +672,11 @@ class Table:
         """A lazy scan of the table as it is now, or as of an instant or time.
 
         Args:
-            where: a Spark SQL boolean expression; None reads all rows.
+            where: a Spark SQL boolean expression, or a condition made with :func:`lakedex.col`; None reads all rows.
             columns: columns of the result; None reads all columns.
             as_of: an instant (``r.instant``) or a time; None pins the newest commit.
             limit: number of rows at most; None reads all rows.
-            skipping: False reads all files and row groups.
+            use_indexes: False reads all files and row groups.
             verify: ``full`` also reads the files that indexes drop, and raises if one holds a matching row.
             cost_gate: False reads bitmaps also where the forecast is that they cost more than they save.
             query_type: ``read_optimized`` reads base files only: a merge-on-read table as of its last compactions.
@@ -689,14 +694,14 @@ class Table:
         """
         snapshot = self.snapshot(as_of, query_type=query_type)
         return self._scan(
-            snapshot, where, columns, max_rows=limit, skipping=skipping, verify=verify, cost_gate=cost_gate
+            snapshot, where, columns, max_rows=limit, use_indexes=use_indexes, verify=verify, cost_gate=cost_gate
         )
 
-    def _scan(self, snapshot: Snapshot, where: str | None, columns: Sequence[str] | None, **options: Any) -> Scan:
+    def _scan(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None, **options: Any) -> Scan:
         session = self._opened.session
         return Scan(
             snapshot=snapshot,
-            where=where,
+            where=as_sql(where),
             columns=None if columns is None else tuple(columns),
             rules=session.rules,
             engine=self.context.engine,
@@ -710,7 +715,7 @@ class Table:
         since: AsOf,
         until: AsOf = None,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         *,
         format: str = "latest_state",
         fallback: Literal["full"] | None = None,
@@ -725,7 +730,7 @@ class Table:
             since: ``earliest``, an instant (``r.instant``: the commits after it) or a time.
             until: an instant, its commit included, or a time; None takes the newest commit.
             columns: columns of the result; None reads all columns.
-            where: a Spark SQL boolean expression; None reads all changed rows.
+            where: SQL text, or a condition made with :func:`lakedex.col`; None reads all changed rows.
             format: ``latest_state``; Hudi's ``cdc`` is refused.
             fallback: ``full`` reads the newest files if older ones that are needed were cleaned: rows that were
                 changed again after ``until`` are missing then. None refuses.
@@ -745,17 +750,90 @@ class Table:
             2
         """
         found = incremental_snapshot(self.snapshot(), since, until, format=format, fallback=fallback)
-        return self._scan(found.snapshot, found.condition(where), columns)
+        return self._scan(found.snapshot, found.condition(as_sql(where)), columns)
 
     def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:
-        """The rows, pinned to the newest commit or to ``as_of``.
+        """The rows as a Spark DataFrame, pinned to the newest commit or to ``as_of``.
 
-        A Spark DataFrame whose files are pruned by every filter put on it; an Arrow table without Spark. File slices
-        with log files (merge-on-read) are merged in Python on the executors, and no filter reaches them there: for a
-        selective one use ``scan(where).to_spark()``, which prunes slices first. On Spark Connect, which cannot ask
-        Python while it plans, a filter skips row groups only: there too use :meth:`scan`.
+        Every filter put on the DataFrame prunes its files. File slices with log files (merge-on-read) are merged in
+        Python on the executors, and no filter reaches them there: for a selective one use ``scan(where).to_spark()``,
+        which prunes slices first. On Spark Connect, which cannot ask Python while it plans, a filter skips row groups
+        only: there too use :meth:`scan`.
+
+        Args:
+            as_of: an instant (``r.instant``) or a time; None pins the newest commit.
+            query_type: ``read_optimized`` leaves out log files.
+
+        Returns:
+            A DataFrame; :meth:`to_arrow`, :meth:`to_pandas` and :meth:`to_polars` need no Spark.
+
+        Raises:
+            MissingEngineError: the table was opened without Spark.
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+
+        Example:
+            >>> Table.open(path, spark=spark).to_df().where("fare > 12").show()  # doctest: +SKIP
         """
         return self._opened.session.frame(self.snapshot(as_of, query_type=query_type))
+
+    def to_arrow(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> pa.Table:
+        """All rows as an Arrow table, read in threads.
+
+        Args:
+            as_of: an instant (``r.instant``) or a time; None takes the newest commit.
+            query_type: ``read_optimized`` leaves out log files.
+
+        Returns:
+            The rows, Hudi's meta columns first.
+
+        Raises:
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+
+        Example:
+            >>> table.to_arrow().num_rows
+            3
+        """
+        return self.scan(as_of=as_of, query_type=query_type).to_arrow()
+
+    def to_pandas(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> pd.DataFrame:
+        """All rows as a pandas frame.
+
+        Args:
+            as_of: an instant (``r.instant``) or a time; None takes the newest commit.
+            query_type: ``read_optimized`` leaves out log files.
+
+        Returns:
+            The rows, Hudi's meta columns first.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+
+        Example:
+            >>> len(table.to_pandas())
+            3
+        """
+        return self.scan(as_of=as_of, query_type=query_type).to_pandas()
+
+    def to_polars(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> pl.DataFrame:
+        """All rows as a polars frame.
+
+        Args:
+            as_of: an instant (``r.instant``) or a time; None takes the newest commit.
+            query_type: ``read_optimized`` leaves out log files.
+
+        Returns:
+            The rows, Hudi's meta columns first.
+
+        Raises:
+            MissingDependencyError: polars is not installed.
+            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+
+        Example:
+            >>> table.to_polars().height
+            3
+        """
+        return self.scan(as_of=as_of, query_type=query_type).to_polars()
 
     def create_view(self, name: str) -> None:
         """Create or replace a temporary view for Spark SQL, pinned to the newest commit.

@@ -341,11 +341,11 @@ def erase(
     return _report(handle, session, before, plan, where, erased, proof, started)
 
 
-def _scan(handle: TableContext, session: Session, snapshot: Snapshot, where: str, *, skipping: bool = True) -> Scan:
+def _scan(handle: TableContext, session: Session, snapshot: Snapshot, where: str, *, use_indexes: bool = True) -> Scan:
     return Scan(
         snapshot=snapshot,
         where=where,
-        skipping=skipping,
+        use_indexes=use_indexes,
         rules=session.rules,
         engine=handle.engine,
         to_frame=session.to_frame,
@@ -397,7 +397,7 @@ def _proved(
     started = time.perf_counter()
     total = int(snapshot.view().table.sizes.sum())
     full = proof == "full" or (proof is None and total <= FULL_PROOF_BYTES)
-    scan = _scan(handle, session, snapshot, where, skipping=not full)
+    scan = _scan(handle, session, snapshot, where, use_indexes=not full)
     try:
         rows = scan.count()
     except UnsupportedFeatureError:

@@ -68,7 +68,7 @@ WHERE = [
 @pytest.mark.parametrize("where", WHERE)
 def test_the_gate_changes_no_answer(table: Table, where: str) -> None:
     scan = table.scan(where, ["id"])
-    plain = sorted(replace(scan, skipping=False).to_arrow().column("id").to_pylist())
+    plain = sorted(replace(scan, use_indexes=False).to_arrow().column("id").to_pylist())
     for one in (scan, ungated(scan)):
         assert sorted(one.to_arrow().column("id").to_pylist()) == plain
         assert one.count() == len(plain)
@@ -93,7 +93,7 @@ def test_row_groups_are_left_out_where_values_lie_together(table: Table) -> None
 
 def test_a_reader_that_reads_whole_files_gets_no_rows(table: Table) -> None:
     for gated in (True, False):
-        assert not alone(table, "g = 'a' AND h = 'y'", gated=gated).selections
+        assert not alone(table, "g = 'a' AND h = 'y'", cost_gate=gated).selections
 
 
 def test_two_conditions_that_never_meet_drop_the_file(table: Table, tmp_path: Path) -> None:
@@ -103,32 +103,32 @@ def test_two_conditions_that_never_meet_drop_the_file(table: Table, tmp_path: Pa
     made.insert(data)
     ByHand(made, {"g": 10, "h": 10}).cover()
     for select in (True, False):
-        assert alone(made, "g = 'a' AND h = 'y'", select=select, gated=False).slices == ()
-        assert len(alone(made, "g = 'a' AND h = 'x'", select=select, gated=False).slices) == 1
+        assert alone(made, "g = 'a' AND h = 'y'", select=select, cost_gate=False).slices == ()
+        assert len(alone(made, "g = 'a' AND h = 'x'", select=select, cost_gate=False).slices) == 1
     assert made.scan("g = 'a' AND h = 'y'").count() == 0
-    stage = alone(made, "g = 'a' AND h = 'y'", gated=False).stage("bitmap")
+    stage = alone(made, "g = 'a' AND h = 'y'", cost_gate=False).stage("bitmap")
     assert (stage.before, stage.after) == (1, 0) and "bitmaps of 1 files read" in stage.note
     assert "g = 'a'" in stage.terms[0] and len(stage.terms) == 2
 
 
 def test_max_fetch_bounds_what_a_plan_reads(table: Table, limits: Limits) -> None:
     where = "g = 'a' AND h = 'y'"
-    right = table.scan(where, skipping=False).count()
-    whole = alone(table, where, select=True, gated=False)
+    right = table.scan(where, use_indexes=False).count()
+    whole = alone(table, where, select=True, cost_gate=False)
     assert len(whole.selections) >= 2
     limits(pruning, MAX_FETCH=7_500)
-    some = alone(table, where, select=True, gated=False)
+    some = alone(table, where, select=True, cost_gate=False)
     assert len(some.selections) < len(whole.selections) and "not worth reading" in some.stage("bitmap").note
     limits(pruning, MAX_FETCH=0)
-    assert alone(table, where, select=True, gated=False).selections == {}
+    assert alone(table, where, select=True, cost_gate=False).selections == {}
     assert ungated(table.scan(where)).count() == right
 
 
 def test_few_files_at_a_time(table: Table, limits: Limits) -> None:
     where = "g = 'a' AND h = 'y'"
-    whole = alone(table, where, select=True, gated=False)
+    whole = alone(table, where, select=True, cost_gate=False)
     limits(pruning, BATCH_FILES=1)
-    assert alone(table, where, select=True, gated=False).selections == whole.selections
+    assert alone(table, where, select=True, cost_gate=False).selections == whole.selections
 
 
 def test_a_column_over_its_cap_is_said(table: Table) -> None:
@@ -171,7 +171,7 @@ def test_base_files_with_log_files_are_believed_in_nothing(tmp_path: Path) -> No
     slices = made.scan().snapshot.view().table.slices
     with_logs = {item.name for item in slices if item.log_files}
     assert with_logs
-    rows = made.scan(skipping=False).to_arrow()
+    rows = made.scan(use_indexes=False).to_arrow()
     columns = [field.name for field in made.schema if is_indexable(field.type)]
     ByHand(made, dict.fromkeys(columns, 1000)).cover()
     asked = 0
@@ -181,7 +181,7 @@ def test_base_files_with_log_files_are_believed_in_nothing(tmp_path: Path) -> No
                 where = f"{name} = '{value}'" if isinstance(value, str) else f"{name} = {value}"
                 scan = ungated(made.scan(where))
                 assert scan.count() == pc.sum(pc.equal(rows.column(name), value)).as_py()
-                assert with_logs <= set(alone(made, where, select=True, gated=False).files_kept)
+                assert with_logs <= set(alone(made, where, select=True, cost_gate=False).files_kept)
                 asked += 1
     assert asked > 5
 

@@ -29,7 +29,7 @@ def two_cities(path: Path) -> Table:
 
 def found(path: Path, where: str) -> int:
     count = Table.open(path).scan(where).count()
-    assert count == Table.open(path).scan(where, skipping=False).count()
+    assert count == Table.open(path).scan(where, use_indexes=False).count()
     return count
 
 

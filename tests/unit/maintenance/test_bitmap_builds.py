@@ -443,7 +443,7 @@ def test_tables_of_other_makers(name: str, tmp_path: Path) -> None:
     for value in sorted(set(table.scan().to_arrow().column(column).to_pylist()), key=repr)[-2:]:
         where = f"{column} is null" if value is None else f"{column} = '{str(value).replace(chr(39), '')}'"
         found = Table.open(table.path).scan(where).to_arrow()
-        assert found.num_rows == table.scan(where, skipping=False).to_arrow().num_rows
+        assert found.num_rows == table.scan(where, use_indexes=False).to_arrow().num_rows
     table.indexes.drop("idx")
     assert not folder_of(table).exists()
 

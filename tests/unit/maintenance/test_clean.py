@@ -35,7 +35,7 @@ def test_commits_that_are_kept(tmp_path: Path) -> None:
     """Versions that a retained commit reads stay, older ones go from every index (R31, R32, R33, R49)."""
     table = versioned(tmp_path)
     commits = commits_of(table)
-    states = {instant: rows_of(table.to_df(as_of=instant)) for instant in commits}
+    states = {instant: rows_of(table.to_arrow(as_of=instant)) for instant in commits}
     planned = table.maintenance.clean(commits=3, dry_run=True)
     assert planned.instant is None
     assert not actions_of(table, "clean")
@@ -49,10 +49,10 @@ def test_commits_that_are_kept(tmp_path: Path) -> None:
     assert live_entries(table, "bloom_filters") == 5
     assert live_entries(table, "column_stats") == 5 * len(COLUMNS)
     for instant in commits[-4:]:
-        assert rows_of(table.to_df(as_of=instant)) == states[instant]
+        assert rows_of(table.to_arrow(as_of=instant)) == states[instant]
     for instant in commits[:-4]:
         with pytest.raises(InvalidInputError, match="the cleaner took"):
-            table.to_df(as_of=instant)
+            table.to_arrow(as_of=instant)
     check_table(tmp_path, states[commits[-1]])
     assert table.maintenance.clean(commits=3).instant is None
     assert "deleted 2 files" in str(done)
@@ -110,7 +110,7 @@ def test_a_savepoint_holds_files_back(tmp_path: Path) -> None:
     table.upsert(frame({"x": ("a", 22, 3)}))
     done = table.maintenance.clean(commits=1)
     assert not any(part.gone for part in done.partitions.values())
-    assert rows_of(table.to_df(as_of=saved)) == kept
+    assert rows_of(table.to_arrow(as_of=saved)) == kept
     assert (tmp_path / "city=b").exists()
     table.maintenance.delete_savepoint(saved)
     assert table.maintenance.clean(commits=1).partitions["city=b"].gone
@@ -123,23 +123,23 @@ def test_time_travel_between_a_savepoint_and_what_replaced_it(tmp_path: Path) ->
     table.maintenance.savepoint()
     between = table.upsert(frame({"k0": ("a", 30, 1)})).instant
     table.insert_overwrite(frame({"x": ("a", 40, 1)}), scope="table")
-    assert rows_of(table.to_df(as_of=between))["k0"] == ("a", 30, 1)
+    assert rows_of(table.to_arrow(as_of=between))["k0"] == ("a", 30, 1)
     table.maintenance.clean(versions=1)
     with pytest.raises(InvalidInputError, match="the cleaner took"):
-        table.to_df(as_of=between)
+        table.to_arrow(as_of=between)
 
 
 def test_time_travel_while_a_clean_is_under_way(tmp_path: Path) -> None:
     """Files of its plan may be gone already, although they are listed."""
     table = versioned(tmp_path, 2)
     first = commits_of(table)[0]
-    assert rows_of(table.to_df(as_of=first)) == START
+    assert rows_of(table.to_arrow(as_of=first)) == START
     table.maintenance.clean(commits=1)
     clean = actions_of(table, "clean")[0]
     (tmp_path / ".hoodie/timeline" / clean.file_name).unlink()
     assert known_files(table) - files_on_disk(tmp_path)
     with pytest.raises(InvalidInputError, match="the cleaner took"):
-        table.to_df(as_of=first)
+        table.to_arrow(as_of=first)
     assert read(tmp_path) == {**START, "k0": ("a", 11, 1)}
 
 
@@ -244,11 +244,11 @@ def test_nothing_that_is_needed_goes(
         else:
             table.upsert(frame(rows))
     commits = commits_of(table)
-    states = {instant: rows_of(table.to_df(as_of=instant)) for instant in commits}
+    states = {instant: rows_of(table.to_arrow(as_of=instant)) for instant in commits}
     done = table.maintenance.clean(**{policy: keep})
     check_table(path, states[commits[-1]])
     if policy == "commits":
         for instant in commits[-keep:]:
-            assert rows_of(table.to_df(as_of=instant)) == states[instant]
+            assert rows_of(table.to_arrow(as_of=instant)) == states[instant]
     assert known_files(table) == files_on_disk(path)
     assert (done.instant is None) == (done.files == 0)

@@ -208,7 +208,7 @@ def test_readers_that_look_on_recompute(tmp_path: Path) -> None:
     writer.upsert(some(4))
     writer.maintenance.compact_metadata()
     for number in (5, 6):
-        assert table.scan("ts > 1").count() == Table.open(tmp_path).scan("ts > 1", skipping=False).count()
+        assert table.scan("ts > 1").count() == Table.open(tmp_path).scan("ts > 1", use_indexes=False).count()
         assert own(table) == own(writer)
         writer.upsert(some(number))
     report = table.upsert(some(7)).tagging

@@ -401,7 +401,7 @@ def test_a_restore_of_hudis_in_the_metadata_table(tmp_path: Path) -> None:
         os.utime(tmp_path / folder / f"{when}.restore.inflight", (time.time() - 3600,) * 2)
     with pytest.raises(UnsupportedFeatureError, match="finish it with Hudi"):
         table.upsert(frame(NEXT))
-    assert rows_of(Table.open(tmp_path).to_df()) == START
+    assert rows_of(Table.open(tmp_path).to_arrow()) == START
 
 
 @pytest.mark.parametrize("plan", ["empty", "damaged", "of a commit that stays"])

@@ -77,7 +77,7 @@ def test_all_rows_and_no_skipping(table: Table) -> None:
     found = table.scan().explain(analyze=True, verify="full")
     assert isinstance(found, AnalyzedPlan)
     assert (found.rows_read, found.rows_matched, found.verified) == (12, 12, ())
-    whole = table.scan("n = 0", skipping=False, limit=1).explain(analyze=True)
+    whole = table.scan("n = 0", use_indexes=False, limit=1).explain(analyze=True)
     assert isinstance(whole, AnalyzedPlan)
     assert (whole.rows_read, whole.row_groups_skipped, len(whole.files_in_vain)) == (12, 0, 3)
 
@@ -126,10 +126,10 @@ def test_a_dropped_row_is_found(lying: Table) -> None:
     assert error.record_key == "k1"
     assert error.file.endswith(".parquet")
     assert [read["rows_matched"] for read in error.report] == [1]
-    for part in ("trips", error.file, error.record_key, "n > 60", "skipping=False", repr(error.stage)):
+    for part in ("trips", error.file, error.record_key, "n > 60", "use_indexes=False", repr(error.stage)):
         assert part in str(error)
     assert lying.scan("n > 60").count() == 2
-    assert lying.scan("n > 60", skipping=False, verify="full").count() == 3
+    assert lying.scan("n > 60", use_indexes=False, verify="full").count() == 3
 
 
 def test_verifying_what_is_right_changes_nothing(table: Table) -> None:

@@ -117,14 +117,14 @@ def test_the_plan_says_what_came_from_where(table: Table) -> None:
     text = str(both)
     assert "by bitmaps         2 of 4 files" in text and "scanned            2 of 4 files" in text
     assert json.loads(json.dumps(both.to_dict()))["scanned"] == 2
-    assert scan(table, "g = 'm' and n = 3").count() == table.scan("g = 'm' and n = 3", skipping=False).count()
+    assert scan(table, "g = 'm' and n = 3").count() == table.scan("g = 'm' and n = 3", use_indexes=False).count()
 
 
 def test_without_an_index_footers_and_rows_answer(table: Table) -> None:
     assert sources(table.scan().explain(answer="count")) == {"by_footers": 4}
     assert sources(table.scan("p = 'a'").explain(answer="count")) == {"by_footers": 2}, "the path says that all match"
     assert sources(table.scan("p <> 'a' and g = 'm'").explain(answer="count")) == {"scanned": 2}
-    assert table.scan("p = 'a'").count() == 120 == table.scan("p = 'a'", skipping=False).count()
+    assert table.scan("p = 'a'").count() == 120 == table.scan("p = 'a'", use_indexes=False).count()
     assert table.scan("g = 'm'").count_by("free", "p").column("count").to_pylist() == [20, 20, 20, 20]
 
 
@@ -139,7 +139,7 @@ def test_the_gate_leaves_bitmaps_that_cost_more_than_rows(table: Table) -> None:
 
 def test_damaged_runs_are_not_believed(table: Table) -> None:
     put_bitmaps(table, "g", "n")
-    want = table.scan("g = 'm' and n = 3", skipping=False).count()
+    want = table.scan("g = 'm' and n = 3", use_indexes=False).count()
     runs = sorted(Path(bitmap_folder(table.path)).iterdir())
     runs[0].write_bytes(runs[0].read_bytes()[:200])
     content = bytearray(runs[1].read_bytes())
@@ -238,7 +238,7 @@ def test_slices_with_log_files_are_read(name: str, tmp_path: Path) -> None:
     ]
     put_bitmaps(table, *columns)
     logs = sum(bool(item.log_files) for item in table.snapshot().slices())
-    rows = table.scan(skipping=False).to_arrow()
+    rows = table.scan(use_indexes=False).to_arrow()
     for column in columns:
         found = dict(zip(*(c.to_pylist() for c in scan(table).count_by(column).columns), strict=True))
         assert found == Counter(rows.column(column).to_pylist())
@@ -250,7 +250,7 @@ def test_a_question_that_comes_again_reads_the_state_alone(table: Table) -> None
     """No data file, no bitmap and no stats; and a later state is another question."""
     table.indexes.create("bitmap", ["g", "n"], name="all")
     where = "g = 'm' AND n = 3"
-    wanted = table.scan(where, skipping=False).count()
+    wanted = table.scan(where, use_indexes=False).count()
     asked = replace(table.scan(where), cost_gate=False)
     assert asked.count() == wanted
     counted = asked.snapshot.storage.counted
@@ -271,7 +271,10 @@ def test_a_later_state_is_planned_anew(table: Table) -> None:
         data(0, 60, "a").set_column(2, "g", pa.array(["m"] * 60)).set_column(3, "n", pa.array([3] * 60, pa.int32()))
     )
     assert (
-        scan(table, where).count() == scan(table, where).count() == table.scan(where, skipping=False).count() != first
+        scan(table, where).count()
+        == scan(table, where).count()
+        == table.scan(where, use_indexes=False).count()
+        != first
     )
 
 

@@ -23,7 +23,7 @@ def test_stats_of_every_generation(name: str, tmp_path: Path) -> None:
     for question in questions(CASES[name], tmp_path / "t", refused):
         table = Table.open(tmp_path / "t")
         found = table.scan(question.where, ["id"], as_of=question.as_of).to_arrow().column("id").to_pylist()
-        everything = table.scan(question.where, ["id"], as_of=question.as_of, skipping=False).to_arrow()
+        everything = table.scan(question.where, ["id"], as_of=question.as_of, use_indexes=False).to_arrow()
         assert sorted(everything.column("id").to_pylist()) == list(question.ids), question.where
         assert sorted(found) == list(question.ids), question.where
         if question.kept != question.files:

@@ -220,7 +220,7 @@ def test_as_of_what_was_cleaned(cleaned: tuple[Table, list[str]]) -> None:
     with pytest.raises(InvalidInputError, match=f"as of {two} any more.*1 file groups.*earliest instant.* {three};"):
         table.scan(as_of=two)
     with pytest.raises(InvalidInputError, match="any more"):
-        table.to_df(as_of=two)
+        table.to_arrow(as_of=two)
     assert table.scan(as_of=one).count() == 2
     assert table.scan(as_of=three).count() == 4
     assert table.scan(as_of=four).count() == 5

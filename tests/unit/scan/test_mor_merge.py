@@ -219,14 +219,14 @@ def test_partial_updates_are_refused_before_a_task_runs(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match=message):
         table.scan().to_arrow()
     with pytest.raises(UnsupportedFeatureError, match=message):
-        table.to_df()
+        table.to_arrow()
     snapshot = table.scan().snapshot
     with pytest.raises(UnsupportedFeatureError, match=message):
         require_mergeable(snapshot, snapshot.slices())
     source = LakedexDataSource({"path": str(path)})
     with pytest.raises(RuntimeError, match=message):  # PySpark takes a NotImplementedError for another answer.
         source.reader(source.schema()).partitions()
-    assert table.scan(query_type="read_optimized").count() == table.to_df(query_type="read_optimized").num_rows
+    assert table.scan(query_type="read_optimized").count() == table.to_arrow(query_type="read_optimized").num_rows
 
 
 def test_headers_are_looked_at_once(tmp_path: Path) -> None:

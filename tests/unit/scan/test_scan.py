@@ -45,7 +45,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def same(table: Table, where: str, **arguments: Any) -> pa.Table:
     """Rows under a condition, which must not depend on skipping."""
     found = table.scan(where, **arguments).to_arrow()
-    plain = table.scan(where, skipping=False, **arguments)
+    plain = table.scan(where, use_indexes=False, **arguments)
     assert_same_rows(found, plain.to_arrow())
     assert table.scan(where, **arguments).count() == plain.count() == found.num_rows
     assert len(plain.plan().files) == plain.plan().files_total
@@ -150,7 +150,7 @@ def test_why_an_index_was_not_used(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "not used: column_stats" in str(bare.scan("id = '2'").plan())
     assert "not used:" in bare.scan("id = '2'").plan()._repr_html_()
-    assert why(bare.scan("n = 1", skipping=False)) == ("all indexes: skipping is off",)
+    assert why(bare.scan("n = 1", use_indexes=False)) == ("all indexes: use_indexes=False",)
     nested = make(tmp_path / "nested", pa.table({"id": ["1"], "l": [[1]], "s": [{"x": 1}]}))
     for where in ("s.x = 1", "s.x = 2", "l is null", "s is not null"):
         plan = nested.scan(where).plan()
@@ -259,7 +259,7 @@ def test_as_of(table: Table) -> None:
     assert table.scan(as_of=first).count() == 6
     assert same(table, "n >= 4", as_of=first).num_rows == 2
     assert table.scan(as_of=second).count() == 12
-    assert table.to_df(as_of=first).num_rows == 6
+    assert table.to_arrow(as_of=first).num_rows == 6
     # A time between two commits is the earlier one; one after the last is the last.
     assert table.scan(as_of=str(int(second) - 1)).count() == 6
     assert table.scan(as_of="2999-01-01").count() == 12

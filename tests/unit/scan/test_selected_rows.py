@@ -122,7 +122,7 @@ def test_no_rows_at_all(folder: Path) -> None:
 
 
 def test_skipping_off_reads_everything(folder: Path) -> None:
-    found, count = read(folder, [1], "n", skipping=False)
+    found, count = read(folder, [1], "n", use_indexes=False)
     assert found.column("n").to_pylist() == list(range(1, ROWS, 3)) and count.row_groups == 5
 
 

@@ -63,7 +63,7 @@ def fact(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 def ids(scan: Any) -> list[int]:
     found = sorted(replace(scan, cost_gate=False).to_arrow().column("id").to_pylist())
-    assert replace(scan, cost_gate=False).count() == len(found) == replace(scan, skipping=False).count()
+    assert replace(scan, cost_gate=False).count() == len(found) == replace(scan, use_indexes=False).count()
     return found
 
 

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def reader(folder: Path, where: str | None, *names: str, skipping: bool = True) -> SliceReader:
+def reader(folder: Path, where: str | None, *names: str, use_indexes: bool = True) -> SliceReader:
     predicate = None if where is None else bind(where, SCHEMA)
     return SliceReader(
         storage=LocalStorage(),
@@ -46,7 +46,7 @@ def reader(folder: Path, where: str | None, *names: str, skipping: bool = True) 
         table_columns=SCHEMA,
         names=names,
         predicate=predicate,
-        skipping=skipping,
+        use_indexes=use_indexes,
     )
 
 
@@ -75,7 +75,7 @@ def test_row_groups_are_skipped(folder: Path, where: str, groups: int, rows: int
     found, count = read(reader(folder, where, "id", "n"))
     assert (count.row_groups, count.row_groups_skipped, count.matched) == (groups, 10 - groups, rows)
     assert (count.rows, found.num_rows) == (10 * groups, rows)
-    plain, whole = read(reader(folder, where, "id", "n", skipping=False))
+    plain, whole = read(reader(folder, where, "id", "n", use_indexes=False))
     assert (plain, whole.row_groups) == (found, 10)
     assert found.schema == pa.schema([("id", pa.string()), ("n", pa.int64())])
 

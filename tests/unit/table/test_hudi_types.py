@@ -39,7 +39,7 @@ def test_rows_are_those_that_java_reads(path: Path) -> None:
     table = Table.open(path)
     names = table.schema.names
     assert table.schema.field("emb").type == pa.list_(pa.field("element", pa.float32(), False), 3)
-    for rows in (table.scan().to_arrow(), table.to_df(), table.changes("earliest").to_arrow()):
+    for rows in (table.scan().to_arrow(), table.to_arrow(), table.changes("earliest").to_arrow()):
         assert rows.select(names).to_pylist() == expected(path)
     assert table.scan(columns=["emb"]).to_arrow().to_pylist() == [{"emb": [1.0, 0.5, -2.0]}]
     assert table.scan("doc.type = 'INLINE' AND emb IS NOT NULL").count() == 1

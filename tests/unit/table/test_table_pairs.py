@@ -97,7 +97,7 @@ def test_files_dropped_by_each_index(case: Case, folder: Path) -> None:
     assert {names[name] for name in plan.files_kept} == set(kept) - {"-"}
     assert by_stage == wanted
     if not BoundPredicate(parse_predicate(case.sql, read_columns(table.schema), scan.rules)).unevaluable:
-        assert scan.count() == replace(scan, skipping=False).count()
+        assert scan.count() == replace(scan, use_indexes=False).count()
 
 
 def test_each_index_has_cases_and_so_have_all_together() -> None:

@@ -58,7 +58,7 @@ def test_a_column_grows(
     if not pa.types.is_nested(new):
         for value, count in ((widened, 2), (second, 1)):
             assert table.scan(f"c = {value}").count() == count
-            assert table.scan(f"c = {value}", skipping=False).count() == count
+            assert table.scan(f"c = {value}", use_indexes=False).count() == count
         assert table.scan("c is null").count() == 0
     table.delete(where="id = '2'")
     assert own(table, "id") == [("1",), ("3",)]
@@ -162,7 +162,7 @@ def test_two_new_columns_that_differ_by_case_only(tmp_path: Path) -> None:
 
 def test_meta_columns_of_a_frame_are_left_out(tmp_path: Path) -> None:
     table = make(tmp_path, frame("1", 1, pa.int32()))
-    result = table.upsert(table.to_df())
+    result = table.upsert(table.to_arrow())
     assert (result.updated, result.inserted) == (1, 0)
     assert table.schema.names == ["id", "c"]
 

@@ -71,7 +71,7 @@ def test_stats_of_all_types(tmp_path: Path) -> None:
     }.items():
         scan = table.scan(where)
         assert len(scan.plan().files) == files, where
-        assert scan.count() == table.scan(where, skipping=False).count() == 1, where
+        assert scan.count() == table.scan(where, use_indexes=False).count() == 1, where
 
 
 def test_java_does_not_prune_by_bytes(tmp_path: Path) -> None:

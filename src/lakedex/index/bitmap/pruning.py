@@ -72,13 +72,13 @@ class Bitmaps:
 
     Attributes:
         select: whether who reads the files can leave out row groups and rows.
-        gated: False reads all bitmaps that could tell something, whatever that costs.
+        cost_gate: False reads all bitmaps that could tell something, whatever that costs.
         result: top-level columns that are read in any case. Of others, which only the condition names, nothing is read
             where bitmaps answer it whole. None for a reader that looks at the condition all the same.
     """
 
     select: bool = False
-    gated: bool = True
+    cost_gate: bool = True
     result: frozenset[str] | None = None
 
     name: ClassVar[str] = "bitmap"
@@ -179,7 +179,7 @@ class _Plan:
         left = np.minimum(counts.groups, groups * -np.expm1(-expected / np.maximum(groups, 1)))
         saved = size * (np.maximum(empty, 1 - left / groups) if self.index.select else empty)
         saved += self._spared()
-        pays = saved > cost if self.index.gated else np.ones(len(size), np.bool_)
+        pays = saved > cost if self.index.cost_gate else np.ones(len(size), np.bool_)
         chosen = np.flatnonzero(open_to_doubt & pays)
         chosen = chosen[np.argsort(cost[chosen] - saved[chosen], kind="stable")]
         chosen = chosen[np.cumsum(cost[chosen]) <= MAX_FETCH]
