@@ -110,7 +110,7 @@ def _options_page() -> str:
             "## Taken\n\n| option | default | values | acts on |\n| --- | --- | --- | --- |",
             *taken,
             "\n## One value only\n\nAny other value is refused.\n\n| option | value |\n| --- | --- |",
-            *(f"| `{name}` | `{value}` |" for name, value in sorted(options._FIXED.items())),
+            *(f"| `{name}` | `{value}` |" for name, value in sorted(options.FIXED.items())),
             "\n## Refused\n\n| option | instead |\n| --- | --- |",
             *(f"| `{name}` | {instead} |" for name, instead in sorted(options.REFUSED.items())),
             "\n## Accepted without effect\n\nThey tune how Hudi's Java code works and do not change the table. The"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ __all__ = [
     "Difference",
     "IndexResult",
     "RebuildResult",
+    "Report",
     "TableDifference",
     "TableReport",
     "TaggingReport",
@@ -33,8 +34,34 @@ __all__ = [
 ]
 
 
+class Report:
+    """Base of the results that calls return: a report prints as text, and gives its fields as plain values."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, as plain values; those of reports inside it too."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(cast("Any", self))}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Report):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return type(value)(map(_plain, value)) if type(value) in (tuple, list) else value
+
+
 @dataclass(slots=True, kw_only=True, repr=False)
-class TaggingReport:
+class TaggingReport(Report):
     """How the index found the files of the incoming keys.
 
     Attributes:
@@ -93,17 +120,14 @@ class TaggingReport:
             f" {self.requests} requests, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
         )
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
         rates = {"false_positives": self.false_positives, "false_positive_rate": self.false_positive_rate}
-        return {**asdict(self), **rates}
+        return {**Report.to_dict(self), **rates}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class WriteResult:
+class WriteResult(Report):
     """What one write did.
 
     Attributes:
@@ -152,14 +176,6 @@ class WriteResult:
         lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
         return printed(lines)
 
-    def __repr__(self) -> str:
-        return str(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
-        plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "tagging"}
-        return {**plain, "tagging": self.tagging.to_dict()}
-
     @property
     def _bitmap_text(self) -> str:
         return f"{size_text(self.bitmap_bytes)}, {self.bitmap_seconds:.2f} s over all tasks"
@@ -185,8 +201,8 @@ class WriteResult:
         return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IndexResult(Report):
     """What creating or dropping an index did.
 
     Attributes:
@@ -216,10 +232,6 @@ class IndexResult:
         )
         return printed([head, *(f"  note: {note}" for note in self.notes)])
 
-    def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnIndexStats:
@@ -246,8 +258,8 @@ class ColumnIndexStats:
         return f"{head}; {why}" if why else head
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexStats:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IndexStats(Report):
     """How much an index holds.
 
     Attributes:
@@ -285,13 +297,9 @@ class IndexStats:
         )
         return printed([head, *(f"  {column}" for column in self.columns), *(f"  damage: {d}" for d in self.damage)])
 
-    def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RebuildResult:
+class RebuildResult(Report):
     """What making the metadata table anew did.
 
     Attributes:
@@ -310,13 +318,6 @@ class RebuildResult:
     def __str__(self) -> str:
         head = f"metadata table made anew: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
         return printed([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
 
 
 SHOWN = 20
@@ -365,7 +366,7 @@ def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ValidationReport:
+class ValidationReport(Report):
     """What :meth:`lakedex.Indexes.validate` found, and what it mended.
 
     Attributes:
@@ -418,12 +419,9 @@ class ValidationReport:
             lines.append("  not repaired: indexes.validate with repair=True mends it")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
-        return {**asdict(self), "ok": self.ok}
+        return {**Report.to_dict(self), "ok": self.ok}
 
     def to_arrow(self) -> pa.Table:
         """The differences as a table."""
@@ -488,7 +486,7 @@ class TableDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TableReport:
+class TableReport(Report):
     """What :meth:`lakedex.Maintenance.validate` found.
 
     Attributes:
@@ -535,12 +533,9 @@ class TableReport:
             lines.append("  maintenance.rebuild_metadata() makes the metadata anew")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
-        return {**asdict(self), "ok": self.ok}
+        return {**Report.to_dict(self), "ok": self.ok}
 
     def to_arrow(self) -> pa.Table:
         """The differences as a table."""

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from html import escape
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakedex.codec.table_paths import last_part
@@ -31,6 +30,7 @@ from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.compatibility import require_writable
@@ -280,7 +280,7 @@ class CleanedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CleanResult:
+class CleanResult(Report):
     """Result of a clean or of a dry run.
 
     Attributes:
@@ -328,15 +328,9 @@ class CleanResult:
             lines.append(f"  … {len(shown) - 10:,} more partitions")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""
-        return {**asdict(self), "files": self.files, "bytes_freed": self.bytes_freed}
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return {**Report.to_dict(self), "files": self.files, "bytes_freed": self.bytes_freed}
 
 
 def clean(

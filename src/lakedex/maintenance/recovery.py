@@ -34,6 +34,7 @@ from lakedex.maintenance.metadata_undo import (
 )
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import (
     WRITE_ACTIONS,
@@ -68,8 +69,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestoreResult(Report):
     """The result of a restore.
 
     Attributes:

@@ -22,6 +22,7 @@ from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, recover, restore_to, undone_partitions
 from lakedex.options import WriteOptions
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, remove_pending, revert_completed
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
@@ -31,8 +32,8 @@ from lakedex.timeline.service_metadata import SavepointMetadata, encode_savepoin
 __all__ = ["RollbackResult", "delete_savepoint", "list_savepoints", "restore", "rollback", "savepoint"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RollbackResult(Report):
     """Result of a rollback.
 
     Attributes:

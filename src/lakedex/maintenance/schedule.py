@@ -18,6 +18,7 @@ from lakedex.maintenance.clean import clean_after_write
 from lakedex.maintenance.metadata_cleaning import clean_metadata, cleaning_due
 from lakedex.maintenance.metadata_compaction import CompactionDone, compact, compaction_due
 from lakedex.options import WriteOptions
+from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock
@@ -35,8 +36,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompactionResult(Report):
     """The result of ``Maintenance.compact_metadata``.
 
     Attributes:
@@ -70,8 +71,8 @@ class CompactionResult:
         return f"{text}\n  note: finished {', '.join(self.found)} of a writer that died" if self.found else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivalResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ArchivalResult(Report):
     """The result of ``Maintenance.archive``.
 
     Attributes:

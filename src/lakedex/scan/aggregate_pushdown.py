@@ -35,6 +35,7 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import run_threads, stream_ordered
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.scan.aggregation import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
 from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
@@ -53,7 +54,7 @@ BYTES_PER_VALUE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AggregatePlan:
+class AggregatePlan(Report):
     """Where an answer came from.
 
     Attributes:
@@ -109,9 +110,6 @@ class AggregatePlan:
         if self.not_worth:
             lines.append(f"bitmaps of {self.not_worth} files not worth reading")
         return printed(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

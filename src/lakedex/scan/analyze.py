@@ -18,6 +18,7 @@ from lakedex.errors import IndexInconsistentError
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import run_threads
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.slice_reader import ReadCount, SliceReader, iter_slice_rows
 from lakedex.snapshot.snapshot import Snapshot
@@ -47,7 +48,7 @@ class FileRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AnalyzedPlan:
+class AnalyzedPlan(Report):
     """A plan and what reading its files showed. The limit of a scan plays no part: each kept file is read.
 
     Attributes:
@@ -94,9 +95,6 @@ class AnalyzedPlan:
 
     def __str__(self) -> str:
         return f"{self.plan}\n{printed(f'{name:<15}{text}' for name, text in self._lines())}"
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _lines(self) -> list[tuple[str, str]]:
         groups = self.row_groups + self.row_groups_skipped

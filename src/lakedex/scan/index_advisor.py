@@ -12,10 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from html import escape
 from itertools import accumulate, pairwise
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +41,7 @@ from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import open_for_scan
 from lakedex.parquet.conform import conform_stored
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.scan.aggregation import find_column
 from lakedex.scan.plan import read_columns
 from lakedex.snapshot.file_system_view import TableCache
@@ -284,7 +283,7 @@ class ColumnAdvice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Advice:
+class Advice(Report):
     """The worth of bitmap indexes, column by column.
 
     Attributes:
@@ -331,19 +330,9 @@ class Advice:
             )
         return printed(lines)
 
-    def __repr__(self) -> str:
-        return str(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
     def to_arrow(self) -> pa.Table:
         """A row a column."""
         return pa.Table.from_pylist([asdict(one) for one in self.columns], _COLUMNS)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 _COLUMNS = pa.schema(

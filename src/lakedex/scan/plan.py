@@ -34,6 +34,7 @@ from lakedex.index.registry import INDEXES
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceTable
 from lakedex.metadata.records import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.printing import printed
+from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, IntArray, size_text
 
@@ -66,7 +67,7 @@ class PruneStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ScanPlan:
+class ScanPlan(Report):
     """The files of a scan.
 
     Attributes:
@@ -156,9 +157,6 @@ class ScanPlan:
         if self.unused:
             lines.append("not used: " + " · ".join(map(str, self.unused)))
         return printed(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for JSON."""

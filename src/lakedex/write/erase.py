@@ -24,7 +24,7 @@ from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import parse_base_file_name
 from lakedex.options import WriteOptions
 from lakedex.printing import printable, printed
-from lakedex.reports import TaggingReport, WriteResult
+from lakedex.reports import Report, TaggingReport, WriteResult
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.scan import Scan
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -191,7 +191,7 @@ class EraseProof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EraseReport:
+class EraseReport(Report):
     """Result of :meth:`lakedex.Table.erase`, its proof, and older files that still have the rows.
 
     Attributes:
@@ -257,9 +257,6 @@ class EraseReport:
             if len(self.retained_in) > SHOWN:
                 lines.append(f"    … and {len(self.retained_in) - SHOWN} more")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""
