@@ -142,7 +142,7 @@ def test_a_leg_that_fails_or_dies_leaves_the_others(
     assert runner.run_legs(rounds, ()) == 1
     shown = capfd.readouterr().out
     assert "leg 1 of 3: red (here)" in shown
-    assert "leg 3 of 3: 2 of 2 tests, 0:0" in shown
+    assert "leg 3 of 3: 2 of 2 tests, " in shown
     assert "leg 1 of 3: 1 of 1 tests, 1 FAILED" in shown
     assert "assert 1 == 2" in shown
     assert [line.split()[0] for line in shown.splitlines()[-3:]].count("FAILED") == 2
