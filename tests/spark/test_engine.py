@@ -261,8 +261,9 @@ def test_join_of_mixed_kinds(spark: SparkSession) -> None:
     far, near = SparkEngine(spark, driver_rows=-1, driver_bytes=1), SparkEngine(spark)
     for left_engine, right_engine in ((far, near), (near, far)):
         left = left_engine.stage(table.select(["k", "ts"]), Tag(table.select(["k", "ts"]).schema))
-        other = table.select(["k", "m", "d"]).slice(5, 5)
-        right = far.stage(other, Tag(other.schema)) if right_engine is far else near.from_arrow(other)
+        right = right_engine.from_arrow(table.select(["k", "m", "d"]).slice(5, 5))
+        if right_engine is far:
+            right = far._as_spark(right)
         out = by_key(near.collect(near.join(left, right, ["k"])))
         assert [k for k, d in zip(out["k"].to_pylist(), out["d"].to_pylist(), strict=True) if d] == [5, 7, 8, 9]
         assert out["ts"].equals(table["ts"])
