@@ -54,7 +54,7 @@ def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
     return pair[0] is Kind.NULL or source == target or pair in _CASTS
 
 
-def cast_array(values: Any, target: Any, timezone: str = "UTC", *, attempt: bool = False) -> Any:
+def cast_array(values: pa.Array, target: pa.DataType, timezone: str = "UTC", *, attempt: bool = False) -> pa.Array:
     """``CAST(values AS target)``, or ``TRY_CAST`` if ``attempt``.
 
     Raises:
@@ -93,32 +93,32 @@ def cast_array(values: Any, target: Any, timezone: str = "UTC", *, attempt: bool
     return found
 
 
-def _same(values: Any, target: Any, _: str) -> Any:
+def _same(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     return values.cast(target)
 
 
-def _where(test: Any, values: Any) -> Any:
+def _where(test: pa.Array, values: pa.Array) -> pa.Array:
     """Values for which a test holds, null for the others."""
     return pc.if_else(test, values, pa.scalar(None, values.type))
 
 
-def _within_integer(values: Any, target: Any) -> Any:
+def _within_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
     limit = 2 ** (target.bit_width - 1)
     kind = values.type
     low, high = (pa.scalar(Decimal(edge) if pa.types.is_decimal(kind) else edge, kind) for edge in (-limit, limit - 1))
     return _where(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)), values).cast(target)
 
 
-def _integer_to_integer(values: Any, target: Any, _: str) -> Any:
+def _integer_to_integer(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     wide = values.cast(pa.int64())
     return wide.cast(target) if target.bit_width >= values.type.bit_width else _within_integer(wide, target)
 
 
-def _decimal_to_integer(values: Any, target: Any, _: str) -> Any:
+def _decimal_to_integer(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     return _within_integer(pc.trunc(values.cast(pa.decimal256(76, values.type.scale))), target)
 
 
-def _float_to_integer(values: Any, target: Any, _: str) -> Any:
+def _float_to_integer(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     limit = 2.0 ** (target.bit_width - 1)
     numbers = pc.trunc(values.cast(pa.float64()))
     if target.bit_width < 64:
@@ -130,16 +130,16 @@ def _float_to_integer(values: Any, target: Any, _: str) -> Any:
     return pc.if_else(pc.fill_null(most, False), pa.scalar(2**63 - 1, target), integers)
 
 
-def _to_float(values: Any, target: Any, _: str) -> Any:
+def _to_float(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     return values.cast(target, safe=False)
 
 
-def _decimal_to_float(values: Any, target: Any, _: str) -> Any:
+def _decimal_to_float(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     # Via text: Arrow's decimal to double may be off by one unit, while its parser is exact like Java's.
     return values.cast(pa.string()).cast(target)
 
 
-def _to_decimal(values: Any, target: Any, _: str) -> Any:
+def _to_decimal(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     # Via 256 bits: Arrow's rescaling of 128 bits wraps around silently (99999999999999999999 to scale 28).
     scale = 0 if kind_of(values.type) is Kind.INT else values.type.scale
     wide = values.cast(pa.decimal256(76, scale))
@@ -150,11 +150,11 @@ def _to_decimal(values: Any, target: Any, _: str) -> Any:
     return _where(fits, wide).cast(pa.decimal256(76, target.scale)).cast(target)
 
 
-def _float_to_decimal(values: Any, target: Any, _: str) -> Any:
+def _float_to_decimal(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     return per_distinct(lambda text: _decimal_of(text, target), target, float_texts(values))
 
 
-def _decimal_of(text: str, target: Any) -> Decimal | None:
+def _decimal_of(text: str, target: pa.DataType) -> Decimal | None:
     number = Decimal(text)
     try:
         return rescale(number, target) if number.is_finite() else None
@@ -162,24 +162,24 @@ def _decimal_of(text: str, target: Any) -> Decimal | None:
         return None
 
 
-def _to_boolean(values: Any, _: Any, __: str) -> Any:
+def _to_boolean(values: pa.Array, _: pa.DataType, __: str) -> pa.Array:
     zero = Decimal(0) if pa.types.is_decimal(values.type) else 0
     return pc.not_equal(values, pa.scalar(zero, values.type))
 
 
-def _boolean_to_number(values: Any, target: Any, timezone: str) -> Any:
+def _boolean_to_number(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     return _CASTS[Kind.INT, kind_of(target)](values.cast(pa.int8()), target, timezone)
 
 
-def _to_text(values: Any, target: Any, timezone: str) -> Any:
+def _to_text(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     return texts_of(values, timezone).cast(target)
 
 
-def _text_to_binary(values: Any, target: Any, _: str) -> Any:
+def _text_to_binary(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     return values.cast(pa.large_binary()).cast(target)
 
 
-def _from_text(values: Any, target: Any, timezone: str) -> Any:
+def _from_text(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     """Parse each distinct text once; Arrow parses those in its own format."""
     kind = kind_of(target)
     plain = {Kind.INT: _PLAIN_INTEGER, Kind.DOUBLE: _PLAIN_DOUBLE, Kind.DATE: _PLAIN_DATE}.get(kind)
@@ -195,7 +195,7 @@ def _from_text(values: Any, target: Any, timezone: str) -> Any:
     return found.cast(target)
 
 
-def _number_to_instant(values: Any, target: Any, _: str) -> Any:
+def _number_to_instant(values: pa.Array, target: pa.DataType, _: str) -> pa.Array:
     kind = kind_of(values.type)
     if kind is Kind.INT:
         seconds = values.cast(pa.int64())
@@ -215,7 +215,7 @@ def _number_to_instant(values: Any, target: Any, _: str) -> Any:
     )
 
 
-def _instant_to_number(values: Any, target: Any, timezone: str) -> Any:
+def _instant_to_number(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     micros = to_micros(values)
     if kind_of(target) is Kind.INT:
         below = pc.less(micros, pc.multiply(pc.divide(micros, _MICROS), _MICROS))
@@ -227,14 +227,14 @@ def _instant_to_number(values: Any, target: Any, timezone: str) -> Any:
     return pc.divide(micros.cast(pa.float64(), safe=False), float(_MICROS)).cast(target, safe=False)
 
 
-def _moment_to_date(values: Any, target: Any, timezone: str) -> Any:
+def _moment_to_date(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     micros = to_micros(values)
     if kind_of(values.type) is Kind.TIMESTAMP:
         micros = by_clock(micros, timezone)
     return days_of_micros(micros).cast(pa.int32()).cast(target)
 
 
-def _date_to_moment(values: Any, target: Any, timezone: str) -> Any:
+def _date_to_moment(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     days = values.cast(pa.int32()).cast(pa.int64())
     if kind_of(target) is Kind.LOCAL:
         return pc.multiply_checked(days, MICROS_PER_DAY).cast(pa.timestamp("us")).cast(target)
@@ -242,22 +242,22 @@ def _date_to_moment(values: Any, target: Any, timezone: str) -> Any:
     return _moments(starts, days, pa.timestamp("us", "UTC")).cast(target)
 
 
-def _local_to_instant(values: Any, target: Any, timezone: str) -> Any:
+def _local_to_instant(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     micros = to_micros(values)
     instants = instants_of_clock(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), timezone)
     return _moments(instants, micros, pa.timestamp("us", "UTC")).cast(target)
 
 
-def _instant_to_local(values: Any, target: Any, timezone: str) -> Any:
+def _instant_to_local(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:
     return by_clock(to_micros(values), timezone).cast(pa.timestamp("us")).cast(target)
 
 
-def _moments(micros: Any, like: Any, data_type: pa.DataType) -> Any:
+def _moments(micros: pa.Array, like: pa.Array, data_type: pa.DataType) -> pa.Array:
     found = pa.array(np.asarray(micros, np.int64), mask=like.is_null().to_numpy(zero_copy_only=False))
     return found.cast(data_type)
 
 
-def days_of_micros(micros: Any) -> Any:
+def days_of_micros(micros: pa.Array) -> pa.Array:
     """Days since 1970, rounded down, of int64 microseconds."""
     days = pc.divide(micros, MICROS_PER_DAY)
     below = pc.less(micros, pc.multiply(days, MICROS_PER_DAY))

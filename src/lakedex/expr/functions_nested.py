@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,31 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
-from lakedex.expr.signatures import FunctionSpec, Takes
+from lakedex.expr.signatures import Datum, FunctionSpec, Takes
 from lakedex.expr.sort_keys import ordering_keys
 from lakedex.types import IntArray
 
 __all__ = ["NESTED_FUNCTIONS", "element_type", "key_type"]
 
 
-def element_type(nested: Any) -> pa.DataType:
+def element_type(nested: pa.DataType) -> pa.DataType:
     """Type of an array's elements or a map's values."""
     return nested.item_type if pa.types.is_map(nested) else nested.value_type
 
 
-def key_type(nested: Any) -> pa.DataType:
+def key_type(nested: pa.DataType) -> pa.DataType:
     """Type of a subscript: a map's key or an array's index."""
     return nested.key_type if pa.types.is_map(nested) else pa.int32()
 
 
-def _offsets(nested: Any) -> tuple[IntArray, IntArray]:
+def _offsets(nested: Datum) -> tuple[IntArray, IntArray]:
     """Offset and number of each row's elements; 0 elements for null."""
     counts = np.array(_counts(nested), np.int64)
     ends = np.cumsum(counts)
     return ends - counts, counts
 
 
-def _counts(nested: Any) -> Any:
+def _counts(nested: Datum) -> pa.Array:
     if pa.types.is_map(nested.type):
         offsets = nested.offsets.to_numpy(zero_copy_only=False)
         counts = np.diff(offsets)
@@ -42,7 +43,7 @@ def _counts(nested: Any) -> Any:
     return pc.fill_null(pc.list_value_length(nested), 0).to_numpy(zero_copy_only=False)
 
 
-def _entries(maps: Any) -> tuple[Any, Any]:
+def _entries(maps: Datum) -> tuple[pa.Array, pa.Array]:
     """Concatenated keys and values of all rows, without those of null maps."""
     first = maps.offsets[0].as_py()
     last = maps.offsets[len(maps)].as_py()
@@ -55,19 +56,19 @@ def _entries(maps: Any) -> tuple[Any, Any]:
     return keys, items
 
 
-def _broadcast(value: Any, rows: int) -> Any:
+def _broadcast(value: Any, rows: int) -> pa.Array:
     return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
 
 
-def _integers(values: Any) -> IntArray:
+def _integers(values: Datum) -> IntArray:
     return np.array(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _taken(values: Any, places: IntArray, missing: Any) -> Any:
+def _taken(values: Datum, places: IntArray, missing: Datum) -> pa.Array:
     return values.take(pa.array(np.where(missing, 0, places), pa.int64(), mask=missing))
 
 
-def _at(lists: Any, places: Any, *, attempt: bool, from_one: bool) -> Any:
+def _at(lists: Datum, places: Datum, *, attempt: bool, from_one: bool) -> pa.Array:
     """Elements by position; negative positions count from the end if positions start at 1."""
     places = _broadcast(places, len(lists))
     null = pc.or_(lists.is_null(), places.is_null()).to_numpy(zero_copy_only=False)
@@ -86,7 +87,7 @@ def _at(lists: Any, places: Any, *, attempt: bool, from_one: bool) -> Any:
     return _taken(pc.list_flatten(lists), starts + wanted, null | outside)
 
 
-def _found(maps: Any, keys: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+def _found(maps: Datum, keys: Datum) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Position of the entry with each row's key, and whether there is one."""
     _, counts = _offsets(maps)
     stored = _entries(maps)[0]
@@ -101,20 +102,20 @@ def _found(maps: Any, keys: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     return places, hit
 
 
-def _value_of(maps: Any, keys: Any) -> Any:
+def _value_of(maps: Datum, keys: Datum) -> pa.Array:
     places, hit = _found(maps, _broadcast(keys, len(maps)))
     return _taken(_entries(maps)[1], places, ~hit)
 
 
-def _item(nested: Any, key: Any) -> Any:
+def _item(nested: Datum, key: Datum) -> pa.Array:
     """``nested[key]``."""
     if pa.types.is_map(nested.type):
         return _value_of(nested, key)
     return _at(nested, key, attempt=False, from_one=False)
 
 
-def _element(*, attempt: bool) -> Any:
-    def element_at(nested: Any, key: Any) -> Any:
+def _element(*, attempt: bool) -> Callable[..., pa.Array]:
+    def element_at(nested: Datum, key: Datum) -> pa.Array:
         if pa.types.is_map(nested.type):
             return _value_of(nested, key)
         return _at(nested, key, attempt=attempt, from_one=True)
@@ -122,15 +123,15 @@ def _element(*, attempt: bool) -> Any:
     return element_at
 
 
-def _get(lists: Any, place: Any) -> Any:
+def _get(lists: Datum, place: Datum) -> pa.Array:
     return _at(lists, place, attempt=True, from_one=False)
 
 
-def _size(nested: Any) -> Any:
+def _size(nested: Datum) -> pa.Array:
     return pa.array(_counts(nested), pa.int32(), mask=nested.is_null().to_numpy(zero_copy_only=False))
 
 
-def _equal_elements(lists: Any, wanted: Any) -> tuple[Any, IntArray]:
+def _equal_elements(lists: Datum, wanted: Datum) -> tuple[pa.Array, IntArray]:
     """Whether each element equals the row's value (null for null), and its row."""
     _, counts = _offsets(lists)
     row_of = np.repeat(np.arange(len(lists)), counts)
@@ -138,7 +139,7 @@ def _equal_elements(lists: Any, wanted: Any) -> tuple[Any, IntArray]:
     return pc.equal(ordering_keys(pc.list_flatten(lists)), ordering_keys(values)), row_of
 
 
-def _array_contains(lists: Any, wanted: Any) -> Any:
+def _array_contains(lists: Datum, wanted: Datum) -> pa.Array:
     """False only if no element is null, as an unknown element may be equal."""
     wanted = _broadcast(wanted, len(lists))
     equal, row_of = _equal_elements(lists, wanted)
@@ -151,7 +152,7 @@ def _array_contains(lists: Any, wanted: Any) -> Any:
     return pa.array(hit, mask=null | (open_rows & ~hit))
 
 
-def _array_position(lists: Any, wanted: Any) -> Any:
+def _array_position(lists: Datum, wanted: Datum) -> pa.Array:
     wanted = _broadcast(wanted, len(lists))
     equal, row_of = _equal_elements(lists, wanted)
     starts, _ = _offsets(lists)
@@ -162,7 +163,7 @@ def _array_position(lists: Any, wanted: Any) -> Any:
     return pa.array(found, mask=null)
 
 
-def _map_contains_key(maps: Any, key: Any) -> Any:
+def _map_contains_key(maps: Datum, key: Datum) -> pa.Array:
     key = _broadcast(key, len(maps))
     null = pc.or_(maps.is_null(), key.is_null()).to_numpy(zero_copy_only=False)
     return pa.array(_found(maps, key)[1], mask=null)
@@ -177,7 +178,7 @@ def _field_type(arguments: Any) -> pa.DataType:
     return found
 
 
-def _field(structs: Any, name: Any) -> Any:
+def _field(structs: Datum, name: Datum) -> pa.Array:
     return pc.struct_field(structs, name.as_py())
 
 

@@ -15,7 +15,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.arithmetic import calculate
 from lakedex.expr.distinct import per_distinct
 from lakedex.expr.nodes import Literal
-from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
+from lakedex.expr.signatures import Datum, FunctionSpec, Takes, same_as_first
 from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.text_casts import float_texts
 from lakedex.expr.types import Kind, NotPrunableError, kind_of
@@ -32,14 +32,14 @@ _ROUNDED_FROM = 34
 _WIDE = Context(prec=400)
 
 
-def _negate(numbers: Any) -> Any:
+def _negate(numbers: Datum) -> pa.Array:
     _check_sign(numbers)
     if not pa.types.is_integer(numbers.type):
         return pc.negate(numbers)
     return pc.negate_checked(numbers)
 
 
-def _check_sign(numbers: Any) -> None:
+def _check_sign(numbers: Datum) -> None:
     """Refuse decimals of more than 34 digits: negating them in Spark rounds or fails."""
     if not pa.types.is_decimal(numbers.type) or numbers.type.precision <= _ROUNDED_FROM:
         return
@@ -48,12 +48,12 @@ def _check_sign(numbers: Any) -> None:
         raise NotPrunableError("negating decimals of more than 34 digits rounds them in Spark")
 
 
-def _abs(numbers: Any) -> Any:
+def _abs(numbers: Datum) -> pa.Array:
     _check_sign(numbers)
     return pc.abs_checked(numbers) if pa.types.is_integer(numbers.type) else pc.abs(numbers)
 
 
-def _sign(numbers: Any) -> Any:
+def _sign(numbers: Datum) -> pa.Array:
     return pc.if_else(pc.equal(numbers, 0), numbers, pc.sign(numbers)).cast(pa.float64())
 
 
@@ -79,7 +79,7 @@ def _rounded_type(mode: str) -> Callable[[Any], pa.DataType]:
     return result
 
 
-def _type_of_rounded(source: Any, digits: int, *, cut: bool) -> pa.DataType:
+def _type_of_rounded(source: pa.DataType, digits: int, *, cut: bool) -> pa.DataType:
     if kind_of(source) is not Kind.DECIMAL:
         return pa.int64() if cut else source
     integer_digits = source.precision - source.scale + 1
@@ -90,7 +90,7 @@ def _type_of_rounded(source: Any, digits: int, *, cut: bool) -> pa.DataType:
 
 
 def _rounding(mode: str) -> FunctionSpec:
-    def compute(numbers: Any, digits: Any = None, *, result: Any) -> Any:
+    def compute(numbers: Datum, digits: Datum | None = None, *, result: pa.DataType) -> pa.Array:
         size = _digits(digits)
         kind = kind_of(numbers.type)
         if kind is Kind.INT:
@@ -109,7 +109,7 @@ def _rounding(mode: str) -> FunctionSpec:
     return FunctionSpec(takes, _rounded_type(mode), compute, optional=1, typed=True)
 
 
-def _round_one(value: Decimal, digits: int, mode: str, result: Any) -> Decimal | None:
+def _round_one(value: Decimal, digits: int, mode: str, result: pa.DataType) -> Decimal | None:
     try:
         rounded = value.quantize(Decimal(1).scaleb(-min(digits, _MAX_DIGITS)), rounding=mode, context=_WIDE)
         quantized = rounded.quantize(Decimal(1).scaleb(-result.scale), context=_WIDE)
@@ -128,7 +128,7 @@ def _round_text(text: str, digits: int, mode: str) -> float:
     return float(number.quantize(Decimal(1).scaleb(-digits), rounding=mode, context=_WIDE)) + 0.0
 
 
-def _round_integers(numbers: Any, digits: int, mode: str, result: Any) -> Any:
+def _round_integers(numbers: Datum, digits: int, mode: str, result: pa.DataType) -> pa.Array:
     if digits >= 0:
         return numbers.cast(result)
     limit = 2 ** (result.bit_width - 1)
@@ -145,7 +145,7 @@ def _round_integers(numbers: Any, digits: int, mode: str, result: Any) -> Any:
     return found
 
 
-def _to_long(numbers: Any) -> Any:
+def _to_long(numbers: Datum) -> pa.Array:
     values = np.array(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.float64)
     values = np.where(np.isnan(values), 0, values)  # as Java casts it
     if not np.all((values >= -(2.0**63)) & (values < 2.0**63)):
@@ -154,7 +154,7 @@ def _to_long(numbers: Any) -> Any:
 
 
 def _operation(op: str, *, attempt: bool) -> FunctionSpec:
-    def compute(left: Any, right: Any, *, result: Any) -> Any:
+    def compute(left: Datum, right: Datum, *, result: pa.DataType) -> pa.Array:
         right = pa.repeat(right, len(left)) if isinstance(right, pa.Scalar) else right
         return calculate(op, left, right, result, attempt=attempt)
 
@@ -162,20 +162,20 @@ def _operation(op: str, *, attempt: bool) -> FunctionSpec:
     return FunctionSpec((Takes.NUMBER, Takes.NUMBER), same_as_first, compute, typed=True, divisor_first=divides)
 
 
-def _nanvl(first: Any, second: Any) -> Any:
+def _nanvl(first: Datum, second: Datum) -> pa.Array:
     return pc.if_else(pc.is_nan(first), second, first)
 
 
-def _extreme(*, greatest: bool) -> Callable[..., Any]:
+def _extreme(*, greatest: bool) -> Callable[..., pa.Array]:
     """Greatest or least value that is not null, in Spark's order."""
 
-    def better(one: Any, other: Any) -> Any:
+    def better(one: Datum, other: Datum) -> pa.Array:
         keys = [ordering_keys(side) for side in (one, other)]
         test = (pc.greater if greatest else pc.less)(keys[1], keys[0])
         take_other = pc.or_kleene(one.is_null(), pc.fill_null(test, False))
         return pc.if_else(take_other, other, one)
 
-    def compute(first: Any, *others: Any) -> Any:
+    def compute(first: Datum, *others: Datum) -> pa.Array:
         rows = len(first)
         return reduce(better, (pa.repeat(o, rows) if isinstance(o, pa.Scalar) else o for o in others), first)
 

@@ -15,7 +15,7 @@ from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.distinct import per_distinct
 from lakedex.expr.java_regex import translated
 from lakedex.expr.like import ANY_RUN, compile_like
-from lakedex.expr.signatures import FunctionSpec, Takes
+from lakedex.expr.signatures import Datum, FunctionSpec, Takes
 
 __all__ = ["TEXT_FUNCTIONS"]
 
@@ -31,17 +31,17 @@ def _fixed(value: Any) -> bool:
     return isinstance(value, pa.Scalar)
 
 
-def _length(text: Any) -> Any:
+def _length(text: Datum) -> pa.Array:
     counted = pc.utf8_length(text) if pa.types.is_string(text.type) else pc.binary_length(text)
     return counted.cast(pa.int32())
 
 
-def _bytes(text: Any, factor: int = 1) -> Any:
+def _bytes(text: Datum, factor: int = 1) -> pa.Array:
     return pc.multiply(pc.binary_length(text).cast(pa.int32()), pa.scalar(factor, pa.int32()))
 
 
-def _cased(upper: bool) -> Callable[[Any], Any]:
-    def change(text: Any) -> Any:
+def _cased(upper: bool) -> Callable[[pa.Array], pa.Array]:
+    def change(text: Datum) -> pa.Array:
         if pc.all(pc.string_is_ascii(text)).as_py() is not False:
             return pc.ascii_upper(text) if upper else pc.ascii_lower(text)
         # ICU and Python may map one character to several (ß to SS); Arrow does not.
@@ -50,14 +50,14 @@ def _cased(upper: bool) -> Callable[[Any], Any]:
     return change
 
 
-def _initcap(text: Any) -> Any:
+def _initcap(text: Datum) -> pa.Array:
     if pc.all(pc.string_is_ascii(text)).as_py() is False:
         raise UnsupportedFeatureError("initcap of letters outside ASCII is supported in Spark only", feature="initcap")
     return per_distinct(lambda t: " ".join(w[:1].upper() + w[1:].lower() for w in t.split(" ")), pa.string(), text)
 
 
-def _trimmer(kernel: Callable[..., Any], strip: Callable[[str, str], str]) -> Callable[..., Any]:
-    def trim(text: Any, chars: Any = None) -> Any:
+def _trimmer(kernel: Callable[..., pa.Array], strip: Callable[[str, str], str]) -> Callable[..., pa.Array]:
+    def trim(text: Datum, chars: Datum | None = None) -> pa.Array:
         if chars is None:
             return kernel(text, characters=" ")
         return per_distinct(strip, pa.string(), text, chars)
@@ -65,10 +65,10 @@ def _trimmer(kernel: Callable[..., Any], strip: Callable[[str, str], str]) -> Ca
     return trim
 
 
-def _swapped(trim: Callable[..., Any]) -> Callable[..., Any]:
+def _swapped(trim: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
     """``ltrim(chars, text)``."""
 
-    def swapped(first: Any, second: Any = None) -> Any:
+    def swapped(first: Datum, second: Datum | None = None) -> pa.Array:
         if second is None:
             return trim(first)
         return per_distinct(lambda chars, text: _STRIPS[trim](text, chars), pa.string(), first, second)
@@ -76,7 +76,7 @@ def _swapped(trim: Callable[..., Any]) -> Callable[..., Any]:
     return swapped
 
 
-def _cut(text: Any, start: int, length: int) -> Any:
+def _cut(text: Datum, start: int, length: int) -> pa.Array:
     """Spark's ``substringSQL``: positions start at 1, negative ones count from the end, 0 means 1."""
     size = len(text)
     first = start - 1 if start > 0 else size + start if start < 0 else 0
@@ -84,7 +84,7 @@ def _cut(text: Any, start: int, length: int) -> Any:
     return text[max(first, 0) : last] if last > first and last > 0 else text[:0]
 
 
-def _substring(text: Any, start: Any, length: Any = None) -> Any:
+def _substring(text: Datum, start: Datum, length: Datum | None = None) -> pa.Array:
     if pa.types.is_string(text.type) and _fixed(start) and (length is None or _fixed(length)) and start.as_py() >= 0:
         first = max(start.as_py() - 1, 0)
         size = _MAX_INT if length is None else length.as_py()
@@ -93,21 +93,21 @@ def _substring(text: Any, start: Any, length: Any = None) -> Any:
     return per_distinct(_cut, text.type, text, start, length)
 
 
-def _left(text: Any, length: Any) -> Any:
+def _left(text: Datum, length: Datum) -> pa.Array:
     return per_distinct(lambda t, n: t[: max(n, 0)], text.type, text, length)
 
 
-def _right(text: Any, length: Any) -> Any:
+def _right(text: Datum, length: Datum) -> pa.Array:
     return per_distinct(lambda t, n: t[-n:] if n > 0 else t[:0], text.type, text, length)
 
 
-def _concat(first: Any, *others: Any) -> Any:
+def _concat(first: Datum, *others: Datum) -> pa.Array:
     return pc.binary_join_element_wise(
         first, *others, pa.scalar("" if pa.types.is_string(first.type) else b"", first.type)
     )
 
 
-def _concat_ws(separator: Any, *parts: Any) -> Any:
+def _concat_ws(separator: Datum, *parts: Datum) -> pa.Array:
     """Null parts are skipped; arrays contribute their elements."""
     rows = len(separator)
     joined: Any = pa.nulls(rows, pa.string())
@@ -118,7 +118,7 @@ def _concat_ws(separator: Any, *parts: Any) -> Any:
     return pc.if_else(separator.is_valid(), pc.fill_null(joined, ""), pa.scalar(None, pa.string()))
 
 
-def _joined_elements(lists: Any, separator: Any) -> Any:
+def _joined_elements(lists: Datum, separator: Datum) -> pa.Array:
     """Joined elements, or null if there are none."""
     parent, flat = pc.list_parent_indices(lists), pc.list_flatten(lists)
     known = flat.is_valid()
@@ -129,7 +129,7 @@ def _joined_elements(lists: Any, separator: Any) -> Any:
     return pc.if_else(pa.array(counts > 0), joined, pa.scalar(None, pa.string()))
 
 
-def _replace(text: Any, search: Any, replacement: Any = None) -> Any:
+def _replace(text: Datum, search: Datum, replacement: Datum | None = None) -> pa.Array:
     replacement = pa.scalar("") if replacement is None else replacement
     if _fixed(search) and _fixed(replacement):
         if search.as_py() == "":
@@ -138,18 +138,18 @@ def _replace(text: Any, search: Any, replacement: Any = None) -> Any:
     return per_distinct(lambda t, s, r: t.replace(s, r) if s else t, pa.string(), text, search, replacement)
 
 
-def _affix(kernel: Callable[..., Any], test: Callable[[str, str], bool]) -> Callable[..., Any]:
-    def found(text: Any, part: Any) -> Any:
+def _affix(kernel: Callable[..., pa.Array], test: Callable[[str, str], bool]) -> Callable[..., pa.Array]:
+    def found(text: Datum, part: Datum) -> pa.Array:
         return kernel(text, part.as_py()) if _fixed(part) else per_distinct(test, pa.bool_(), text, part)
 
     return found
 
 
-def _instr(text: Any, part: Any) -> Any:
+def _instr(text: Datum, part: Datum) -> pa.Array:
     return per_distinct(lambda t, p: t.find(p) + 1, pa.int32(), text, part)
 
 
-def _locate(part: Any, text: Any, start: Any = None) -> Any:
+def _locate(part: Datum, text: Datum, start: Datum | None = None) -> pa.Array:
     """Null for null parts and texts, but 0 for a null start."""
     if start is None:
         return per_distinct(lambda p, t: t.find(p) + 1, pa.int32(), part, text)
@@ -175,8 +175,8 @@ def _padded(text: str, size: int, pad: str, *, left: bool) -> str:
     return filling + text if left else text + filling
 
 
-def _pad(*, left: bool) -> Callable[..., Any]:
-    def pad(text: Any, size: Any, filling: Any = None) -> Any:
+def _pad(*, left: bool) -> Callable[..., pa.Array]:
+    def pad(text: Datum, size: Datum, filling: Datum | None = None) -> pa.Array:
         filling = pa.scalar(" ") if filling is None else filling
         return per_distinct(lambda t, n, f: _padded(t, n, f, left=left), pa.string(), text, size, filling)
 
@@ -193,11 +193,11 @@ def _repeated(text: str, times: int) -> str:
     return text * max(times, 0)
 
 
-def _repeat(text: Any, times: Any) -> Any:
+def _repeat(text: Datum, times: Datum) -> pa.Array:
     return per_distinct(_repeated, pa.string(), text, times)
 
 
-def _split_part(text: Any, delimiter: Any, number: Any) -> Any:
+def _split_part(text: Datum, delimiter: Datum, number: Datum) -> pa.Array:
     return per_distinct(_part, pa.string(), text, delimiter, number)
 
 
@@ -223,15 +223,15 @@ def _translated(text: str, source: str, target: str) -> str:
     return text.translate(table)
 
 
-def _ascii(text: Any) -> Any:
+def _ascii(text: Datum) -> pa.Array:
     return per_distinct(lambda t: ord(t[0]) if t else 0, pa.int32(), text)
 
 
-def _each(function: Callable[..., Any], result: pa.DataType) -> Callable[..., Any]:
+def _each(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
     return lambda first, *others: per_distinct(function, result, first, *others)
 
 
-def _like(text: Any, pattern: Any) -> Any:
+def _like(text: Datum, pattern: Datum) -> pa.Array:
     return per_distinct(lambda t, p: _python_like(p).fullmatch(t) is not None, pa.bool_(), text, pattern)
 
 
@@ -243,7 +243,7 @@ def _python_like(pattern: str) -> re.Pattern[str]:
     )
 
 
-def _matches(text: Any, pattern: Any) -> Any:
+def _matches(text: Datum, pattern: Datum) -> pa.Array:
     expression = translated(pattern.as_py())
     if expression.ascii_only and pc.all(pc.string_is_ascii(text)).as_py() is False:
         raise UnsupportedFeatureError(
@@ -269,7 +269,7 @@ _TEXT, _INT, _WORD = Takes.TEXT, Takes.INT, Takes.WORD
 _STRING = pa.string()
 
 
-def _spec(takes: tuple[Takes, ...], result: Any, compute: Callable[..., Any], **more: Any) -> FunctionSpec:
+def _spec(takes: tuple[Takes, ...], result: Any, compute: Callable[..., pa.Array], **more: Any) -> FunctionSpec:
     return FunctionSpec(takes, result, compute, **more)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
 from lakedex.expr.datetime_patterns import formatted, moments_of_text
-from lakedex.expr.signatures import FunctionSpec, Takes, same_as_first
+from lakedex.expr.signatures import Datum, FunctionSpec, Takes, same_as_first
 from lakedex.expr.sort_keys import to_micros
 from lakedex.expr.text_casts import by_clock
 from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock, shown_by_clock
@@ -36,11 +36,11 @@ _MILLIONTH = pa.scalar(Decimal("0.000001"), pa.decimal128(6, 6))
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
 
-def _numbers(values: Any) -> IntArray:
+def _numbers(values: Datum) -> IntArray:
     return np.array(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _like(found: IntArray, values: Any, data_type: pa.DataType) -> Any:
+def _like(found: IntArray, values: Datum, data_type: pa.DataType) -> pa.Array:
     """Array of physical values, null wherever ``values`` is null."""
     nulls = values.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(data_type):
@@ -49,7 +49,7 @@ def _like(found: IntArray, values: Any, data_type: pa.DataType) -> Any:
     return small.cast(pa.int32()).cast(data_type) if pa.types.is_date32(data_type) else small.cast(data_type)
 
 
-def _days(dates: Any) -> IntArray:
+def _days(dates: Datum) -> IntArray:
     return _numbers(dates.cast(pa.int32()))
 
 
@@ -111,20 +111,20 @@ def _date_part(name: str, part: Callable[[IntArray], IntArray]) -> FunctionSpec:
     )
 
 
-def _clock(moments: Any, timezone: str) -> IntArray:
+def _clock(moments: Datum, timezone: str) -> IntArray:
     """Clock time in microseconds."""
     micros = to_micros(moments)
     return _numbers(micros if moments.type.tz is None else by_clock(micros, timezone))
 
 
 def _time_part(part: Callable[[IntArray], IntArray]) -> FunctionSpec:
-    def compute(moments: Any, timezone: str) -> Any:
+    def compute(moments: Datum, timezone: str) -> pa.Array:
         return _like(part(_clock(moments, timezone)), moments, pa.int32())
 
     return FunctionSpec((Takes.MOMENT,), pa.int32(), compute, zoned=True)
 
 
-def _seconds_with_fraction(moments: Any, timezone: str) -> Any:
+def _seconds_with_fraction(moments: Datum, timezone: str) -> pa.Array:
     micros = _like(_clock(moments, timezone) % _MINUTE, moments, pa.int64())
     return pc.multiply(micros.cast(pa.decimal128(19, 0)), _MILLIONTH).cast(pa.decimal128(8, 6))
 
@@ -147,7 +147,7 @@ def is_unit(unit: str, *, dates: bool) -> bool:
     return _start_of_units(unit) is not None or (short and not dates)
 
 
-def _trunc(dates: Any, unit: Any) -> Any:
+def _trunc(dates: Datum, unit: Datum) -> pa.Array:
     start = _start_of_units(unit.as_py())
     if start is None:
         raise InvalidInputError(f"unknown unit {unit.as_py()!r}")
@@ -160,7 +160,7 @@ _SHORT_UNITS = {"MICROSECOND": 1, "MILLISECOND": 1000, "SECOND": _SECOND}
 _CLOCK_UNITS = {"MINUTE": _MINUTE, "HOUR": _HOUR, "DAY": MICROS_PER_DAY, "DD": MICROS_PER_DAY}
 
 
-def _date_trunc(moments: Any, unit: Any, result: pa.DataType, timezone: str) -> Any:
+def _date_trunc(moments: Datum, unit: Datum, result: pa.DataType, timezone: str) -> pa.Array:
     unit = unit.as_py().upper()
     micros, zone = _numbers(to_micros(moments)), timezone
     start = _start_of_units(unit)
@@ -186,32 +186,32 @@ def _moved(instants: IntArray, clock: IntArray, timezone: str) -> IntArray:
 # -------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def _broadcast(values: Any, rows: int) -> Any:
+def _broadcast(values: Datum, rows: int) -> pa.Array:
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 
-def _both(first: Any, second: Any) -> tuple[Any, Any, Any]:
+def _both(first: Datum, second: Datum) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Both arrays, and a copy of the first that is null wherever either is."""
     second = _broadcast(second, len(first))
     return first, second, pc.if_else(second.is_valid(), first, pa.scalar(None, first.type))
 
 
-def _checked_days(days: IntArray, known: Any, data_type: pa.DataType) -> Any:
+def _checked_days(days: IntArray, known: Datum, data_type: pa.DataType) -> pa.Array:
     lost = (days < _INT_LIMITS[0]) | (days > _INT_LIMITS[1])
     if lost[known.is_valid().to_numpy(zero_copy_only=False)].any():
         raise InvalidInputError("the date is out of the range of dates")
     return _like(np.where(lost, 0, days), known, data_type)
 
 
-def _date_add(sign: int) -> Callable[..., Any]:
-    def add(dates: Any, number: Any) -> Any:
+def _date_add(sign: int) -> Callable[..., pa.Array]:
+    def add(dates: Datum, number: Datum) -> pa.Array:
         dates, number, known = _both(dates, number)
         return _checked_days(_days(dates) + sign * _numbers(number), known, pa.date32())
 
     return add
 
 
-def _datediff(end: Any, start: Any) -> Any:
+def _datediff(end: Datum, start: Datum) -> pa.Array:
     end, start, known = _both(end, start)
     return _checked_days(_days(end) - _days(start), known, pa.int32())
 
@@ -224,16 +224,16 @@ def _plus_months(days: IntArray, number: IntArray) -> IntArray:
     return found
 
 
-def _add_months(dates: Any, number: Any) -> Any:
+def _add_months(dates: Datum, number: Datum) -> pa.Array:
     dates, number, known = _both(dates, number)
     return _checked_days(_plus_months(_days(dates), _numbers(number)), known, pa.date32())
 
 
-def _last_day(dates: Any) -> Any:
+def _last_day(dates: Datum) -> pa.Array:
     return _like(_first_of_month(_months_since_1970(_days(dates)) + 1) - 1, dates, pa.date32())
 
 
-def _plus_interval_months(moments: Any, number: Any, result: pa.DataType, timezone: str) -> Any:
+def _plus_interval_months(moments: Datum, number: Datum, result: pa.DataType, timezone: str) -> pa.Array:
     if pa.types.is_date32(moments.type):
         return _add_months(moments, number)
     moments, number, known = _both(moments, number)
@@ -244,7 +244,7 @@ def _plus_interval_months(moments: Any, number: Any, result: pa.DataType, timezo
     return _like(_moved(micros, days * MICROS_PER_DAY + clock % MICROS_PER_DAY, zone), known, result)
 
 
-def _plus_interval_micros(moments: Any, number: Any, result: pa.DataType, timezone: str) -> Any:
+def _plus_interval_micros(moments: Datum, number: Datum, result: pa.DataType, timezone: str) -> pa.Array:
     """Full days of the interval are calendar days, the rest is time."""
     moments, number, known = _both(moments, number)
     micros, change = _numbers(to_micros(moments)), _numbers(number)
@@ -257,7 +257,7 @@ def _plus_interval_micros(moments: Any, number: Any, result: pa.DataType, timezo
     return _like(found, known, result)
 
 
-def _next_day(dates: Any, name: Any) -> Any:
+def _next_day(dates: Datum, name: Datum) -> pa.Array:
     wanted = _WEEKDAYS.get(name.as_py().strip().upper())
     if wanted is None:
         raise InvalidInputError(f"{name.as_py()!r} is not a day of the week")
@@ -278,8 +278,8 @@ _WEEKDAYS = {
 # ------------------------------------------------------------------------------------------------------------ parsing
 
 
-def _parsed(*, attempt: bool) -> Callable[..., Any]:
-    def parse(text: Any, pattern: Any, result: pa.DataType, timezone: str) -> Any:
+def _parsed(*, attempt: bool) -> Callable[..., pa.Array]:
+    def parse(text: Datum, pattern: Datum, result: pa.DataType, timezone: str) -> pa.Array:
         clock = moments_of_text(text, pattern.as_py(), attempt=attempt)
         micros = _numbers(clock)
         if pa.types.is_date32(result):
@@ -289,24 +289,24 @@ def _parsed(*, attempt: bool) -> Callable[..., Any]:
     return parse
 
 
-def _date_format(moments: Any, pattern: Any, timezone: str) -> Any:
+def _date_format(moments: Datum, pattern: Datum, timezone: str) -> pa.Array:
     known = to_micros(moments)
     found = formatted(_clock(moments, timezone), pattern.as_py())
     return pc.if_else(known.is_valid(), found, pa.scalar(None, pa.string()))
 
 
-def _unix_micros(divisor: int) -> Callable[[Any], Any]:
+def _unix_micros(divisor: int) -> Callable[[pa.Array], pa.Array]:
     return lambda moments: _like(_numbers(to_micros(moments)) // divisor, moments, pa.int64())
 
 
-def _unix_timestamp(moments: Any) -> Any:
+def _unix_timestamp(moments: Datum) -> pa.Array:
     """Seconds since 1970, rounded towards zero; clock times count as UTC."""
     micros = _numbers(to_micros(moments))
     return _like((micros - np.fmod(micros, _SECOND)) // _SECOND, moments, pa.int64())
 
 
-def _from_unix(factor: int) -> Callable[[Any], Any]:
-    def convert(numbers: Any) -> Any:
+def _from_unix(factor: int) -> Callable[[pa.Array], pa.Array]:
+    def convert(numbers: Datum) -> pa.Array:
         try:
             return pc.multiply_checked(numbers.cast(pa.int64()), factor).cast(_INSTANT)
         except pa.ArrowInvalid as error:

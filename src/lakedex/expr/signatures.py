@@ -9,7 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["FunctionSpec", "Takes", "same_as_first"]
+__all__ = ["Datum", "FunctionSpec", "Takes", "same_as_first"]
+
+
+Datum = pa.Array | pa.Scalar
+"""An argument of a function: a column, or the value of a literal."""
 
 
 class Takes(Enum):

@@ -22,7 +22,7 @@ __all__ = ["in_keys", "literal_array", "literals_of", "ordering_keys", "to_micro
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
-def literal_array(literal: Literal) -> Any:
+def literal_array(literal: Literal) -> pa.Array:
     """An Arrow array of one element."""
     return _literal_values([literal.value], literal.type)
 
@@ -37,7 +37,7 @@ def _literal_values(values: Sequence[Any], data_type: pa.DataType) -> Any:
     return pa.array(values, data_type)
 
 
-def literals_of(values: Any) -> tuple[Literal, ...]:
+def literals_of(values: pa.Array) -> tuple[Literal, ...]:
     """Values of an array as literals of its type, without null."""
     kind, known = kind_of(values.type), values.drop_null()
     if kind is Kind.DATE:
@@ -48,7 +48,7 @@ def literals_of(values: Any) -> tuple[Literal, ...]:
     return tuple(Literal(value, values.type) for value in known.to_pylist())
 
 
-def in_keys(node: In) -> Any:
+def in_keys(node: In) -> pa.Array:
     """Sorted ordering keys of the values of an IN, without null; None if there are none. Computed once."""
     found = node.cached
     if found is None:
@@ -63,7 +63,7 @@ def in_keys(node: In) -> Any:
     return found[0]
 
 
-def ordering_keys(values: Any) -> Any:
+def ordering_keys(values: pa.Array) -> pa.Array:
     """Ordering keys of an array; null stays null. Arrays of one kind have keys of one type (decimals: of one scale)."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -82,12 +82,12 @@ def ordering_keys(values: Any) -> Any:
     return values.cast(pa.int64())
 
 
-def to_micros(values: Any) -> Any:
+def to_micros(values: pa.Array) -> pa.Array:
     """Convert timestamps of any unit to int64 microseconds."""
     return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
 
 
-def _float_keys(values: Any) -> Any:
+def _float_keys(values: pa.Array) -> pa.Array:
     numbers = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
     bits = np.where(numbers == 0, 0.0, numbers).view(np.int64)
     keys = np.where(bits < 0, bits ^ _MAGNITUDE, bits)

@@ -6,7 +6,6 @@ import math
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +37,7 @@ _YEARS = (-719_162, 2_932_896)
 """Days of 0001-01-01 and 9999-12-31."""
 
 
-def texts_of(values: Any, timezone: str) -> Any:
+def texts_of(values: pa.Array, timezone: str) -> pa.Array:
     """Texts of the values of an array.
 
     Raises:
@@ -72,20 +71,20 @@ def texts_of(values: Any, timezone: str) -> Any:
     return clock_text(micros)
 
 
-def float_texts(values: Any) -> Any:
+def float_texts(values: pa.Array) -> pa.Array:
     """Shortest decimal texts that identify each number, in the format of Java's ``toString``."""
     single = kind_of(values.type) is Kind.FLOAT
     return per_distinct(lambda number: _float_text(number, single=single), pa.string(), values)
 
 
-def by_clock(micros: Any, timezone: str) -> Any:
+def by_clock(micros: pa.Array, timezone: str) -> pa.Array:
     """Clock times of instants, as int64 microseconds; null stays null."""
     known = micros.is_valid()
     shown = shown_by_clock(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), timezone)
     return pc.if_else(known, pa.array(shown, pa.int64()), pa.scalar(None, pa.int64()))
 
 
-def _day_texts(days: Any) -> Any:
+def _day_texts(days: pa.Array) -> pa.Array:
     if pc.any(pc.or_(pc.less(days, _YEARS[0]), pc.greater(days, _YEARS[1]))).as_py():
         raise UnsupportedFeatureError(
             "years outside 1 to 9999 can be cast to text in Spark only", feature="CAST(… AS STRING)"
@@ -93,7 +92,7 @@ def _day_texts(days: Any) -> Any:
     return days.cast(pa.int32()).cast(pa.date32()).cast(pa.string())
 
 
-def clock_text(micros: Any) -> Any:
+def clock_text(micros: pa.Array) -> pa.Array:
     """``yyyy-MM-dd HH:mm:ss[.f…]`` of clock times in microseconds, the fraction without trailing zeros."""
     clock = np.array(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64)
     days, rest = np.divmod(clock, MICROS_PER_DAY)
