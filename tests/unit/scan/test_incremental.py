@@ -163,9 +163,9 @@ def test_arguments(story: tuple[Table, list[str]], tmp_path: Path) -> None:
     table, (one, two, *_) = story
     with pytest.raises(InvalidInputError, match="since .* is after until"):
         table.changes(two, one)
-    with pytest.raises(InvalidInputError, match="since 'soon' is not understood"):
+    with pytest.raises(InvalidInputError, match="since 'soon' is not a valid time"):
         table.changes("soon")
-    with pytest.raises(InvalidInputError, match="until 'late' is not understood"):
+    with pytest.raises(InvalidInputError, match="until 'late' is not a valid time"):
         table.changes("earliest", "late")
     with pytest.raises(InvalidInputError, match="not None"):
         table.changes(None)
