@@ -166,12 +166,13 @@ class ToyValidation:
 
     def _differs(self, base: BaseFile, wrong: frozenset[str]) -> Iterator[Difference]:
         yield Difference(
+            index=self.ctx.name,
+            kind="wrong values",
             partition=base.partition,
             file=base.name,
             column=self.column,
-            kind="wrong values",
+            expected=", ".join(sorted(wrong)),
             count=len(wrong),
-            detail=", ".join(sorted(wrong)),
         )
 
     def uncovered(self, files: Sequence[BaseFile]) -> int:

@@ -113,9 +113,7 @@ class CorruptFileError(FormatError):
     found: str
 
     def __init__(self, path: str, offset: int, expected: str, found: str) -> None:
-        way_out = (
-            "; maintenance.rebuild_metadata() makes the metadata table anew" if "/.hoodie/metadata/" in path else ""
-        )
+        way_out = "; maintenance.rebuild_metadata() rebuilds the metadata table" if "/.hoodie/metadata/" in path else ""
         super().__init__(
             f"{path or '<bytes>'}: corrupt at byte {offset}: expected {expected}, found {found}{way_out}",
             path=path,

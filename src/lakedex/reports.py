@@ -25,7 +25,6 @@ __all__ = [
     "IndexResult",
     "RebuildResult",
     "Report",
-    "TableDifference",
     "TableReport",
     "TaggingReport",
     "ValidationReport",
@@ -128,7 +127,7 @@ class TaggingReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WriteResult(Report):
-    """What one write did.
+    """Result of a write.
 
     Attributes:
         instant: the commit; None when nothing had to be written.
@@ -203,7 +202,7 @@ class WriteResult(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IndexResult(Report):
-    """What creating or dropping an index did.
+    """Result of creating or dropping an index.
 
     Attributes:
         name: the index.
@@ -300,7 +299,7 @@ class IndexStats(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RebuildResult(Report):
-    """What making the metadata table anew did.
+    """Result of rebuilding the metadata table.
 
     Attributes:
         partitions, files: data partitions and files that it lists now.
@@ -316,7 +315,7 @@ class RebuildResult(Report):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        head = f"metadata table made anew: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
+        head = f"metadata table rebuilt: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
         return printed([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
 
 
@@ -326,32 +325,38 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where an index does not agree with a base file.
+    """Disagreement between an index, or the metadata table, and the data.
 
     Attributes:
-        partition, file: the base file; for ``partition_stats`` the partition, no file.
-        column: the column; empty for the file as a whole.
-        kind: of a bitmap index ``missing bitmap``, ``wrong positions``, ``wrong counts``, ``wrong values``,
-            ``wrong row groups``, ``damaged bytes``; of others ``missing entry``, ``wrong bounds``, ``wrong counts``,
-            ``missed keys``, ``damaged bytes``.
-        count: how many values, or keys.
-        detail: some of them, or what was expected and found.
-        stored, found: the same apart, where both can be said: what the entry has, and what the file has.
+        index: ``files``, ``column_stats``, ``bloom_filters``, ``partition_stats``, the name of a bitmap index,
+            ``timeline``, or ``definitions``.
+        kind: of ``files`` ``missing file`` (storage has it and its commit is completed), ``file gone``, ``wrong size``,
+            ``uncommitted file`` (listed), ``stray file`` (in storage, of no commit), ``lost file`` (the newest of its
+            file group, and nowhere), ``missing partition``, ``partition gone``. Of a bitmap index ``missing bitmap``,
+            ``wrong positions``, ``wrong counts``, ``wrong values``, ``wrong row groups``, ``damaged bytes``; of other
+            indexes ``missing entry``, ``wrong bounds``, ``wrong counts``, ``missed keys``, ``damaged bytes``,
+            ``damaged index``. Else ``unfinished metadata commit``, ``missing definition``.
+        partition, file, column: the place; empty where that does not apply.
+        expected: the state of the data.
+        found: the statement of the index or of the metadata table.
+        count: number of values or keys that differ; ``expected`` names some of them.
     """
 
-    partition: str
-    file: str
-    column: str
+    index: str
     kind: str
-    count: int
-    detail: str
-    stored: str = ""
+    partition: str = ""
+    file: str = ""
+    column: str = ""
+    expected: str = ""
     found: str = ""
+    count: int = 1
 
     def __str__(self) -> str:
-        subject = f"{self.partition}/{self.file}".strip("/")
+        subject = " ".join(filter(None, (f"{self.partition}/{self.file}".strip("/"), self.column)))
         times = f" ×{self.count}" if self.count > 1 else ""
-        return printable(f"{subject}: {self.kind}{times}{f' of {self.column}' if self.column else ''}: {self.detail}")
+        sides = (f"expected {self.expected}" if self.expected else "", f"found {self.found}" if self.found else "")
+        detail = ", ".join(filter(None, sides))
+        return printable(f"{self.index}: {self.kind}{times}{f' of {subject}' if subject else ''}: {detail}")
 
 
 def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, int]]) -> list[str]:
@@ -365,9 +370,15 @@ def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, i
     return lines
 
 
+def difference_table(differences: Sequence[Difference]) -> pa.Table:
+    """Differences as a table, a column a field."""
+    kinds = {field.name: pa.int64() if field.name == "count" else pa.string() for field in fields(Difference)}
+    return pa.Table.from_pylist([asdict(found) for found in differences], pa.schema(list(kinds.items())))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ValidationReport(Report):
-    """What :meth:`lakedex.Indexes.validate` found, and what it mended.
+    """Result of :meth:`lakedex.Indexes.validate`.
 
     Attributes:
         name: the index.
@@ -380,7 +391,7 @@ class ValidationReport(Report):
         entries_stale: entries of base files that are no longer current. Nobody asks for them: no fault.
         differences: what does not agree with the data.
         damage: files of the index that cannot be read or are missing.
-        files_repaired: base files whose entries were written anew.
+        files_repaired: base files whose entries were written again.
         notes: what else there is to know.
         seconds: the whole call.
     """
@@ -401,7 +412,7 @@ class ValidationReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found. What was mended counts as found."""
+        """Whether there is no difference and no damage; those that were repaired count."""
         return not self.differences and not self.damage
 
     def __str__(self) -> str:
@@ -414,9 +425,9 @@ class ValidationReport(Report):
         lines += [f"  damage: {text}" for text in self.damage]
         lines += difference_lines(self.differences, sorted(Counter(found.kind for found in self.differences).items()))
         if self.files_repaired:
-            lines.append(f"  repaired: entries of {self.files_repaired} files written anew")
+            lines.append(f"  repaired: entries of {self.files_repaired} files written again")
         elif not self.ok:
-            lines.append("  not repaired: indexes.validate with repair=True mends it")
+            lines.append("  not repaired: call indexes.validate with repair=True")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -425,69 +436,12 @@ class ValidationReport(Report):
 
     def to_arrow(self) -> pa.Table:
         """The differences as a table."""
-        return pa.Table.from_pylist([asdict(found) for found in self.differences], _DIFFERENCES)
-
-
-_DIFFERENCES = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file", pa.string()),
-        ("column", pa.string()),
-        ("kind", pa.string()),
-        ("count", pa.int64()),
-        ("detail", pa.string()),
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDifference:
-    """One thing that the metadata says otherwise than it is.
-
-    Attributes:
-        index: ``files``, ``column_stats``, ``bloom_filters``, ``partition_stats``, a bitmap index, ``timeline``, or
-            ``definitions``.
-        kind: what is wrong. Of ``files``: ``missing file`` (storage has it and its commit is completed), ``file gone``,
-            ``wrong size``, ``uncommitted file`` (listed), ``stray file`` (in storage, of no commit), ``lost file`` (the
-            newest of its file group, and nowhere), ``missing partition``, ``partition gone``. Of an index: ``damaged
-            index``, ``missing entry``, ``wrong bounds``, ``wrong counts``, ``missed keys``, ``damaged bytes``, and
-            those of bitmap indexes. Else ``unfinished metadata commit``, ``missing definition``.
-        partition, file, column: what it is about; empty where that does not apply.
-        stored: what the metadata says.
-        found: what is true.
-    """
-
-    index: str
-    kind: str
-    partition: str = ""
-    file: str = ""
-    column: str = ""
-    stored: str = ""
-    found: str = ""
-
-    @classmethod
-    def of(cls, index: str, found: Difference) -> TableDifference:
-        """A difference between an index and a base file."""
-        return cls(
-            index=index,
-            kind=found.kind,
-            partition=found.partition,
-            file=found.file,
-            column=found.column,
-            stored=found.stored,
-            found=found.found or found.detail,
-        )
-
-    def __str__(self) -> str:
-        subject = " ".join(filter(None, (f"{self.partition}/{self.file}".strip("/"), self.column)))
-        says = f": metadata says {self.stored}" if self.stored else ""
-        truth = f"{',' if says else ':'} found {self.found}" if self.found else ""
-        return printable(f"{self.index}: {self.kind}{f' of {subject}' if subject else ''}{says}{truth}")
+        return difference_table(self.differences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TableReport(Report):
-    """What :meth:`lakedex.Maintenance.validate` found.
+    """Result of :meth:`lakedex.Maintenance.validate`.
 
     Attributes:
         table, instant: the table, and the commit that was looked at.
@@ -506,7 +460,7 @@ class TableReport(Report):
     files_compared: int
     files_listed: int
     indexes: tuple[str, ...]
-    differences: tuple[TableDifference, ...] = ()
+    differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -530,7 +484,7 @@ class TableReport(Report):
         ]
         lines += difference_lines(self.differences, self.kinds.items())
         if not self.ok:
-            lines.append("  maintenance.rebuild_metadata() makes the metadata anew")
+            lines.append("  maintenance.rebuild_metadata() rebuilds the metadata")
         return printed([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -539,9 +493,7 @@ class TableReport(Report):
 
     def to_arrow(self) -> pa.Table:
         """The differences as a table."""
-        names = ("index", "kind", "partition", "file", "column", "stored", "found")
-        schema = pa.schema([(name, pa.string()) for name in names])
-        return pa.Table.from_pylist([asdict(found) for found in self.differences], schema)
+        return difference_table(self.differences)
 
     def _repr_html_(self) -> str:
         head, *rest = str(self).split("\n")

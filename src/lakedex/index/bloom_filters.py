@@ -545,13 +545,13 @@ class FilterValidation(MetadataValidation):
             records = self.ctx.snapshot.metadata.get_many(BLOOM_FILTERS.name, list(keys))
             self.differences += [
                 Difference(
+                    index=BLOOM_FILTERS.name,
+                    kind="missing entry",
                     partition=base.partition,
                     file=base.name,
                     column=RECORD_KEY,
-                    kind="missing entry",
-                    count=1,
-                    detail="a current base file",
-                    stored="no filter",
+                    expected="a filter of a current base file",
+                    found="no filter",
                 )
                 for key, base in keys.items()
                 if key not in records or is_deleted(records[key])
@@ -587,16 +587,23 @@ class _ProbeFile:
     trust_footers: bool = False
 
     def __call__(self, base: BaseFile) -> _Probed:
-        def differs(kind: str, count: int, detail: str) -> _Probed:
-            found = Difference(
-                partition=base.partition, file=base.name, column=RECORD_KEY, kind=kind, count=count, detail=detail
+        def differs(kind: str, expected: str, found: str, count: int = 1) -> _Probed:
+            difference = Difference(
+                index=BLOOM_FILTERS.name,
+                kind=kind,
+                partition=base.partition,
+                file=base.name,
+                column=RECORD_KEY,
+                expected=expected,
+                found=found,
+                count=count,
             )
-            return _Probed(True, (found,))
+            return _Probed(True, (difference,))
 
         try:
             loaded = list(load_filters(self.store, base.partition, [base.name]))
         except CorruptFileError as error:
-            return differs("damaged bytes", 1, str(error))
+            return differs("damaged bytes", "a filter", str(error))
         if not loaded:
             return _Probed(False)
         if self.trust_footers and self._is_footers(base):
@@ -612,7 +619,7 @@ class _ProbeFile:
         except FileNotFoundError:
             return _Probed(False)
         if count:
-            return differs("missed keys", count, ", ".join(map(repr, missed)))
+            return differs("missed keys", ", ".join(map(repr, missed)), "a filter without them", count)
         return _Probed(True)
 
     def _is_footers(self, base: BaseFile) -> bool:

@@ -20,7 +20,7 @@ from lakedex.layout.names import parse_base_file_name
 from lakedex.maintenance.index_validation import chosen_files
 from lakedex.maintenance.metadata_init import instant_of, is_committed_file, list_storage, without_empty_strays
 from lakedex.metadata.records import COLUMN_STATS, FILES, SUPPORTED
-from lakedex.reports import TableDifference, TableReport
+from lakedex.reports import Difference, TableReport
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.types import META_COLUMNS, RECORD_KEY, Progress
@@ -60,11 +60,11 @@ def list_table(handle: TableContext) -> TableListing:
     return TableListing(snapshot=snapshot, storage=storage, listed=listed, is_consistent=is_consistent)
 
 
-def _differs(kind: str, partition: str, file: str, stored: str, found: str) -> TableDifference:
-    return TableDifference(index=FILES.name, kind=kind, partition=partition, file=file, stored=stored, found=found)
+def _differs(kind: str, partition: str, file: str, expected: str, found: str) -> Difference:
+    return Difference(index=FILES.name, kind=kind, partition=partition, file=file, expected=expected, found=found)
 
 
-def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
+def compare_listing(listing: TableListing) -> Iterator[Difference]:
     """Files that only one of the two knows, or with another size."""
     snapshot, storage, listed = listing.snapshot, listing.storage, listing.listed
     is_counted = is_committed_file(snapshot)
@@ -75,7 +75,7 @@ def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
             "lost file",
             partition=partition,
             file=name,
-            stored="the newest file of its group",
+            expected="the newest file of its group",
             found="no such file in storage",
         )
     for partition, files in sorted(storage.items()):
@@ -88,8 +88,8 @@ def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
                 "missing partition",
                 partition=partition,
                 file="",
-                stored="no such partition",
-                found=f"{len(counted)} files in storage",
+                found="no such partition",
+                expected=f"{len(counted)} files in storage",
             )
         for name, size in sorted(files.items()):
             if name not in counted and name not in known and instant_of(name) not in pending:
@@ -97,7 +97,7 @@ def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
                     "stray file",
                     partition=partition,
                     file=name,
-                    stored="no commit has it",
+                    expected="no file, as no commit has it",
                     found=f"{size} bytes in storage",
                 )
             elif name in counted and name not in known and listed is not None:
@@ -105,8 +105,8 @@ def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
                     "missing file",
                     partition=partition,
                     file=name,
-                    stored="no such file",
-                    found=f"{size} bytes in storage",
+                    found="no such file",
+                    expected=f"{size} bytes in storage",
                 )
     for partition, known in sorted((listed or {}).items()):
         for name, size in sorted(known.items()):
@@ -118,30 +118,30 @@ def compare_listing(listing: TableListing) -> Iterator[TableDifference]:
                 "partition gone",
                 partition=partition,
                 file="",
-                stored="a partition without files",
-                found="no such folder",
+                found="a partition without files",
+                expected="no such folder",
             )
 
 
 def _listed_file(
     storage: Mapping[str, Mapping[str, int]], partition: str, name: str, size: int, counted: bool
-) -> Iterator[TableDifference]:
+) -> Iterator[Difference]:
     found = storage.get(partition, {}).get(name)
     if found is None:
         yield _differs(
-            "file gone", partition=partition, file=name, stored=f"{size} bytes", found="no such file in storage"
+            "file gone", partition=partition, file=name, found=f"{size} bytes", expected="no such file in storage"
         )
     elif found != size:
         yield _differs(
-            "wrong size", partition=partition, file=name, stored=f"{size} bytes", found=f"{found} bytes in storage"
+            "wrong size", partition=partition, file=name, found=f"{size} bytes", expected=f"{found} bytes in storage"
         )
     if not counted and found is not None:
         yield _differs(
             "uncommitted file",
             partition=partition,
             file=name,
-            stored=f"{size} bytes",
-            found="no completed commit has it",
+            found=f"{size} bytes",
+            expected="no entry, as no completed commit has it",
         )
 
 
@@ -158,17 +158,17 @@ def _lost_files(snapshot: Snapshot, storage: Mapping[str, Mapping[str, int]]) ->
     return {(partition, name) for partition, name in wanted if name not in storage.get(partition, {})}
 
 
-def compare_timelines(snapshot: Snapshot) -> Iterator[TableDifference]:
+def compare_timelines(snapshot: Snapshot) -> Iterator[Difference]:
     """Commits whose metadata nobody sees: it is begun and not completed although they are."""
     if not snapshot.uses_metadata:
         return
     for instant in snapshot.metadata.timeline.pending({"deltacommit"}):
         if snapshot.timeline.is_completed(instant.requested):
-            yield TableDifference(
+            yield Difference(
                 index="timeline",
                 kind="unfinished metadata commit",
-                stored=f"{instant}",
-                found=f"{instant.requested} is completed on the data timeline",
+                found=f"{instant}",
+                expected=f"{instant.requested} is completed on the data timeline",
             )
 
 
@@ -207,7 +207,7 @@ def validate_table(
     snapshot = listing.snapshot
     check = _TableCheck(handle, snapshot, chosen_files(snapshot, files), progress)
     check.differences += [
-        TableDifference(index=name, kind="damaged index", stored="listed as complete", found=wrong)
+        Difference(index=name, kind="damaged index", expected="a complete index", found=wrong)
         for name, wrong in snapshot.lost_metadata.items()
     ]
     check.differences += [*compare_listing(listing), *compare_timelines(snapshot)]
@@ -235,7 +235,7 @@ class _TableCheck:
     snapshot: Snapshot
     chosen: Sequence[BaseFile]
     progress: Progress | None
-    differences: list[TableDifference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     compared: list[str] = field(default_factory=list)
     _earlier: dict[str, Validation] = field(default_factory=dict)
@@ -247,12 +247,12 @@ class _TableCheck:
         listed = source_fields(document)
         if store.has(COLUMN_STATS.name) and RECORD_KEY not in listed:
             self.differences.append(
-                TableDifference(
+                Difference(
                     index="definitions",
                     kind="missing definition",
                     column=RECORD_KEY,
-                    stored=f"column_stats of {', '.join(listed) or 'no column'}",
-                    found="column_stats is listed as complete; readers take its columns from the definition",
+                    found=f"column_stats of {', '.join(listed) or 'no column'}",
+                    expected="column_stats is listed as complete; readers take its columns from the definition",
                 )
             )
         known = {*self.snapshot.schema.names, *META_COLUMNS}
@@ -293,10 +293,10 @@ class _TableCheck:
             check = self._earlier[name] = index.validate(ctx)
             check.compare(self.chosen, self.progress)
         except CorruptFileError as error:
-            self.differences.append(TableDifference(index=name, kind="damaged bytes", found=str(error)))
+            self.differences.append(Difference(index=name, kind="damaged bytes", found=str(error)))
             return
-        self.differences += [TableDifference.of(name, found) for found in check.differences]
-        self.differences += [TableDifference(index=name, kind="damaged bytes", found=text) for text in check.damage]
+        self.differences += check.differences
+        self.differences += [Difference(index=name, kind="damaged bytes", found=text) for text in check.damage]
         self.notes += [f"{name}: {note}" for note in check.notes]
         if index.commit_policy is CommitPolicy.BEST_EFFORT and (lacking := check.uncovered(self.chosen)):
             self.notes.append(f"{name}: {lacking} files are not covered; indexes.refresh covers them")

@@ -202,11 +202,11 @@ class Indexes:
         return index_stats(self._table.context.snapshot(), name)
 
     def advise(self, columns: Sequence[str] | None = None, queries: Sequence[str] | None = None) -> Advice:
-        """Judge which columns deserve a bitmap index, by indexing these columns of up to 16 files.
+        """Estimate which columns deserve a bitmap index, by indexing these columns of up to 16 files.
 
         Args:
-            columns: columns to judge; None takes those of ``queries``, else all that can be indexed.
-            queries: a log of WHERE conditions; without it a column is judged by equality with its values.
+            columns: columns to examine; None takes those of ``queries``, else all that can be indexed.
+            queries: a log of WHERE conditions; without it a column is rated by equality with its values.
 
         Returns:
             A verdict per column, with its expected size and use.

@@ -45,9 +45,9 @@ class Maintenance:
 
         Args:
             dry_run: only report the files that would be deleted.
-            commits: keep the files of so many last commits (``hoodie.clean.commits.retained``, 10).
-            hours: keep the files of the commits of so many last hours.
-            versions: keep so many versions of each file group. Running queries may lose files with this one.
+            commits: keep the files of this number of last commits (``hoodie.clean.commits.retained``, 10).
+            hours: keep the files of the commits of this number of last hours.
+            versions: keep this number of versions of each file group. Running queries may lose files with this one.
             options: ``hoodie.clean.*`` options of this call.
 
         Returns:

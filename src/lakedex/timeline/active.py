@@ -68,6 +68,9 @@ __all__ = [
 T = TypeVar("T")
 
 
+_UNREAD: Final = object()
+
+
 class Plans:
     """Cache of decoded ``.requested`` files; a damaged one is cached as its error.
 
@@ -99,8 +102,8 @@ class Plans:
             FileNotFoundError: The file does not exist.
         """
         info = self._listed.get(name)
-        found = None if info is None else self._read.get(info)
-        if found is None:
+        found = _UNREAD if info is None else self._read.get(info, _UNREAD)
+        if found is _UNREAD:
             path = f"{self._path}/{name}"
             try:
                 found = decode(self._storage.read(path), path)
@@ -351,7 +354,11 @@ class Timeline:
         Raises:
             CorruptFileError: The plan is damaged, or names files outside of the table.
         """
-        return self._plans.read(f"{requested}.rollback.requested", _decode_rollback)
+        found = self._begun_rollback_plan(requested)
+        if found is None:
+            path = f"{self.path}/{requested}.rollback.requested"
+            raise CorruptFileError(path, 0, "a rollback plan", "the beginning of one")
+        return found
 
     def begun_rollback_plan(self, requested: str) -> RollbackPlan | None:
         """Plan of a pending rollback; None if it is gone, or incomplete because its writer died.
@@ -360,9 +367,12 @@ class Timeline:
             CorruptFileError: The plan is complete, and names files outside of the table.
         """
         try:
-            return self.rollback_plan(requested)
-        except (FileNotFoundError, _IncompletePlanError):
-            return None  # An incomplete plan has deleted nothing.
+            return self._begun_rollback_plan(requested)
+        except FileNotFoundError:
+            return None
+
+    def _begun_rollback_plan(self, requested: str) -> RollbackPlan | None:
+        return self._plans.read(f"{requested}.rollback.requested", _decode_rollback)
 
     def rollback_metadata(self, instant: Instant) -> RollbackMetadata:
         """Decode a completed rollback."""
@@ -440,17 +450,12 @@ class Timeline:
         return None
 
 
-class _IncompletePlanError(CorruptFileError):
-    """A plan cannot be decoded, as its writer died while writing it."""
-
-
-def _decode_rollback(body: bytes, path: str) -> RollbackPlan:
+def _decode_rollback(body: bytes, path: str) -> RollbackPlan | None:
+    """None for an incomplete plan, whose writer died while writing it: it has deleted nothing."""
     try:
         decode_body(body, path)
-    except CorruptFileError as error:
-        raise _IncompletePlanError(error.path, error.offset, error.expected, error.found) from error.with_traceback(
-            None
-        )
+    except CorruptFileError:
+        return None
     return decode_rollback_plan(body, path)
 
 

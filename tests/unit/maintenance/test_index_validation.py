@@ -511,7 +511,7 @@ def test_wrong_bounds_are_told_and_mended(tmp_path: Path, monkeypatch: pytest.Mo
     assert opened(table).scan("n = 7").count() == 0  # What a wrong stat does.
     report = opened(table).indexes.validate("column_stats")
     assert [(found.kind, found.column) for found in report.differences] == [("wrong bounds", "n")]
-    assert "values from 1 to 7, the entry has 1 to 1" in str(report)
+    assert "expected values from 1 to 7, found values from 1 to 1" in str(report)
     assert opened(table).indexes.validate("column_stats", repair=True).files_repaired == 1
     assert opened(table).scan("n = 7").count() == 1
     assert opened(table).indexes.validate("column_stats").ok
@@ -550,7 +550,7 @@ def test_filters_that_miss_keys_are_told_and_mended(tmp_path: Path, monkeypatch:
         table.insert(rows(("1", "a", "m", 1), ("2", "a", None, 7), schema=SCHEMA))
     assert opened(table).scan("id = '1'").count() == 0
     report = opened(table).indexes.validate("bloom_filters")
-    assert [(found.kind, found.count, found.detail) for found in report.differences] == [("missed keys", 1, "'1'")]
+    assert [(found.kind, found.count, found.expected) for found in report.differences] == [("missed keys", 1, "'1'")]
     assert opened(table).indexes.validate("bloom_filters", repair=True).files_repaired == 1
     assert opened(table).indexes.validate("bloom_filters").ok
     assert opened(table).scan("id = '1'").count() == 1

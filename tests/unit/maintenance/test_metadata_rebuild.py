@@ -99,13 +99,13 @@ def test_a_write_mends_first(path: Path, damage: str) -> None:
     DAMAGE[damage](path)
     result = Table.open(path).upsert(rows(("1", "a", 2, 11), ("4", "c", 2, 40)))
     assert (result.updated, result.inserted) == (1, 1)
-    assert any("made anew" in note for note in result.notes)
+    assert any("rebuilt" in note for note in result.notes)
     assert properties(path)[LISTED] == ALL
     assert own(Table.open(path)) == sorted([("1", "a", 2, 11), *START[1:], ("4", "c", 2, 40)])
     assert_whole(path, files=5)
     assert len(Table.open(path).scan("n = 40").plan().files) == 1
     again = Table.open(path).upsert(rows(("4", "c", 3, 41)))
-    assert not any("made anew" in note for note in again.notes)
+    assert not any("rebuilt" in note for note in again.notes)
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -123,7 +123,7 @@ def test_a_damaged_index(path: Path, name: str) -> None:
     assert table.snapshot().uses_metadata
     result = table.upsert(rows(("3", "a", 2, 31)))
     assert result.updated == 1
-    assert any(note.startswith("built anew") and name in note for note in result.notes)
+    assert any(note.startswith("rebuilt: ") and name in note for note in result.notes)
     assert properties(path)[LISTED] == ALL
     assert_whole(path, files=4)
     assert own(Table.open(path), "n") == [(10,), (20,), (31,)]
@@ -170,7 +170,7 @@ def test_damaged_bytes(path: Path) -> None:
     assert "files" in str(Table.open(path).scan("n = 30").plan().unused)
     assert len(own(Table.open(path))) == 3
     result = Table.open(path).upsert(rows(("1", "a", 3, 12)))
-    assert any("made anew (files: " in note for note in result.notes)
+    assert any("rebuilt (files: " in note for note in result.notes)
     assert_whole(path, files=5)
 
 
@@ -297,7 +297,7 @@ def test_a_write_without_metadata(path: Path) -> None:
     assert own(Table.open(path)) == sorted([("1", "a", 2, 11), *START[1:]])
     assert not any("taken away" in note for note in Table.open(path).upsert(rows(("2", "b", 2, 21)), options=OFF).notes)
     result = Table.open(path).upsert(rows(("3", "a", 2, 31)))
-    assert any("made anew (there was none)" in note for note in result.notes)
+    assert any("rebuilt (there was none)" in note for note in result.notes)
     assert properties(path)[LISTED] == ALL
     assert own(Table.open(path), "n") == [(11,), (21,), (31,)]
     assert_whole(path, files=6)
@@ -327,7 +327,7 @@ def test_a_write_of_another_engine_is_under_way(path: Path, monkeypatch: pytest.
     with pytest.raises(CommitConflictError, match="29990101000000000 of another engine is under way"):
         Table.open(path).maintenance.rebuild_metadata()
     result = Table.open(path).upsert(rows(("1", "a", 2, 11)))
-    assert any("was not made anew" in note for note in result.notes)
+    assert any("was not rebuilt" in note for note in result.notes)
     assert properties(path)[LISTED] == ""
     assert own(Table.open(path), "n") == [(11,), (20,), (30,)]
     other.unlink()

@@ -232,7 +232,7 @@ def test_what_is_found(path: Path, name: str) -> None:
     }
     text = str(Table.open(path).maintenance.validate())
     assert "does NOT agree" in text
-    assert "rebuild_metadata() makes the metadata anew" in text
+    assert "rebuild_metadata() rebuilds the metadata" in text
     if name not in ("removed", "stray", "another attempt"):
         Table.open(path).maintenance.rebuild_metadata()
         kinds = found(path)
@@ -243,10 +243,10 @@ def test_each_difference_says_both_sides(path: Path) -> None:
     wrong_bounds(path)
     (item,) = (item for item in Table.open(path).maintenance.validate().differences if item.index == "column_stats")
     assert (item.partition, item.file, item.column) == (*first(path), "n")
-    assert item.stored.startswith("values from 999")
-    assert item.found in ("values from 10 to 10", "values from 30 to 30")
-    assert "metadata says values from 999" in str(item)
-    assert Table.open(path).maintenance.validate().to_arrow().column("stored").to_pylist()[0] == item.stored
+    assert item.found.startswith("values from 999")
+    assert item.expected in ("values from 10 to 10", "values from 30 to 30")
+    assert "found values from 999" in str(item)
+    assert Table.open(path).maintenance.validate().to_arrow().column("found").to_pylist()[0] == item.found
 
 
 def test_bitmaps_are_compared(path: Path) -> None:

@@ -163,7 +163,7 @@ def test_conditions_are_taken_where_sql_text_is(tmp_path: Path) -> None:
     assert table.update({"n": "n + 10"}, col("city") == "it's").updated == 1
     assert table.changes(first, where=col("n") == 11).count() == 1
     assert table.delete(where=col("id").isin(["2"])).deleted == 1
-    assert table.erase(where=col("city") == "it's").is_proved
+    assert table.erase(where=col("city") == "it's").is_verified
     assert own(table, "id") == [("3",), ("4",)]
 
 

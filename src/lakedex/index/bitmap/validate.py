@@ -116,11 +116,13 @@ class CompareFile:
     """Task: a base file against what is stored of it. Where nothing is stored its bitmaps are only made.
 
     Attributes:
+        index: name of the index.
         limits: all indexed columns of the table, with the cap of distinct values of each.
         schema: the table's columns.
         keep: return the bitmaps of a file that differs.
     """
 
+    index: str
     storage: Storage
     base_path: str
     limits: Mapping[str, int]
@@ -140,7 +142,7 @@ class CompareFile:
             return Compared(gone=True)
         if stored is None:
             return Compared(bitmaps=made)
-        check = _Check(self.storage, self.base_path, base, made)
+        check = _Check(self.index, self.storage, self.base_path, base, made)
         try:
             found = check.differences(stored)
         except FileNotFoundError:
@@ -157,6 +159,7 @@ class CompareFile:
 class _Check:
     """The comparison of one file."""
 
+    index: str
     storage: Storage
     base_path: str
     base: BaseFile
@@ -173,22 +176,29 @@ class _Check:
                 found += self._of_column(column, made[column.column])
         return tuple(found)
 
-    def _difference(self, column: str, kind: str, count: int, detail: str) -> Difference:
+    def _difference(self, column: str, kind: str, expected: str, found: str = "", count: int = 1) -> Difference:
         return Difference(
-            partition=self.base.partition, file=self.base.name, column=column, kind=kind, count=count, detail=detail
+            index=self.index,
+            kind=kind,
+            partition=self.base.partition,
+            file=self.base.name,
+            column=column,
+            expected=expected,
+            found=found,
+            count=count,
         )
 
     def _of_file(self, stored: IndexedFile) -> Iterator[Difference]:
         groups = tuple((group.rows, group.start, group.size) for group in self.made.row_groups)
         if stored.rows != self.made.rows:
-            yield self._difference("", "wrong counts", 1, f"the file has {self.made.rows} rows, not {stored.rows}")
+            yield self._difference("", "wrong counts", f"{self.made.rows} rows", f"{stored.rows} rows")
         if stored.groups != groups:
-            yield self._difference("", "wrong row groups", 1, f"the file has {groups[:4]}, not {stored.groups[:4]}")
+            yield self._difference("", "wrong row groups", f"{groups[:4]}", f"{stored.groups[:4]}")
 
     def _of_column(self, stored: IndexedColumn, made: ColumnBitmaps) -> list[Difference]:
         faults: dict[str, list[str]] = {}
         if made.state != INDEXED:
-            return [self._difference(stored.column, "wrong values", 1, f"the file's column has {made.state}")]
+            return [self._difference(stored.column, "wrong values", f"a column that has {made.state}", "bitmaps")]
         expected: dict[str | None, tuple[int, int, bytes]] = {
             text: (rows, groups, bitmap)
             for text, rows, groups, bitmap in zip(
@@ -209,7 +219,7 @@ class _Check:
         for text, values in seen.items():
             self._of_value(values, expected[text], records, faults)
         return [
-            self._difference(stored.column, kind, len(texts), "; ".join(texts[:EXAMPLES]))
+            self._difference(stored.column, kind, "", "; ".join(texts[:EXAMPLES]), len(texts))
             for kind, texts in faults.items()
         ]
 
@@ -441,6 +451,7 @@ class BitmapValidation:
     def _tasks(self, items: Sequence[tuple[BaseFile, IndexedFile | None]]) -> list[Compared]:
         base = self.snapshot.base_path
         task = CompareFile(
+            index=self.definition.name,
             storage=self.snapshot.storage,
             base_path=base,
             limits=self.limits,

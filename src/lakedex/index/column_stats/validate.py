@@ -29,7 +29,7 @@ from lakedex.types import RECORD_KEY, Progress
 __all__ = ["PartitionValidation", "StatsValidation"]
 
 
-MISSING = "Hudi takes it for a column of nulls"
+MISSING = "no entry, which Hudi takes for a column of nulls"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class StatsValidation(MetadataValidation):
                     if stat.all_null:
                         continue  # So it is taken; a column that was added has no entries for older files.
                     if storable_stats([stat], snapshot.config.version):
-                        self._differs(base, stat.column, "missing entry", MISSING)
+                        self._differs(base, stat.column, "missing entry", _bounds(stat), MISSING)
                 else:
                     self._compare(base, stat_of(record, columns[stat.column]), stat)
 
@@ -79,19 +79,17 @@ class StatsValidation(MetadataValidation):
             return
         self.entries += 1
         for kind, said, truth in _stat_differences(stored, exact):
-            detail = f"{truth}, the entry has {said.removeprefix('values from ')}"
-            self._differs(base, exact.column, kind, detail, said, truth)
+            self._differs(base, exact.column, kind, truth, said)
 
-    def _differs(self, base: BaseFile, column: str, kind: str, detail: str, stored: str = "", found: str = "") -> None:
+    def _differs(self, base: BaseFile, column: str, kind: str, expected: str, found: str) -> None:
         self.differences.append(
             Difference(
+                index=COLUMN_STATS.name,
+                kind=kind,
                 partition=base.partition,
                 file=base.name,
                 column=column,
-                kind=kind,
-                count=1,
-                detail=detail,
-                stored=stored,
+                expected=expected,
                 found=found,
             )
         )
@@ -131,7 +129,7 @@ class PartitionValidation(MetadataValidation):
             record = records.get(partition_stats_key(name, path))
             if record is None or is_deleted(record):
                 if not exact.all_null:
-                    yield _of_partition(path, name, "missing entry", "nothing", MISSING)
+                    yield _of_partition(path, name, "missing entry", _bounds(exact), MISSING)
                 continue
             ours = partition_stat_of(record, key_record, columns[name])
             stored = ours or stat_of(record, columns[name])
@@ -146,12 +144,12 @@ class PartitionValidation(MetadataValidation):
             for kind, said, truth in _stat_differences(stored, exact) if stored is not None else ():
                 # Java does not keep counts up with every kind of commit, and nobody prunes by them.
                 if ours is not None or kind == "wrong bounds":
-                    yield _of_partition(path, name, kind, said, truth)
+                    yield _of_partition(path, name, kind, truth, said)
 
 
-def _of_partition(path: str, column: str, kind: str, stored: str, found: str) -> Difference:
+def _of_partition(path: str, column: str, kind: str, expected: str, found: str) -> Difference:
     return Difference(
-        partition=path, file="", column=column, kind=kind, count=1, detail=found, stored=stored, found=found
+        index=PARTITION_STATS.name, kind=kind, partition=path, column=column, expected=expected, found=found
     )
 
 
