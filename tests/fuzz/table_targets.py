@@ -72,7 +72,7 @@ def written() -> Sound:
     Columns ``id`` (the key, k0 to k39 without k5 and k6), ``city`` (the partition), ``color`` (with bitmaps), ``ts``
     and ``n``. Checked in, since instants and file names are others each time that one is made.
     """
-    files = _unpacked("ours_v8_INDEXES")
+    files = _unpacked("ours_v8_all_indexes")
     return Sound(files, _answers(files, QUESTIONS))
 
 

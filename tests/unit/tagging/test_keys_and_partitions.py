@@ -286,7 +286,7 @@ def test_a_key_column_of_a_type_that_makes_no_key(tmp_path: Path) -> None:
             "hoodie.metadata.index.drop=secondary_index_x",
         ),
         ({"hoodie.table.metadata.partitions": "files,expr_index_x"}, True, "hoodie.metadata.index.drop=expr_index_x"),
-        ({"hoodie.table.metadata.partitions": "files,what"}, True, "'what', which lakedex does not know"),
+        ({"hoodie.table.metadata.partitions": "files,what"}, True, "'what', which is unknown to lakedex"),
         ({"hoodie.table.metadata.partitions.inflight": "record_index"}, True, "record index"),
         ({"hoodie.populate.meta.fields": "false"}, True, "no meta columns"),
         ({"hoodie.table.cdc.enabled": "true"}, True, "change data capture"),
