@@ -370,7 +370,6 @@ def test_comments_are_kept(spark: SparkSession, warehouse: Path) -> None:
     read.withColumn("n", F.col("n") + 1).writeTo("sea.made").append()
     assert Table.open(warehouse / "made").schema.field("id").metadata == {b"comment": b"the key"}
     spark.sql("alter table sea.made alter column s.b comment 'inside too'")
-    assert spark.table("sea.made").schema["t"].dataType.simpleString() == "int", "Avro has no smaller integer"
     created = values(spark, "show create table sea.made")[0]
     spark.sql(f"create table sea.other {properties} as select * from sea.made")
     assert described(spark, "sea.other") == said
