@@ -197,7 +197,7 @@ def incoming(files: int, day: int) -> pa.Table:
 def ask(path: Path, keys: pa.Table, *, metadata: bool, everywhere: bool, latency: float) -> tuple[TaggingReport, float]:
     """Tag cold: nothing of the table is known but its path."""
     storage, engine = SlowStorage(latency), LocalEngine(THREADS)
-    options = parse_options({"hoodie.bloom.index.use.metadata": metadata})
+    options = parse_options({"hoodie.bloom.index.use.metadata": metadata}).tagging
     report, started = TaggingReport(), time.perf_counter()
     snapshot = Snapshot.load(storage, str(path))
     partitions = None if everywhere else keys.column(PARTITION).unique().to_pylist()

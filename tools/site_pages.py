@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,10 @@ def _pages() -> Iterator[tuple[str, str]]:
 
 
 def _options_page() -> str:
-    defaults = {field.name: getattr(options.WriteOptions(), field.name) for field in fields(options.WriteOptions)}
     taken = [
-        f"| `{name}` | {_default(name, defaults[target])} | {_values(parse, defaults[target])} | {_acts_on(target)} |"
+        f"| `{name}` | {_default(name, default)} | {_values(parse, default)} | {_acts_on(target)} |"
         for name, (target, parse) in sorted(options.DONE.items())
+        for default in [attrgetter(target)(options.DEFAULTS)]
     ]
     return "\n".join(
         [

@@ -14,44 +14,55 @@ unknown
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakedex.errors import OptionError
 
-__all__ = ["WriteOptions", "parse_options"]
+__all__ = [
+    "ArchiveOptions",
+    "BloomOptions",
+    "CleanOptions",
+    "FileOptions",
+    "HeartbeatOptions",
+    "IndexOptions",
+    "LockOptions",
+    "MetadataOptions",
+    "RowOptions",
+    "TableOptions",
+    "TaggingOptions",
+    "TaskOptions",
+    "WriteOptions",
+    "parse_options",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    """Parsed options. Sizes are in bytes, times in seconds; ``txn`` is the application and batch of a call."""
+class FileOptions:
+    """Sizes and compression of base files, in bytes."""
 
     max_file_size: int = 125_829_120
     small_file_limit: int = 104_857_600
     record_size_estimate: int = 1024
     compression: str = "zstd"
     row_group_bytes: int = 32 * 1024 * 1024
-    bloom_entries: int | None = None
-    bloom_fpp: float = 1e-9
-    bloom_type: str = "DYNAMIC_V0"
-    bloom_max_entries: int = 100_000
-    bloom_asked: bool = False
-    """True if the user set any bloom option; existing filters are then rebuilt to match."""
-    index_type: str | None = None
-    """None is the table's: GLOBAL_BLOOM if it was created with that, else BLOOM."""
-    update_partition_path: bool = True
-    use_metadata_blooms: bool = True
-    prune_by_ranges: bool = True
-    duplicates: str = "none"
-    combine_before_insert: bool = False
-    sort_mode: str = "GLOBAL_SORT"
-    upsert_tasks: int | None = None
-    insert_tasks: int | None = None
-    bulk_insert_tasks: int | None = None
-    delete_tasks: int | None = None
-    null_for_missing: bool = False
-    metadata: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomOptions:
+    """Type and size of bloom filters."""
+
+    num_entries: int | None = None
+    fpp: float = 1e-9
+    filter_type: str = "DYNAMIC_V0"
+    max_entries: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions:
+    """Indexes of a new metadata table, and the columns of ``column_stats``."""
+
     column_stats: bool = True
     column_stats_columns: tuple[str, ...] | None = None
     column_stats_limit: int = 32
@@ -59,48 +70,146 @@ class WriteOptions:
     bloom_filters: bool = True
     bloom_filters_groups: int = 4
     partition_stats_groups: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggingOptions:
+    """Lookup of the files of keys."""
+
+    use_metadata: bool = True
+    prune_by_ranges: bool = True
+    update_partition_path: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOptions:
+    """Incoming rows: duplicates, missing columns and order."""
+
+    duplicates: str = "none"
+    combine_before_insert: bool = False
+    null_for_missing: bool = False
+    sort_mode: str = "GLOBAL_SORT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """Number of tasks per operation; None leaves it to lakedex."""
+
+    upsert: int | None = None
+    insert: int | None = None
+    bulk_insert: int | None = None
+    delete: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Settings that a table stores and all of its writers share; None is the table's."""
+
+    index_type: str | None = None
+    """None is the table's: GLOBAL_BLOOM if it was created with that, else BLOOM."""
     hive_style: bool | None = None
     url_encode: bool | None = None
     merge_mode: str | None = None
-    table_version: int | None = None
-    concurrency_mode: str | None = None
-    failed_writes: str | None = None
-    lock_provider: str = "FileSystemBasedLockProvider"
-    lock_path: str | None = None
-    lock_timeout: float = 60.0
-    lock_poll: float = 0.1
-    lock_retries: int | None = None
-    lock_retry_wait: float = 5.0
-    lock_validity: float = 300.0
-    lock_renewal: float = 30.0
-    lock_expire_minutes: float = 0.0
-    heartbeat_interval: float = 60.0
-    heartbeat_misses: int = 2
-    conflict_retries: int = 3
-    clean_after_write: bool = True
-    clean_policy: str | None = None
-    clean_commits: int | None = None
-    clean_hours: int | None = None
-    clean_versions: int | None = None
-    clean_every: int = 1
-    metadata_compact_commits: int = 10
-    archive: bool = True
-    archive_beyond_savepoint: bool = False
-    keep_min_commits: int = 20
-    keep_max_commits: int = 30
-    history_merge_files: int = 10
-    txn: tuple[str, int] | None = None
-    notes: tuple[str, ...] = field(default=())
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockOptions:
+    """The table lock; times in seconds."""
+
+    provider: str = "FileSystemBasedLockProvider"
+    path: str | None = None
+    timeout: float = 60.0
+    poll: float = 0.1
+    retries: int | None = None
+    retry_wait: float = 5.0
+    validity: float = 300.0
+    renewal: float = 30.0
+    expire_minutes: float = 0.0
 
     @property
-    def clean_commits_retained(self) -> int:
-        """Number of commits whose files a clean by commits retains."""
-        return 10 if self.clean_commits is None else self.clean_commits
-
-    @property
-    def lock_wait(self) -> float:
+    def wait(self) -> float:
         """Seconds to wait for the table lock; with a number of retries, the duration of Java's retries."""
-        return self.lock_timeout if self.lock_retries is None else self.lock_retries * self.lock_retry_wait
+        return self.timeout if self.retries is None else self.retries * self.retry_wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatOptions:
+    """Heartbeats of writers, and the policy for failed writes."""
+
+    interval: float = 60.0
+    """Seconds."""
+    misses: int = 2
+    failed_writes: str | None = None
+
+    @property
+    def interval_ms(self) -> int:
+        """Milliseconds between two heartbeats."""
+        return int(self.interval * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanOptions:
+    """Cleaning: when, and which versions of files stay."""
+
+    after_write: bool = True
+    policy: str | None = None
+    commits: int | None = None
+    hours: int | None = None
+    versions: int | None = None
+    every: int = 1
+
+    @property
+    def commits_retained(self) -> int:
+        """Number of commits whose files a clean by commits retains."""
+        return 10 if self.commits is None else self.commits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions:
+    """Archival of the timeline."""
+
+    enabled: bool = True
+    beyond_savepoint: bool = False
+    min_commits: int = 20
+    max_commits: int = 30
+    merge_files: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataOptions:
+    """The metadata table."""
+
+    enabled: bool = True
+    compact_commits: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Parsed options in groups; ``txn`` is the application and batch of a call."""
+
+    files: FileOptions = FileOptions()
+    bloom: BloomOptions | None = None
+    """None, if the user set no bloom option, keeps existing filters; others are rebuilt to match."""
+    indexes: IndexOptions = IndexOptions()
+    tagging: TaggingOptions = TaggingOptions()
+    rows: RowOptions = RowOptions()
+    tasks: TaskOptions = TaskOptions()
+    table: TableOptions = TableOptions()
+    concurrency_mode: str | None = None
+    lock: LockOptions = LockOptions()
+    heartbeat: HeartbeatOptions = HeartbeatOptions()
+    retries: int = 3
+    """Number of retries after a conflict with another writer."""
+    clean: CleanOptions = CleanOptions()
+    archive: ArchiveOptions = ArchiveOptions()
+    metadata: MetadataOptions = MetadataOptions()
+    txn: tuple[str, int] | None = None
+    notes: tuple[str, ...] = ()
+
+
+DEFAULTS = WriteOptions(bloom=BloomOptions())
+"""Default of each field; of filters, those of new files."""
 
 
 def _non_negative_int(text: str) -> int:
@@ -176,79 +285,79 @@ _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LAT
 
 
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "hoodie.parquet.max.file.size": ("max_file_size", _positive_int),
-    "hoodie.parquet.small.file.limit": ("small_file_limit", _non_negative_int),
-    "hoodie.copyonwrite.record.size.estimate": ("record_size_estimate", _positive_int),
-    "hoodie.parquet.compression.codec": ("compression", _compression),
-    "hoodie.parquet.block.size": ("row_group_bytes", _positive_int),
-    "hoodie.index.type": ("index_type", _one_of("BLOOM", "GLOBAL_BLOOM")),
-    "hoodie.bloom.index.update.partition.path": ("update_partition_path", _bool),
-    "hoodie.index.bloom.num_entries": ("bloom_entries", _positive_int),
-    "hoodie.index.bloom.fpp": ("bloom_fpp", _fraction),
-    "hoodie.bloom.index.filter.type": ("bloom_type", _one_of("DYNAMIC_V0", "SIMPLE")),
-    "hoodie.bloom.index.filter.dynamic.max.entries": ("bloom_max_entries", _positive_int),
-    "hoodie.bloom.index.use.metadata": ("use_metadata_blooms", _bool),
-    "hoodie.bloom.index.prune.by.ranges": ("prune_by_ranges", _bool),
-    "hoodie.datasource.insert.dup.policy": ("duplicates", _one_of("none", "drop", "fail")),
-    "hoodie.datasource.write.insert.drop.duplicates": ("duplicates", _drop_duplicates),
-    "hoodie.combine.before.insert": ("combine_before_insert", _bool),
-    "hoodie.bulkinsert.sort.mode": ("sort_mode", _one_of("GLOBAL_SORT", "NONE")),
-    "hoodie.bulkinsert.shuffle.parallelism": ("bulk_insert_tasks", _positive_int),
-    "hoodie.insert.shuffle.parallelism": ("insert_tasks", _positive_int),
-    "hoodie.upsert.shuffle.parallelism": ("upsert_tasks", _positive_int),
-    "hoodie.delete.shuffle.parallelism": ("delete_tasks", _positive_int),
-    "hoodie.write.set.null.for.missing.columns": ("null_for_missing", _bool),
-    "hoodie.metadata.enable": ("metadata", _bool),
-    "hoodie.metadata.index.column.stats.enable": ("column_stats", _bool),
-    "hoodie.metadata.index.column.stats.column.list": ("column_stats_columns", _columns),
-    "hoodie.metadata.index.column.stats.max.columns.to.index": ("column_stats_limit", _positive_int),
-    "hoodie.metadata.index.column.stats.file.group.count": ("column_stats_groups", _positive_int),
-    "hoodie.metadata.index.bloom.filter.enable": ("bloom_filters", _bool),
-    "hoodie.metadata.index.bloom.filter.file.group.count": ("bloom_filters_groups", _positive_int),
-    "hoodie.metadata.index.partition.stats.file.group.count": ("partition_stats_groups", _positive_int),
-    "hoodie.datasource.write.hive_style_partitioning": ("hive_style", _bool),
-    "hoodie.datasource.write.partitionpath.urlencode": ("url_encode", _bool),
-    "hoodie.record.merge.mode": ("merge_mode", _one_of("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")),
-    "hoodie.table.version": ("table_version", _table_version),
-    "hoodie.write.table.version": ("table_version", _table_version),
+    "hoodie.parquet.max.file.size": ("files.max_file_size", _positive_int),
+    "hoodie.parquet.small.file.limit": ("files.small_file_limit", _non_negative_int),
+    "hoodie.copyonwrite.record.size.estimate": ("files.record_size_estimate", _positive_int),
+    "hoodie.parquet.compression.codec": ("files.compression", _compression),
+    "hoodie.parquet.block.size": ("files.row_group_bytes", _positive_int),
+    "hoodie.index.type": ("table.index_type", _one_of("BLOOM", "GLOBAL_BLOOM")),
+    "hoodie.bloom.index.update.partition.path": ("tagging.update_partition_path", _bool),
+    "hoodie.index.bloom.num_entries": ("bloom.num_entries", _positive_int),
+    "hoodie.index.bloom.fpp": ("bloom.fpp", _fraction),
+    "hoodie.bloom.index.filter.type": ("bloom.filter_type", _one_of("DYNAMIC_V0", "SIMPLE")),
+    "hoodie.bloom.index.filter.dynamic.max.entries": ("bloom.max_entries", _positive_int),
+    "hoodie.bloom.index.use.metadata": ("tagging.use_metadata", _bool),
+    "hoodie.bloom.index.prune.by.ranges": ("tagging.prune_by_ranges", _bool),
+    "hoodie.datasource.insert.dup.policy": ("rows.duplicates", _one_of("none", "drop", "fail")),
+    "hoodie.datasource.write.insert.drop.duplicates": ("rows.duplicates", _drop_duplicates),
+    "hoodie.combine.before.insert": ("rows.combine_before_insert", _bool),
+    "hoodie.bulkinsert.sort.mode": ("rows.sort_mode", _one_of("GLOBAL_SORT", "NONE")),
+    "hoodie.bulkinsert.shuffle.parallelism": ("tasks.bulk_insert", _positive_int),
+    "hoodie.insert.shuffle.parallelism": ("tasks.insert", _positive_int),
+    "hoodie.upsert.shuffle.parallelism": ("tasks.upsert", _positive_int),
+    "hoodie.delete.shuffle.parallelism": ("tasks.delete", _positive_int),
+    "hoodie.write.set.null.for.missing.columns": ("rows.null_for_missing", _bool),
+    "hoodie.metadata.enable": ("metadata.enabled", _bool),
+    "hoodie.metadata.index.column.stats.enable": ("indexes.column_stats", _bool),
+    "hoodie.metadata.index.column.stats.column.list": ("indexes.column_stats_columns", _columns),
+    "hoodie.metadata.index.column.stats.max.columns.to.index": ("indexes.column_stats_limit", _positive_int),
+    "hoodie.metadata.index.column.stats.file.group.count": ("indexes.column_stats_groups", _positive_int),
+    "hoodie.metadata.index.bloom.filter.enable": ("indexes.bloom_filters", _bool),
+    "hoodie.metadata.index.bloom.filter.file.group.count": ("indexes.bloom_filters_groups", _positive_int),
+    "hoodie.metadata.index.partition.stats.file.group.count": ("indexes.partition_stats_groups", _positive_int),
+    "hoodie.datasource.write.hive_style_partitioning": ("table.hive_style", _bool),
+    "hoodie.datasource.write.partitionpath.urlencode": ("table.url_encode", _bool),
+    "hoodie.record.merge.mode": ("table.merge_mode", _one_of("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")),
+    "hoodie.table.version": ("table.version", _table_version),
+    "hoodie.write.table.version": ("table.version", _table_version),
     "hoodie.write.concurrency.mode": (
         "concurrency_mode",
         _one_of("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
     ),
-    "hoodie.clean.failed.writes.policy": ("failed_writes", _one_of("EAGER", "LAZY", "NEVER")),
-    "hoodie.cleaner.policy.failed.writes": ("failed_writes", _one_of("EAGER", "LAZY", "NEVER")),
-    "hoodie.write.lock.provider": ("lock_provider", _lock_provider),
-    "hoodie.write.lock.filesystem.path": ("lock_path", str),
-    "hoodie.write.lock.wait_time_ms_between_retry": ("lock_poll", _milliseconds),
-    "hoodie.write.lock.client.num_retries": ("lock_retries", _non_negative_int),
-    "hoodie.write.lock.client.wait_time_ms_between_retry": ("lock_retry_wait", _milliseconds),
-    "hoodie.write.lock.storage.validity.timeout.secs": ("lock_validity", _positive_int),
-    "hoodie.write.lock.storage.renew.interval.secs": ("lock_renewal", _positive_int),
-    "hoodie.write.lock.storage.heartbeat.poll.secs": ("lock_renewal", _positive_int),
-    "hoodie.write.lock.wait_time_ms": ("lock_timeout", _milliseconds),
-    "hoodie.write.lock.filesystem.expire": ("lock_expire_minutes", float),
-    "hoodie.client.heartbeat.interval_in_ms": ("heartbeat_interval", _milliseconds),
-    "hoodie.client.heartbeat.tolerable.misses": ("heartbeat_misses", _positive_int),
-    "hoodie.write.num.retries.on.conflict.failures": ("conflict_retries", _non_negative_int),
-    "hoodie.clean.automatic": ("clean_after_write", _bool),
-    "hoodie.clean.policy": ("clean_policy", _CLEAN_POLICY),
-    "hoodie.cleaner.policy": ("clean_policy", _CLEAN_POLICY),
-    "hoodie.clean.commits.retained": ("clean_commits", _positive_int),
-    "hoodie.cleaner.commits.retained": ("clean_commits", _positive_int),
-    "hoodie.clean.hours.retained": ("clean_hours", _positive_int),
-    "hoodie.cleaner.hours.retained": ("clean_hours", _positive_int),
-    "hoodie.clean.fileversions.retained": ("clean_versions", _positive_int),
-    "hoodie.cleaner.fileversions.retained": ("clean_versions", _positive_int),
-    "hoodie.clean.trigger.max.commits": ("clean_every", _positive_int),
-    "hoodie.clean.max.commits": ("clean_every", _positive_int),
-    "hoodie.metadata.compact.max.delta.commits": ("metadata_compact_commits", _positive_int),
-    "hoodie.archive.automatic": ("archive", _bool),
-    "hoodie.archive.beyond.savepoint": ("archive_beyond_savepoint", _bool),
-    "hoodie.keep.min.commits": ("keep_min_commits", _positive_int),
-    "hoodie.keep.max.commits": ("keep_max_commits", _positive_int),
-    "hoodie.timeline.compaction.batch.size": ("history_merge_files", _positive_int),
+    "hoodie.clean.failed.writes.policy": ("heartbeat.failed_writes", _one_of("EAGER", "LAZY", "NEVER")),
+    "hoodie.cleaner.policy.failed.writes": ("heartbeat.failed_writes", _one_of("EAGER", "LAZY", "NEVER")),
+    "hoodie.write.lock.provider": ("lock.provider", _lock_provider),
+    "hoodie.write.lock.filesystem.path": ("lock.path", str),
+    "hoodie.write.lock.wait_time_ms_between_retry": ("lock.poll", _milliseconds),
+    "hoodie.write.lock.client.num_retries": ("lock.retries", _non_negative_int),
+    "hoodie.write.lock.client.wait_time_ms_between_retry": ("lock.retry_wait", _milliseconds),
+    "hoodie.write.lock.storage.validity.timeout.secs": ("lock.validity", _positive_int),
+    "hoodie.write.lock.storage.renew.interval.secs": ("lock.renewal", _positive_int),
+    "hoodie.write.lock.storage.heartbeat.poll.secs": ("lock.renewal", _positive_int),
+    "hoodie.write.lock.wait_time_ms": ("lock.timeout", _milliseconds),
+    "hoodie.write.lock.filesystem.expire": ("lock.expire_minutes", float),
+    "hoodie.client.heartbeat.interval_in_ms": ("heartbeat.interval", _milliseconds),
+    "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.misses", _positive_int),
+    "hoodie.write.num.retries.on.conflict.failures": ("retries", _non_negative_int),
+    "hoodie.clean.automatic": ("clean.after_write", _bool),
+    "hoodie.clean.policy": ("clean.policy", _CLEAN_POLICY),
+    "hoodie.cleaner.policy": ("clean.policy", _CLEAN_POLICY),
+    "hoodie.clean.commits.retained": ("clean.commits", _positive_int),
+    "hoodie.cleaner.commits.retained": ("clean.commits", _positive_int),
+    "hoodie.clean.hours.retained": ("clean.hours", _positive_int),
+    "hoodie.cleaner.hours.retained": ("clean.hours", _positive_int),
+    "hoodie.clean.fileversions.retained": ("clean.versions", _positive_int),
+    "hoodie.cleaner.fileversions.retained": ("clean.versions", _positive_int),
+    "hoodie.clean.trigger.max.commits": ("clean.every", _positive_int),
+    "hoodie.clean.max.commits": ("clean.every", _positive_int),
+    "hoodie.metadata.compact.max.delta.commits": ("metadata.compact_commits", _positive_int),
+    "hoodie.archive.automatic": ("archive.enabled", _bool),
+    "hoodie.archive.beyond.savepoint": ("archive.beyond_savepoint", _bool),
+    "hoodie.keep.min.commits": ("archive.min_commits", _positive_int),
+    "hoodie.keep.max.commits": ("archive.max_commits", _positive_int),
+    "hoodie.timeline.compaction.batch.size": ("archive.merge_files", _positive_int),
 }
-"""Field of :class:`WriteOptions` and parser by option."""
+"""Field of :class:`WriteOptions`, as ``group.field``, and parser by option."""
 
 
 _NEW_ROWS = frozenset({"upsert", "insert", "bulk_insert", "insert_overwrite", "merge"})
@@ -267,33 +376,33 @@ _EVERY_COMMIT = _NEW_ROWS | _REWRITES | {"add_columns", "drop_columns", "delete_
 
 
 ACTS_ON: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("max_file_size", "record_size_estimate", "null_for_missing"), _NEW_ROWS),
-    **dict.fromkeys(("compression", "row_group_bytes"), _NEW_ROWS | _REWRITES),
+    **dict.fromkeys(("files.max_file_size", "files.record_size_estimate", "rows.null_for_missing"), _NEW_ROWS),
+    **dict.fromkeys(("files.compression", "files.row_group_bytes"), _NEW_ROWS | _REWRITES),
     **dict.fromkeys(
-        ("bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"), _NEW_ROWS | _REWRITES | _INDEX_BUILDS
+        ("bloom.num_entries", "bloom.fpp", "bloom.filter_type", "bloom.max_entries"),
+        _NEW_ROWS | _REWRITES | _INDEX_BUILDS,
     ),
-    **dict.fromkeys(("column_stats_columns", "column_stats_limit"), _EVERY_COMMIT | _INDEX_BUILDS),
-    **dict.fromkeys(("use_metadata_blooms", "prune_by_ranges"), _LOOK_UPS),
-    **dict.fromkeys(("column_stats_groups", "bloom_filters_groups", "partition_stats_groups"), _INDEX_BUILDS),
-    **dict.fromkeys(("column_stats", "bloom_filters"), frozenset({"rebuild_metadata"})),
-    "small_file_limit": frozenset({"upsert", "insert", "merge"}),
-    "update_partition_path": frozenset({"upsert"}),
-    "duplicates": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
-    "combine_before_insert": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
-    "sort_mode": frozenset({"bulk_insert"}),
-    "upsert_tasks": frozenset({"upsert", "update", "merge"}),
-    "insert_tasks": frozenset({"insert", "insert_overwrite"}),
-    "bulk_insert_tasks": frozenset({"bulk_insert"}),
-    "delete_tasks": frozenset({"delete", "erase"}),
+    **dict.fromkeys(("indexes.column_stats_columns", "indexes.column_stats_limit"), _EVERY_COMMIT | _INDEX_BUILDS),
+    **dict.fromkeys(("tagging.use_metadata", "tagging.prune_by_ranges"), _LOOK_UPS),
+    **dict.fromkeys(
+        ("indexes.column_stats_groups", "indexes.bloom_filters_groups", "indexes.partition_stats_groups"), _INDEX_BUILDS
+    ),
+    **dict.fromkeys(("indexes.column_stats", "indexes.bloom_filters"), frozenset({"rebuild_metadata"})),
+    "files.small_file_limit": frozenset({"upsert", "insert", "merge"}),
+    "tagging.update_partition_path": frozenset({"upsert"}),
+    "rows.duplicates": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
+    "rows.combine_before_insert": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
+    "rows.sort_mode": frozenset({"bulk_insert"}),
+    "tasks.upsert": frozenset({"upsert", "update", "merge"}),
+    "tasks.insert": frozenset({"insert", "insert_overwrite"}),
+    "tasks.bulk_insert": frozenset({"bulk_insert"}),
+    "tasks.delete": frozenset({"delete", "erase"}),
 }
 """Methods of a table on which a field of :class:`WriteOptions` has an effect; others note that it has none.
 
 Other fields act on every call: those of locks, retries, heartbeats, cleaning and archival. Fields that a table stores
 (:mod:`lakedex.commit.write_checks`) must agree with it.
 """
-
-
-_BLOOM_SIZES = frozenset({"bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"})
 
 
 FIXED = {
@@ -434,46 +543,55 @@ def parse_options(
             notes.append(f"option {name} has no effect in lakedex")
         else:
             raise OptionError(f"unknown option {name!r}{_nearest(name)}", option=name)
-    _check_archival(parsed, given)
-    asked = not _BLOOM_SIZES.isdisjoint(parsed)
-    written = WriteOptions(**parsed, bloom_asked=asked, notes=tuple(notes))
+    written = _grouped(parsed, notes)
+    _check_archival(written.archive, written.clean, given)
     _check_concurrency(written)
-    if written.lock_provider == "InProcessLockProvider":
+    if written.lock.provider == "InProcessLockProvider":
         note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's lock file"
         return replace(written, notes=(*written.notes, note))
     return written
 
 
-def _check_archival(parsed: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _grouped(parsed: Mapping[str, Any], notes: Sequence[str]) -> WriteOptions:
+    """Parsed options from values by ``group.field``."""
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    for target, value in parsed.items():
+        group, _, name = target.rpartition(".")
+        groups.setdefault(group, {})[name] = value
+    values = groups.pop("")
+    made = {group: replace(getattr(DEFAULTS, group), **own) for group, own in groups.items()}
+    return WriteOptions(**made, **values, notes=tuple(notes))
+
+
+def _check_archival(archive: ArchiveOptions, clean: CleanOptions, given: Collection[str]) -> None:
     """``HoodieWriteConfig.validate``; if only the minimum or the retained commits are given, archival adapts."""
-    known = WriteOptions(**parsed)
-    if known.keep_max_commits <= known.keep_min_commits:
+    if archive.max_commits <= archive.min_commits:
         raise OptionError(
-            f"hoodie.keep.max.commits={known.keep_max_commits} must be greater than "
-            f"hoodie.keep.min.commits={known.keep_min_commits}",
+            f"hoodie.keep.max.commits={archive.max_commits} must be greater than "
+            f"hoodie.keep.min.commits={archive.min_commits}",
             option="hoodie.keep.max.commits" if "hoodie.keep.max.commits" in given else "hoodie.keep.min.commits",
         )
-    both = "keep_min_commits" in parsed and "clean_commits" in parsed
-    if both and known.keep_min_commits <= known.clean_commits_retained:
+    both = "hoodie.keep.min.commits" in given and clean.commits is not None
+    if both and archive.min_commits <= clean.commits_retained:
         raise OptionError(
-            f"hoodie.keep.min.commits={known.keep_min_commits} must be greater than hoodie.clean.commits.retained="
-            f"{known.clean_commits_retained}: commits would be archived before their old files are cleaned",
+            f"hoodie.keep.min.commits={archive.min_commits} must be greater than hoodie.clean.commits.retained="
+            f"{clean.commits_retained}: commits would be archived before their old files are cleaned",
             option="hoodie.keep.min.commits",
         )
 
 
 def _check_concurrency(options: WriteOptions) -> None:
     """Refuse combinations that Java refuses as well (``HoodieWriteConfig.validate``, ``StorageBasedLockConfig``)."""
-    if options.concurrency_mode == "OPTIMISTIC_CONCURRENCY_CONTROL" and options.failed_writes == "EAGER":
+    if options.concurrency_mode == "OPTIMISTIC_CONCURRENCY_CONTROL" and options.heartbeat.failed_writes == "EAGER":
         raise OptionError(
             "several writers (hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL) need "
             "hoodie.clean.failed.writes.policy=LAZY: EAGER considers every pending write failed",
             option="hoodie.clean.failed.writes.policy",
         )
-    if options.lock_validity < max(10, 10 * options.lock_renewal):
+    if options.lock.validity < max(10, 10 * options.lock.renewal):
         raise OptionError(
-            f"hoodie.write.lock.storage.validity.timeout.secs={options.lock_validity:g} must be ten times "
-            f"hoodie.write.lock.storage.renew.interval.secs={options.lock_renewal:g} or more",
+            f"hoodie.write.lock.storage.validity.timeout.secs={options.lock.validity:g} must be ten times "
+            f"hoodie.write.lock.storage.renew.interval.secs={options.lock.renewal:g} or more",
             option="hoodie.write.lock.storage.validity.timeout.secs",
         )
 

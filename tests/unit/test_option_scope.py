@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.options import ACTS_ON, DONE, WriteOptions, parse_options
+from lakedex.options import ACTS_ON, DEFAULTS, DONE, parse_options
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows, set_properties
 
 POLICY = "hoodie.datasource.insert.dup.policy"
@@ -55,28 +56,42 @@ CALLS: dict[str, Callable[[Table, dict[str, Any]], Any]] = {
     "archive": lambda t, o: t.maintenance.archive(options=o),
 }
 VALUES = {
-    "max_file_size": "100000",
-    "small_file_limit": "1",
-    "compression": "snappy",
-    "bloom_fpp": "0.01",
-    "bloom_type": "SIMPLE",
-    "duplicates": "none",
-    "sort_mode": "NONE",
-    "column_stats_columns": "id",
-    "index_type": "GLOBAL_BLOOM",
+    "files.max_file_size": "100000",
+    "files.small_file_limit": "1",
+    "files.compression": "snappy",
+    "bloom.fpp": "0.01",
+    "bloom.filter_type": "SIMPLE",
+    "rows.duplicates": "none",
+    "rows.sort_mode": "NONE",
+    "indexes.column_stats_columns": "id",
+    "table.index_type": "GLOBAL_BLOOM",
 }
 """A value of each field that is no number and no flag."""
 BY_NAME = {"hoodie.datasource.write.insert.drop.duplicates": "false"}
-FLAGS = {name for name in WriteOptions.__dataclass_fields__ if WriteOptions.__dataclass_fields__[name].type == "bool"}
+GROUPS = {name: type(group) for name in DEFAULTS.__slots__ if is_dataclass(group := getattr(DEFAULTS, name))}
+FLAGS = {f"{name}.{of.name}" for name, kind in GROUPS.items() for of in fields(kind) if of.type == "bool"}
 OPTIONS = {name: field for name, (field, _) in DONE.items() if field in ACTS_ON}
 NOT_READ_HERE = {
-    "record_size_estimate",  # Of a table without rows.
-    "update_partition_path",  # Of a table with a global index.
-    *("column_stats", "bloom_filters", "column_stats_groups", "partition_stats_groups", "bloom_filters_groups"),
+    "files.record_size_estimate",  # Of a table without rows.
+    "tagging.update_partition_path",  # Of a table with a global index.
+    *(
+        "indexes.column_stats",
+        "indexes.bloom_filters",
+        "indexes.column_stats_groups",
+        "indexes.partition_stats_groups",
+        "indexes.bloom_filters_groups",
+    ),
 }
 """Fields that a call acts on under conditions which it does not meet here, or which a write reads to mend a table."""
 
-OF_FILES = {"compression", "row_group_bytes", "bloom_entries", "bloom_fpp", "bloom_type", "bloom_max_entries"}
+OF_FILES = {
+    "files.compression",
+    "files.row_group_bytes",
+    "bloom.num_entries",
+    "bloom.fpp",
+    "bloom.filter_type",
+    "bloom.max_entries",
+}
 """Fields that a change of columns reads before it knows that it rewrites no file."""
 
 
@@ -98,12 +113,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Fields of options that are looked at, by others than who copies all of them."""
     found: set[str] = set()
 
-    def looked_at(self: WriteOptions, name: str) -> Any:
-        if sys._getframe(1).f_globals.get("__name__") not in ("dataclasses", "lakedex.options"):
-            found.add(name)
-        return object.__getattribute__(self, name)
+    def watch(group: str) -> Callable[[Any, str], Any]:
+        def looked_at(self: Any, name: str) -> Any:
+            if sys._getframe(1).f_globals.get("__name__") not in ("dataclasses", "lakedex.options"):
+                found.add(f"{group}.{name}")
+            return object.__getattribute__(self, name)
 
-    monkeypatch.setattr(WriteOptions, "__getattribute__", looked_at)
+        return looked_at
+
+    for group, kind in GROUPS.items():
+        monkeypatch.setattr(kind, "__getattribute__", watch(group))
     yield found
     monkeypatch.undo()
 
@@ -229,13 +248,13 @@ def test_a_bulk_insert_refuses_a_policy_that_it_cannot_keep(tmp_path: Path, poli
 
 def test_two_names_of_one_option_agree() -> None:
     assert (
-        parse_options({"hoodie.clean.commits.retained": "3", "hoodie.cleaner.commits.retained": "3"}).clean_commits == 3
+        parse_options({"hoodie.clean.commits.retained": "3", "hoodie.cleaner.commits.retained": "3"}).clean.commits == 3
     )
     with pytest.raises(OptionError, match="drop.duplicates and hoodie.datasource.insert.dup.policy contradict"):
         parse_options({"hoodie.datasource.write.insert.drop.duplicates": "true", POLICY: "fail"})
     # Those of a call count before those of the table, whatever their name.
     assert (
-        parse_options({"hoodie.clean.commits.retained": "3"}, {"hoodie.cleaner.commits.retained": "4"}).clean_commits
+        parse_options({"hoodie.clean.commits.retained": "3"}, {"hoodie.cleaner.commits.retained": "4"}).clean.commits
         == 4
     )
 
@@ -243,4 +262,4 @@ def test_two_names_of_one_option_agree() -> None:
 def test_each_operation_has_its_own_parallelism() -> None:
     names = {"upsert": "upsert", "insert": "insert", "bulkinsert": "bulk_insert", "delete": "delete"}
     found = parse_options({f"hoodie.{name}.shuffle.parallelism": 2 + place for place, name in enumerate(names)})
-    assert [getattr(found, f"{field}_tasks") for field in names.values()] == [2, 3, 4, 5]
+    assert [getattr(found.tasks, field) for field in names.values()] == [2, 3, 4, 5]

@@ -1,3 +1,4 @@
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -5,54 +6,56 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import OptionError
-from lakedex.options import DONE, FIXED, HARMLESS, REFUSED, WriteOptions, parse_options
+from lakedex.options import DEFAULTS, DONE, FIXED, HARMLESS, REFUSED, WriteOptions, parse_options
 from table_kit import base_files, make, own, rows
 
 
 def test_defaults_are_hudis() -> None:
     options = parse_options(None)
     assert options == WriteOptions()
-    assert (options.max_file_size, options.small_file_limit) == (125_829_120, 104_857_600)
-    assert (options.index_type, options.update_partition_path) == (None, True)
-    assert (options.bloom_type, options.bloom_fpp, options.bloom_max_entries) == ("DYNAMIC_V0", 1e-9, 100_000)
+    assert (options.files.max_file_size, options.files.small_file_limit) == (125_829_120, 104_857_600)
+    assert (options.table.index_type, options.tagging.update_partition_path) == (None, True)
+    assert options.bloom is None
+    filters = DEFAULTS.bloom
+    assert (filters.filter_type, filters.fpp, filters.max_entries) == ("DYNAMIC_V0", 1e-9, 100_000)
 
 
 @pytest.mark.parametrize(
     "name, value, field, parsed",
     [
-        ("hoodie.parquet.max.file.size", "1000", "max_file_size", 1000),
-        ("hoodie.parquet.small.file.limit", 0, "small_file_limit", 0),
-        ("hoodie.parquet.compression.codec", "SNAPPY", "compression", "snappy"),
-        ("hoodie.parquet.compression.codec", "uncompressed", "compression", "none"),
-        ("hoodie.index.type", "global_bloom", "index_type", "GLOBAL_BLOOM"),
-        ("hoodie.bloom.index.update.partition.path", "false", "update_partition_path", False),
-        ("hoodie.index.bloom.fpp", "0.01", "bloom_fpp", 0.01),
-        ("hoodie.bloom.index.filter.type", "simple", "bloom_type", "SIMPLE"),
-        ("hoodie.bloom.index.use.metadata", False, "use_metadata_blooms", False),
-        ("hoodie.bloom.index.prune.by.ranges", "FALSE", "prune_by_ranges", False),
-        ("hoodie.datasource.insert.dup.policy", "DROP", "duplicates", "drop"),
-        ("hoodie.metadata.index.column.stats.column.list", "a, b ,", "column_stats_columns", ("a", "b")),
-        ("hoodie.metadata.index.column.stats.column.list", "", "column_stats_columns", None),
-        ("hoodie.record.merge.mode", "commit_time_ordering", "merge_mode", "COMMIT_TIME_ORDERING"),
-        ("hoodie.write.lock.wait_time_ms", "1500", "lock_timeout", 1.5),
-        ("hoodie.write.lock.wait_time_ms_between_retry", "250", "lock_poll", 0.25),
-        ("hoodie.write.lock.filesystem.path", "/locks", "lock_path", "/locks"),
+        ("hoodie.parquet.max.file.size", "1000", "files.max_file_size", 1000),
+        ("hoodie.parquet.small.file.limit", 0, "files.small_file_limit", 0),
+        ("hoodie.parquet.compression.codec", "SNAPPY", "files.compression", "snappy"),
+        ("hoodie.parquet.compression.codec", "uncompressed", "files.compression", "none"),
+        ("hoodie.index.type", "global_bloom", "table.index_type", "GLOBAL_BLOOM"),
+        ("hoodie.bloom.index.update.partition.path", "false", "tagging.update_partition_path", False),
+        ("hoodie.index.bloom.fpp", "0.01", "bloom.fpp", 0.01),
+        ("hoodie.bloom.index.filter.type", "simple", "bloom.filter_type", "SIMPLE"),
+        ("hoodie.bloom.index.use.metadata", False, "tagging.use_metadata", False),
+        ("hoodie.bloom.index.prune.by.ranges", "FALSE", "tagging.prune_by_ranges", False),
+        ("hoodie.datasource.insert.dup.policy", "DROP", "rows.duplicates", "drop"),
+        ("hoodie.metadata.index.column.stats.column.list", "a, b ,", "indexes.column_stats_columns", ("a", "b")),
+        ("hoodie.metadata.index.column.stats.column.list", "", "indexes.column_stats_columns", None),
+        ("hoodie.record.merge.mode", "commit_time_ordering", "table.merge_mode", "COMMIT_TIME_ORDERING"),
+        ("hoodie.write.lock.wait_time_ms", "1500", "lock.timeout", 1.5),
+        ("hoodie.write.lock.wait_time_ms_between_retry", "250", "lock.poll", 0.25),
+        ("hoodie.write.lock.filesystem.path", "/locks", "lock.path", "/locks"),
         (
             "hoodie.write.lock.provider",
             "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
-            "lock_provider",
+            "lock.provider",
             "StorageBasedLockProvider",
         ),
         ("hoodie.write.concurrency.mode", "single_writer", "concurrency_mode", "SINGLE_WRITER"),
-        ("hoodie.clean.failed.writes.policy", "LAZY", "failed_writes", "LAZY"),
-        ("hoodie.write.table.version", "9", "table_version", 9),
-        ("hoodie.table.version", 8, "table_version", 8),
-        ("hoodie.client.heartbeat.interval_in_ms", 250, "heartbeat_interval", 0.25),
-        ("hoodie.bulkinsert.sort.mode", "none", "sort_mode", "NONE"),
+        ("hoodie.clean.failed.writes.policy", "LAZY", "heartbeat.failed_writes", "LAZY"),
+        ("hoodie.write.table.version", "9", "table.version", 9),
+        ("hoodie.table.version", 8, "table.version", 8),
+        ("hoodie.client.heartbeat.interval_in_ms", 250, "heartbeat.interval", 0.25),
+        ("hoodie.bulkinsert.sort.mode", "none", "rows.sort_mode", "NONE"),
     ],
 )
 def test_done(name: str, value: Any, field: str, parsed: Any) -> None:
-    assert getattr(parse_options({name: value}), field) == parsed
+    assert attrgetter(field)(parse_options({name: value})) == parsed
     assert parse_options({name: value}).notes == ()
 
 
@@ -202,7 +205,7 @@ def test_keys_are_found_by_every_way(tmp_path: Path, options: dict[str, str]) ->
 def test_several_writers_leave_each_other_alone() -> None:
     """Java refuses the same combination: an eager writer undoes what others are writing."""
     together = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
-    assert parse_options(together).failed_writes is None
+    assert parse_options(together).heartbeat.failed_writes is None
     with pytest.raises(OptionError, match=r"need hoodie\.clean\.failed\.writes\.policy=LAZY"):
         parse_options({**together, "hoodie.clean.failed.writes.policy": "EAGER"})
 
@@ -221,13 +224,13 @@ def test_a_lock_of_one_process_is_replaced_and_told() -> None:
 
 
 def test_how_long_a_lock_is_waited_for() -> None:
-    assert parse_options({"hoodie.write.lock.wait_time_ms": "1000"}).lock_wait == 1.0
+    assert parse_options({"hoodie.write.lock.wait_time_ms": "1000"}).lock.wait == 1.0
     rounds = {
         "hoodie.write.lock.wait_time_ms": "1000",
         "hoodie.write.lock.client.num_retries": "50",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
     }
-    assert parse_options(rounds).lock_wait == 10.0
+    assert parse_options(rounds).lock.wait == 10.0
 
 
 def test_leases_are_renewed_ten_times_before_they_end() -> None:
@@ -237,4 +240,4 @@ def test_leases_are_renewed_ten_times_before_they_end() -> None:
         "hoodie.write.lock.storage.validity.timeout.secs": "20",
         "hoodie.write.lock.storage.renew.interval.secs": "2",
     }
-    assert parse_options(short).lock_validity == 20.0
+    assert parse_options(short).lock.validity == 20.0

@@ -36,12 +36,12 @@ def run_with_retries(
         ctx: the write's context; ``attempt`` gives its own notes in its result.
         base: the table as the write has seen it so far.
     """
-    for number in range(options.conflict_retries + 1):
+    for number in range(options.retries + 1):
         transaction = Transaction(handle, options, operation, ctx, base)
         try:
             transaction.begin()
         except CommitConflictError as error:  # It has taken back what it announced.
-            if not error.retryable or number == options.conflict_retries:
+            if not error.retryable or number == options.retries:
                 raise
             ctx.notes.append("the table lock was lost: began again")
             continue
@@ -57,7 +57,7 @@ def run_with_retries(
             conflict = transaction.abort(error)
             if conflict is None:
                 raise
-            if not conflict.retryable or number == options.conflict_retries:
+            if not conflict.retryable or number == options.retries:
                 raise conflict from (None if conflict is error else error)
             ctx.notes.append(f"conflict with {conflict.theirs or 'another writer'}: tagged and wrote again")
             continue

@@ -131,14 +131,14 @@ class Transaction:
         """Undo dead writes, take an instant and announce the write."""
         require_exclusive_create(self.handle.storage, self.handle.base_path)
         try:
-            with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
+            with table_lock(self.handle.storage, self.handle.base_path, self.options.lock) as lock:
                 self.snapshot = self._recovered(lock, self.base)
                 needs = needs_repair(self.snapshot, self.options)
                 if not needs:
                     requested = self._announce(lock)
             if needs:
                 self.ctx.notes += repair_metadata(self.handle, self.options)
-                with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
+                with table_lock(self.handle.storage, self.handle.base_path, self.options.lock) as lock:
                     self.snapshot = self._recovered(lock, self.snapshot)
                     requested = self._announce(lock)
             self._pending = create_inflight(self.snapshot.timeline, requested)
@@ -149,11 +149,11 @@ class Transaction:
     def _recovered(self, lock: Lock, base: Snapshot) -> Snapshot:
         """The table as it is now, without leftovers of dead writers."""
         base.metadata.recheck()
-        recovered = recover(self.handle, self.options, lock, base)
+        recovered = recover(self.handle, self.options.heartbeat, lock, base)
         snapshot, self._clock = recovered.snapshot, recovered.clock
         if recovered.undone:
             self.ctx.notes.append(f"rolled back the failed write {', '.join(recovered.undone)}")
-        require_settings(snapshot.config, self.options)
+        require_settings(snapshot.config, self.options.table)
         require_plain_types(snapshot)
         if snapshot.schema is not None and snapshot.evolves_on_read:
             raise UnsupportedFeatureError(
@@ -165,7 +165,7 @@ class Transaction:
 
     def _announce(self, lock: Lock) -> Instant:
         handle, snapshot = self.handle, self.snapshot
-        interval = int(self.options.heartbeat_interval * 1000)
+        interval = self.options.heartbeat.interval_ms
         self.instant = self._next_time(snapshot)
         self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
         self._heartbeat.start()
@@ -206,7 +206,7 @@ class Transaction:
         self._remove_unaccepted(change.results)
         logs: list[LogWritten] = []
         try:
-            with table_lock(self.handle.storage, self.handle.base_path, self.options) as lock:
+            with table_lock(self.handle.storage, self.handle.base_path, self.options.lock) as lock:
                 logs = self._commit_locked(lock, change)
             self._remove_unaccepted(change.results)  # A late attempt may have found the write still in flight.
             self._finish()
@@ -416,7 +416,7 @@ class Transaction:
         if not isinstance(error, CommitStateUnknownError):
             with (
                 contextlib.suppress(LakedexError, OSError),
-                table_lock(self.handle.storage, self.handle.base_path, self.options),
+                table_lock(self.handle.storage, self.handle.base_path, self.options.lock),
             ):
                 lost = self._undo()
         self._stop_heartbeat()

@@ -23,7 +23,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from lakedex.errors import OptionError, UnsupportedFeatureError
-from lakedex.options import WriteOptions
+from lakedex.options import TableOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.compatibility import require_version
@@ -45,7 +45,7 @@ INDEX_TYPE = "hoodie.index.type"
 _GLOBAL = frozenset({"GLOBAL_BLOOM", "GLOBAL_SIMPLE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"})
 
 
-def has_global_index(config: TableConfig, options: WriteOptions) -> bool:
+def has_global_index(config: TableConfig, options: TableOptions) -> bool:
     """Whether a key is to be one row in the whole table: the table says so, or else the options do."""
     stored = _stored(config)
     return stored in _GLOBAL if stored else options.index_type == "GLOBAL_BLOOM"
@@ -55,14 +55,14 @@ def _stored(config: TableConfig) -> str:
     return config.raw.get(INDEX_TYPE, "").strip().upper()
 
 
-def require_settings(config: TableConfig, options: WriteOptions) -> None:
+def require_settings(config: TableConfig, options: TableOptions) -> None:
     """Refuse options that contradict what the table is.
 
     Raises:
         OptionError: names the option and the table's setting.
         UnsupportedFeatureError: the table names a bucket index.
     """
-    require_version(config, options.table_version)
+    require_version(config, options.version)
     stored = _stored(config)
     if stored == "BUCKET":
         raise UnsupportedFeatureError(

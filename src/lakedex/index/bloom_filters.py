@@ -51,7 +51,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed, SpilledBloom
-from lakedex.options import WriteOptions
+from lakedex.options import BloomOptions, IndexOptions, WriteOptions
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
 from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
@@ -293,7 +293,7 @@ class BloomFilters(MetadataIndex):
         bases = {bloom_key(base.partition, base.name): base for base in target.base_files(partitions)}
         known = target.metadata.get_many(self.name, list(bases))
         missing = [base for key, base in bases.items() if key not in known or is_deleted(known[key])]
-        task = BloomOfFile(storage=target.storage, base_path=target.base_path, folder=None, options=options)
+        task = BloomOfFile(storage=target.storage, base_path=target.base_path, folder=None, options=options.bloom)
         built = dict(zip(missing, ctx.run(task, missing), strict=True))
         return IndexUpdate(records=next(bloom_records(built, missing, len(missing) + 1)))
 
@@ -301,7 +301,7 @@ class BloomFilters(MetadataIndex):
         """The record key."""
         return (RECORD_KEY,)
 
-    def is_wanted(self, options: WriteOptions) -> bool:
+    def is_wanted(self, options: IndexOptions) -> bool:
         """``hoodie.metadata.index.bloom.filter.enable``."""
         return options.bloom_filters
 
@@ -330,7 +330,7 @@ class BloomFilters(MetadataIndex):
         present = ctx.snapshot.metadata.has(self.name)
         if present and not ctx.recompute:
             return None
-        groups = {} if present else {self.name: ctx.options.bloom_filters_groups}
+        groups = {} if present else {self.name: ctx.options.indexes.bloom_filters_groups}
         return FilterBuild(basis=ctx.snapshot.schema, groups=groups)
 
     def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
@@ -387,7 +387,7 @@ class FilterBuild:
             storage=ctx.snapshot.storage,
             base_path=ctx.snapshot.base_path,
             folder=f"{ctx.temp}/.blooms",
-            options=ctx.options,
+            options=ctx.options.bloom,
             recompute=ctx.recompute,
         )
 
@@ -420,13 +420,14 @@ INLINE_BLOOM_BYTES = 4 * 1024
 """Larger filters lie in the table's temp folder until they are written."""
 
 
-def bloom_sizing(options: WriteOptions) -> BloomSizing:
+def bloom_sizing(options: BloomOptions | None) -> BloomSizing:
     """Which bloom filters are wanted."""
+    options = options or BloomOptions()
     return BloomSizing(
-        num_entries=options.bloom_entries,
-        fpp=options.bloom_fpp,
-        type_code=options.bloom_type,
-        max_entries=options.bloom_max_entries,
+        num_entries=options.num_entries,
+        fpp=options.fpp,
+        type_code=options.filter_type,
+        max_entries=options.max_entries,
     )
 
 
@@ -489,7 +490,7 @@ class BloomOfFile:
     storage: Storage
     base_path: str
     folder: str | None
-    options: WriteOptions
+    options: BloomOptions | None
     recompute: bool = False
 
     def __call__(self, base: BaseFile) -> FileBloom:
@@ -498,14 +499,14 @@ class BloomOfFile:
         footer = read_footer(self.storage, path)
         kind, text = footer.bloom_type, footer.bloom
         if text is None or self.recompute or not self._will_do(text, kind, footer.rows):
-            kind, text = self.options.bloom_type, self._built(path, footer.rows)
+            kind, text = bloom_sizing(self.options).type_code, self._built(path, footer.rows)
         if self.folder is None or len(text) <= INLINE_BLOOM_BYTES:
             return FileBloom(kind, text)
         return FileBloom(kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text))
 
     def _will_do(self, text: bytes, kind: str, rows: int) -> bool:
         """Whether the footer's filter is what was asked for, if anything was."""
-        if not self.options.bloom_asked:
+        if self.options is None:
             return True
         try:
             return bloom_sizing(self.options).fits(decode_bloom(text, kind), rows)

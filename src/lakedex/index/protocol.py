@@ -30,7 +30,7 @@ from lakedex.layout.table_files import temp_path
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
-from lakedex.options import WriteOptions
+from lakedex.options import IndexOptions, WriteOptions
 from lakedex.reports import Difference, IndexResult, IndexStats
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.types import BoolArray, IntArray, Progress
@@ -509,7 +509,7 @@ class Index(Protocol):
     def build(self, ctx: BuildContext) -> BuildPlan | LiveBuild | None:
         """Plan a build, call it under the lock; a live one of a best-effort index, None if nothing is to do."""
 
-    def is_wanted(self, options: WriteOptions) -> bool:
+    def is_wanted(self, options: IndexOptions) -> bool:
         """Whether the options ask for it in a metadata table that is made."""
 
     def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
@@ -579,7 +579,7 @@ class UnindexedBase:
         """Refuse: there is nothing to build."""
         raise UnsupportedFeatureError(f"{ctx.name} is no index that is built", feature=f"index {ctx.name}")
 
-    def is_wanted(self, options: WriteOptions) -> bool:
+    def is_wanted(self, options: IndexOptions) -> bool:
         """It is not."""
         return False
 

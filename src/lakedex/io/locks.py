@@ -43,7 +43,7 @@ from lakedex.errors import (
 from lakedex.io.fsspec import open_storage
 from lakedex.io.liveness import ProcessIdentity, parse_json_object
 from lakedex.io.storage import Storage, VersionChangedError
-from lakedex.options import WriteOptions
+from lakedex.options import LockOptions
 
 __all__ = [
     "CLOCK_DRIFT_MS",
@@ -509,30 +509,30 @@ class StorageLock(Lock):
                     self._storage.put_version(self.path, ended.encode(), self._version)
 
 
-def table_lock(storage: Storage, base_path: str, options: WriteOptions) -> Lock:
+def table_lock(storage: Storage, base_path: str, options: LockOptions) -> Lock:
     """The table's lock, shared with Hudi's provider of the same name (``hoodie.write.lock.provider``).
 
     Taken in every ``hoodie.write.concurrency.mode``: another process may write unexpectedly.
     """
-    if options.lock_provider == "StorageBasedLockProvider":
+    if options.provider == "StorageBasedLockProvider":
         return StorageLock(
             storage,
             base_path,
-            timeout_s=options.lock_wait,
-            poll_s=options.lock_poll,
-            validity_s=options.lock_validity,
-            renew_s=options.lock_renewal,
+            timeout_s=options.wait,
+            poll_s=options.poll,
+            validity_s=options.validity,
+            renew_s=options.renewal,
         )
     folder = None
-    if options.lock_path is not None:
-        other, folder = open_storage(options.lock_path)
+    if options.path is not None:
+        other, folder = open_storage(options.path)
         storage = storage if other.scheme == storage.scheme else other
     return TableLock(
         storage,
         base_path,
-        timeout_s=options.lock_wait,
-        poll_s=options.lock_poll,
-        expire_minutes=options.lock_expire_minutes,
+        timeout_s=options.wait,
+        poll_s=options.poll,
+        expire_minutes=options.expire_minutes,
         folder=folder,
     )
 

@@ -22,7 +22,7 @@ from lakedex.layout.table_files import delete_temp, list_folder, require_folders
 from lakedex.maintenance.metadata_cleaning import commits_retained
 from lakedex.maintenance.metadata_compaction import delta_commits_since, last_compaction
 from lakedex.metadata.store import metadata_path
-from lakedex.options import WriteOptions
+from lakedex.options import ArchiveOptions, WriteOptions
 from lakedex.parallel import run_threads
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, remove_file
@@ -69,7 +69,7 @@ def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
         if compaction is None:
             return []
         limits.append(_first_uncompacted(timeline, compaction.requested))
-    return _chosen(timeline, commits, limits, options, len(commits) - keep_min, keep_min, keep_max)
+    return _chosen(timeline, commits, limits, options.archive, len(commits) - keep_min, keep_min, keep_max)
 
 
 def metadata_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
@@ -82,8 +82,8 @@ def metadata_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
     if not now.uses_metadata:
         return []
     timeline = now.metadata.timeline
-    keep_min = max(options.keep_min_commits + 1, commits_retained(options) + 2)
-    keep_max = keep_min + options.keep_max_commits - options.keep_min_commits
+    keep_min = max(options.archive.min_commits + 1, commits_retained(options.clean) + 2)
+    keep_max = keep_min + options.archive.max_commits - options.archive.min_commits
     commits = timeline.completed(WRITE_ACTIONS)
     if len(commits) <= keep_max:
         return []
@@ -93,18 +93,18 @@ def metadata_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
         _before_pending(timeline),
         None if compaction is None else compaction.requested,
         uncompacted,
-        _first_of_data(now.timeline, options),
+        _first_of_data(now.timeline, options.archive),
     ]
-    return _chosen(timeline, commits, limits, options, len(commits) - keep_min, keep_min, keep_max)
+    return _chosen(timeline, commits, limits, options.archive, len(commits) - keep_min, keep_min, keep_max)
 
 
 def _limits(timeline: Timeline, options: WriteOptions) -> tuple[int, int]:
     """``ArchivalUtils.getMinAndMaxInstantsToKeep``: instants that cleaning still needs are not archived."""
-    keep_min, keep_max = options.keep_min_commits, options.keep_max_commits
+    keep_min, keep_max = options.archive.min_commits, options.archive.max_commits
     commits = timeline.completed(WRITE_ACTIONS)
-    if len(commits) <= options.clean_commits_retained:
+    if len(commits) <= options.clean.commits_retained:
         return keep_min, keep_max
-    earliest = commits[len(commits) - options.clean_commits_retained].requested
+    earliest = commits[len(commits) - options.clean.commits_retained].requested
     pending = timeline.pending(_PENDING_WRITES)
     if pending and pending[0].requested < earliest:
         earliest = max((i.requested for i in commits if i.requested < pending[0].requested), default="")
@@ -178,9 +178,9 @@ def _first_uncompacted(timeline: Timeline, compaction: str) -> str | None:
     )
 
 
-def _first_of_data(data: Timeline, options: WriteOptions) -> str | None:
+def _first_of_data(data: Timeline, options: ArchiveOptions) -> str | None:
     """``TimelineUtils.getEarliestInstantForMetadataArchival``."""
-    saved = _savepoints(data) if options.archive_beyond_savepoint else frozenset()
+    saved = _savepoints(data) if options.beyond_savepoint else frozenset()
     first = [i.requested for i in data.instants if i.action in _PENDING_WRITES and i.requested not in saved][:1]
     return min([*first, *(i.requested for i in data.pending()[:1])], default=None)
 
@@ -193,7 +193,7 @@ def _chosen(
     timeline: Timeline,
     commits: Sequence[Instant],
     limits: Iterable[str | None],
-    options: WriteOptions,
+    options: ArchiveOptions,
     most: int,
     keep_min: int,
     keep_max: int,
@@ -205,7 +205,7 @@ def _chosen(
     for instant in commits:
         if limit is not None and instant.requested >= limit:
             continue
-        if options.archive_beyond_savepoint:
+        if options.beyond_savepoint:
             if instant.requested in saved:
                 continue
         elif first_saved is not None and instant.requested >= first_saved:
@@ -238,7 +238,7 @@ def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Insta
     """Archive instants of the data timeline if due. Call under the table lock."""
     going = data_to_archive(now, options)
     if going:
-        _archive(now.timeline, now.history_path, going, options, lock)
+        _archive(now.timeline, now.history_path, going, options.archive, lock)
         wanted = {instant.requested for instant in going}
         for entry in list_folder(now.storage, now.base_path, ".hoodie/.temp"):
             if entry.name in wanted:
@@ -256,11 +256,11 @@ def archive_metadata(now: Snapshot, options: WriteOptions, lock: Lock) -> list[I
         else:
             folder = read_table_config(now.storage, root).archive_folder
         require_folders(now.storage, root, [folder])
-        _archive(now.metadata.timeline, f"{root}/{folder}", going, options, lock)
+        _archive(now.metadata.timeline, f"{root}/{folder}", going, options.archive, lock)
     return going
 
 
-def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: WriteOptions, lock: Lock) -> None:
+def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: ArchiveOptions, lock: Lock) -> None:
     actions = _actions(timeline, going)
     storage = timeline.storage
     if timeline.layout >= 2:
@@ -279,7 +279,7 @@ def _archive(timeline: Timeline, path: str, going: Sequence[Instant], options: W
         for name in action.completed_files:
             remove_file(timeline, name)
     if timeline.layout >= 2:
-        merge_history(storage, path, options.history_merge_files)
+        merge_history(storage, path, options.merge_files)
 
 
 def _actions(timeline: Timeline, going: Sequence[Instant]) -> list[_Action]:

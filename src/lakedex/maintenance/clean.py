@@ -28,7 +28,7 @@ from lakedex.layout.table_files import delete_files, delete_partition, list_fold
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
 from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import recover
-from lakedex.options import WriteOptions
+from lakedex.options import CleanOptions, LockOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -91,7 +91,7 @@ class PlannedClean:
 
 
 def clean_rule(
-    options: WriteOptions, commits: int | None = None, hours: int | None = None, versions: int | None = None
+    options: CleanOptions, commits: int | None = None, hours: int | None = None, versions: int | None = None
 ) -> CleanRule:
     """Rule from the arguments, else from the options; as in Hudi, a single number implies its policy.
 
@@ -105,10 +105,10 @@ def clean_rule(
         if type(keep) is not int or keep < 1:
             raise InvalidInputError(f"clean takes integers from 1 on, not {keep!r}")
         return CleanRule(policy, keep)
-    set_up = {COMMITS: options.clean_commits, HOURS: options.clean_hours, VERSIONS: options.clean_versions}
+    set_up = {COMMITS: options.commits, HOURS: options.hours, VERSIONS: options.versions}
     numbers = {name: number for name, number in set_up.items() if number is not None}
     implied = next(iter(numbers)) if len(numbers) == 1 else COMMITS
-    policy = implied if options.clean_policy is None else options.clean_policy
+    policy = implied if options.policy is None else options.policy
     return CleanRule(policy, numbers.get(policy, _DEFAULTS[policy]))
 
 
@@ -344,7 +344,7 @@ def clean(
 ) -> CleanResult:
     """Delete files of old commits; see :meth:`lakedex.Maintenance.clean`."""
     started = time.perf_counter()
-    rule = clean_rule(options, commits, hours, versions)
+    rule = clean_rule(options.clean, commits, hours, versions)
     if dry_run:
         snapshot = handle.snapshot()
         require_writable(snapshot.config)
@@ -357,12 +357,12 @@ def clean(
 
 def clean_after_write(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Clean after a commit if the options say so (``hoodie.clean.automatic``); return a report in words."""
-    if not options.clean_after_write:
+    if not options.clean.after_write:
         return None
-    started, rule = time.perf_counter(), clean_rule(options)
+    started, rule = time.perf_counter(), clean_rule(options.clean)
     notes = finish_cleans(handle, options, seen)
     snapshot = handle.snapshot() if notes else seen
-    if not _is_due(snapshot, options.clean_every) or snapshot.timeline.pending({"clean"}):
+    if not _is_due(snapshot, options.clean.every) or snapshot.timeline.pending({"clean"}):
         return notes or None
     # Check without the lock first, as usually there is nothing to do.
     if plan_clean(snapshot, rule, _now(), only_changed=True) is None:
@@ -393,8 +393,8 @@ def _clean(
 ) -> CleanResult:
     beat: Heartbeat | None = None
     try:
-        with table_lock(handle.storage, handle.base_path, options) as lock:
-            recovered = recover(handle, options, lock)
+        with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+            recovered = recover(handle, options.heartbeat, lock)
             require_no_clean(recovered.snapshot)
             planned = plan_clean(recovered.snapshot, rule, _now(), only_changed=only_changed)
             if planned is None:
@@ -402,11 +402,11 @@ def _clean(
             timeline = recovered.snapshot.timeline
             when = recovered.clock.next(recovered.snapshot.last_time)
             # Other writers finish this clean once its heartbeat stops.
-            beat = Heartbeat(handle.storage, handle.base_path, when, int(options.heartbeat_interval * 1000))
+            beat = Heartbeat(handle.storage, handle.base_path, when, options.heartbeat.interval_ms)
             beat.start()
             lock.check()
             instant = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
-        done = _carry_out(handle, options, instant, planned.plan)
+        done = _carry_out(handle, options.lock, instant, planned.plan)
     finally:
         if beat is not None:
             beat.stop()
@@ -418,7 +418,7 @@ def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapsho
     snapshot = handle.snapshot() if snapshot is None else snapshot
     notes = []
     for instant in snapshot.timeline.pending({"clean"}):
-        if not HeartbeatPolicy.of(options).is_expired_write(snapshot, instant):
+        if not HeartbeatPolicy.of(options.heartbeat).is_expired_write(snapshot, instant):
             continue
         require_writable(snapshot.config)
         try:
@@ -430,7 +430,7 @@ def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapsho
                 raise
             remove_pending(snapshot.timeline, instant)  # Java died while writing the plan.
             continue
-        _carry_out(handle, options, instant, plan)
+        _carry_out(handle, options.lock, instant, plan)
         delete_heartbeat(handle.storage, handle.base_path, instant.requested)
         notes.append(f"finished the clean {instant.requested}, whose process died")
     return notes
@@ -454,7 +454,7 @@ def require_no_clean(snapshot: Snapshot) -> None:
         )
 
 
-def _carry_out(handle: TableContext, options: WriteOptions, instant: Instant, plan: CleanPlan) -> CleanMetadata | None:
+def _carry_out(handle: TableContext, options: LockOptions, instant: Instant, plan: CleanPlan) -> CleanMetadata | None:
     """Execute a plan, which may be partly done; None if another process has completed it."""
     started = time.time()
     snapshot = handle.snapshot()

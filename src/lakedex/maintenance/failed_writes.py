@@ -21,7 +21,7 @@ from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_n
 from lakedex.layout.table_files import delete_files, delete_temp, inner_folders, list_folder, require_folders, temp_path
 from lakedex.maintenance.metadata_undo import record_undo, snapshot_without, written_since
 from lakedex.metadata.store import MetadataStore, metadata_path
-from lakedex.options import WriteOptions
+from lakedex.options import HeartbeatOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import (
     WRITE_ACTIONS,
@@ -71,9 +71,9 @@ class HeartbeatPolicy:
     policy: str | None = None
 
     @classmethod
-    def of(cls, options: WriteOptions) -> HeartbeatPolicy:
+    def of(cls, options: HeartbeatOptions) -> HeartbeatPolicy:
         """As the options of a write have it."""
-        return cls(int(options.heartbeat_interval * 1000), options.heartbeat_misses, options.failed_writes)
+        return cls(options.interval_ms, options.misses, options.failed_writes)
 
     def is_expired_write(self, snapshot: Snapshot, instant: Instant) -> bool:
         """Whether the writer of a pending instant is dead."""

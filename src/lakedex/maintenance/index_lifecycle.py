@@ -195,7 +195,7 @@ def drop_index(handle: TableContext, options: WriteOptions, name: str, *, if_exi
         raise InvalidInputError("'files' is the metadata table's listing, not an index; it cannot be dropped")
     require_exclusive_create(handle.storage, handle.base_path)
     storage, base = handle.storage, handle.base_path
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         recover_table_config(storage, base)
         snapshot = handle.snapshot()
         plan = _drop_plan(snapshot, name)
@@ -248,14 +248,14 @@ def open_live(
 ) -> Iterator[tuple[Lock, BuildContext, Heartbeat]]:
     """Take the lock and a new instant, for which a heartbeat beats from then on; the caller stops it."""
     require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
         clock = InstantClock(snapshot.config.timezone)
-        clock.leave_out(remove_orphans(snapshot, HeartbeatPolicy.of(options)))
+        clock.leave_out(remove_orphans(snapshot, HeartbeatPolicy.of(options.heartbeat)))
         instant = clock.next(snapshot.last_time)
         # The instant is on no timeline: the heartbeat keeps the next writer from taking the same.
-        heartbeat = Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000))
+        heartbeat = Heartbeat(handle.storage, handle.base_path, instant, options.heartbeat.interval_ms)
         with ExitStack() as on_error:
             on_error.enter_context(heartbeat)
             lock.check()
@@ -345,7 +345,7 @@ def build_index(
     if not handle.snapshot().uses_metadata:
         make_metadata_table(handle, options, only_if_lost=True)
     with ExitStack() as beating:
-        with table_lock(handle.storage, handle.base_path, options) as lock:
+        with table_lock(handle.storage, handle.base_path, options.lock) as lock:
             now, clock = recovered(handle, options, lock)
             build = _Build(handle, options, index, clock, clock.next(now.last_time), columns, progress)
             # Its name is on no timeline: the heartbeat keeps the next writer from taking the same.
@@ -357,7 +357,7 @@ def build_index(
             return IndexResult(name=index.name, notes=notes, seconds=time.perf_counter() - started)
         try:
             build.read(now.base_files())
-            with table_lock(handle.storage, handle.base_path, options) as lock:
+            with table_lock(handle.storage, handle.base_path, options.lock) as lock:
                 return build.publish(lock, started)
         finally:
             delete_temp(handle.storage, handle.base_path, build.name)
@@ -378,7 +378,7 @@ def recompute_entries(
         How many files it were.
     """
     require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         now, clock = recovered(handle, options, lock)
         name = clock.next(now.last_time)
         require_no_pending_writes(now, f"the index {index.name} was not repaired")
@@ -447,7 +447,7 @@ class _Build:
     @contextmanager
     def alive(self, instant: str) -> Iterator[None]:
         """A heartbeat while something of ours lies in the table that a later writer may have to remove."""
-        interval = int(self.options.heartbeat_interval * 1000)
+        interval = self.options.heartbeat.interval_ms
         with Heartbeat(self.handle.storage, self.handle.base_path, instant, interval):
             yield
 

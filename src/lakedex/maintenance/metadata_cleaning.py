@@ -20,7 +20,7 @@ from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.layout.table_files import delete_files
 from lakedex.maintenance.metadata_compaction import last_compaction
 from lakedex.metadata.store import metadata_path
-from lakedex.options import WriteOptions
+from lakedex.options import CleanOptions, WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.archived import archived_completion_times
@@ -63,9 +63,9 @@ class _Slice:
     names: list[str] = field(default_factory=list)
 
 
-def commits_retained(options: WriteOptions) -> int:
+def commits_retained(options: CleanOptions) -> int:
     """Number of retained commits of the metadata table."""
-    return max(LEAST_COMMITS, int(options.clean_commits_retained * 1.2))
+    return max(LEAST_COMMITS, int(options.commits_retained * 1.2))
 
 
 def cleaning_due(now: Snapshot, options: WriteOptions) -> bool:
@@ -76,12 +76,12 @@ def cleaning_due(now: Snapshot, options: WriteOptions) -> bool:
     if timeline.pending({"clean"}):
         return True
     compaction = last_compaction(timeline)
-    earliest = _earliest_to_retain(timeline, commits_retained(options))
+    earliest = _earliest_to_retain(timeline, commits_retained(options.clean))
     if compaction is None or earliest is None:
         return False
     later = [instant for instant in timeline.completed() if instant.requested > compaction.requested]
     # Otherwise more frequent compactions would prevent cleaning.
-    if len(later) < min(ACTIONS_OF_REST, options.metadata_compact_commits - 1):
+    if len(later) < min(ACTIONS_OF_REST, options.metadata.compact_commits - 1):
         return False
     # Only a base file before the earliest retained commit makes earlier slices deletable, and only once.
     before = [i.requested for i in timeline.completed({"commit"}) if i.requested < earliest.requested]
@@ -126,7 +126,7 @@ def clean_metadata(now: Snapshot, options: WriteOptions, clock: InstantClock, lo
             remove_pending(timeline, instant)
         else:
             deleted += _carry_out(now, instant, plan, clock, lock)
-    earliest = _earliest_to_retain(timeline, commits_retained(options))
+    earliest = _earliest_to_retain(timeline, commits_retained(options.clean))
     expired = _expired(now, earliest.requested) if earliest is not None else {}
     if earliest is None or not expired:
         return deleted

@@ -43,7 +43,7 @@ from lakedex.metadata.files import Layer
 from lakedex.metadata.records import compact_records
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.metadata.writer import metadata_commit
-from lakedex.options import WriteOptions
+from lakedex.options import MetadataOptions
 from lakedex.parallel import run_threads
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, remove_pending
@@ -277,14 +277,14 @@ def delta_commits_since(timeline: Timeline) -> list[Instant]:
     return [i for i in deltas if ((i.completed if by_completion else None) or i.requested) > last.requested]
 
 
-def compaction_due(now: Snapshot, options: WriteOptions) -> bool:
+def compaction_due(now: Snapshot, options: MetadataOptions) -> bool:
     """Whether there are ``hoodie.metadata.compact.max.delta.commits``, or a pending compaction."""
     if not now.uses_metadata:
         return False
     timeline = now.metadata.timeline
     if timeline.pending({"compaction"}):
         return True
-    return len(delta_commits_since(timeline)) >= options.metadata_compact_commits
+    return len(delta_commits_since(timeline)) >= options.compact_commits
 
 
 def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock, *, new: bool) -> CompactionDone:

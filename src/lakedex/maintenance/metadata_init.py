@@ -82,7 +82,7 @@ def make_metadata_table(
     storage, base = handle.storage, handle.base_path
     seen = handle.snapshot().timeline
     found = list_storage(handle)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         now, clock = recovered(handle, options, lock)
         if only_if_lost and now.uses_metadata:
             return {path: dict(files) for path, files in now.metadata.file_listing().items()}

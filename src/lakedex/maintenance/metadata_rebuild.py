@@ -22,7 +22,7 @@ from lakedex.maintenance.metadata_init import REBUILDING, Folders, make_metadata
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS
 from lakedex.metadata.records import FILES, metadata_partitions_property
 from lakedex.metadata.store import metadata_path
-from lakedex.options import WriteOptions
+from lakedex.options import HeartbeatOptions, LockOptions, WriteOptions
 from lakedex.reports import IndexResult, RebuildResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.instant import InstantClock
@@ -65,10 +65,10 @@ def rebuild_metadata(handle: TableContext, options: WriteOptions, progress: Prog
 def needs_repair(snapshot: Snapshot, options: WriteOptions) -> bool:
     """Whether a write has to see to the metadata table first."""
     config = snapshot.config
-    if not options.metadata:
+    if not options.metadata.enabled:
         return bool(config.metadata_partitions or config.metadata_partitions_inflight)
     snapshot.read_partitions()  # Bytes that cannot be read are found here.
-    return not snapshot.uses_metadata or bool(snapshot.lost_metadata) or _was_cut_short(snapshot, options)
+    return not snapshot.uses_metadata or bool(snapshot.lost_metadata) or _was_cut_short(snapshot, options.heartbeat)
 
 
 def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
@@ -81,8 +81,8 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
         Notes for the write's result.
     """
     snapshot = handle.snapshot()
-    if not options.metadata:
-        with table_lock(handle.storage, handle.base_path, options) as lock:
+    if not options.metadata.enabled:
+        with table_lock(handle.storage, handle.base_path, options.lock) as lock:
             recover_table_config(handle.storage, handle.base_path)
             lock.check()
             remove_metadata_table(handle.storage, handle.base_path, handle.snapshot().config)
@@ -99,14 +99,14 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
         names = _with_dependents({*damaged, *_unbuilt(snapshot)}, snapshot)
         columns = _columns_of(snapshot)
         if damaged:
-            _disable(handle, options, [name for name in names if name in snapshot.config.metadata_partitions])
+            _disable(handle, options.lock, [name for name in names if name in snapshot.config.metadata_partitions])
         _build(handle, options, names, columns, None)
-        _forget_memo(handle, options)
+        _forget_memo(handle, options.lock)
         return [f"rebuilt: {', '.join(names)} ({why})"]
     except CommitConflictError as conflict:
         handle.cache.completeness.clear()
         if damaged := handle.snapshot().lost_metadata:
-            _disable(handle, options, tuple(damaged))
+            _disable(handle, options.lock, tuple(damaged))
         return [f"the metadata table is not complete ({why}) and was not rebuilt: {conflict}"]
 
 
@@ -120,11 +120,11 @@ def _rebuild(
     """``files``, then the indexes. Which they are is kept in the settings until they are there."""
     names, columns = _wanted(before, options), _columns_of(before)
     name = InstantClock(before.config.timezone).next()
-    with Heartbeat(handle.storage, handle.base_path, name, int(options.heartbeat_interval * 1000)):
+    with Heartbeat(handle.storage, handle.base_path, name, options.heartbeat.interval_ms):
         memo = f"{name} {','.join(names)}" if names else None
         made = make_metadata_table(handle, options, memo, only_if_lost=only_if_lost)
         built = _build(handle, options, names, columns, progress)
-        _forget_memo(handle, options)
+        _forget_memo(handle, options.lock)
     return made, built
 
 
@@ -134,18 +134,18 @@ def _unbuilt(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(names) & {index.name for index in _required()} - snapshot.config.metadata_partitions
 
 
-def _was_cut_short(snapshot: Snapshot, options: WriteOptions) -> bool:
+def _was_cut_short(snapshot: Snapshot, options: HeartbeatOptions) -> bool:
     memo = snapshot.config.raw.get(REBUILDING)
     if memo is None:
         return False
-    interval, misses = int(options.heartbeat_interval * 1000), options.heartbeat_misses
+    interval, misses = options.interval_ms, options.misses
     now, builder = int(time.time() * 1000), memo.partition(" ")[0]
     if not is_instant(builder):
         return True
     return is_expired(snapshot.storage, snapshot.base_path, builder, now, interval_ms=interval, misses=misses)
 
 
-def _forget_memo(handle: TableContext, options: WriteOptions) -> None:
+def _forget_memo(handle: TableContext, options: LockOptions) -> None:
     with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
         lock.check()
@@ -153,7 +153,7 @@ def _forget_memo(handle: TableContext, options: WriteOptions) -> None:
             update_table_config(handle.storage, handle.base_path, {REBUILDING: None})
 
 
-def _disable(handle: TableContext, options: WriteOptions, names: Collection[str]) -> None:
+def _disable(handle: TableContext, options: LockOptions, names: Collection[str]) -> None:
     """Take metadata partitions out of the settings, so that nobody trusts them; all of them with ``files``."""
     with table_lock(handle.storage, handle.base_path, options) as lock:
         recover_table_config(handle.storage, handle.base_path)
@@ -187,7 +187,9 @@ def _with_dependents(damaged: Collection[str], snapshot: Snapshot) -> tuple[str,
 def _wanted(snapshot: Snapshot, options: WriteOptions) -> tuple[str, ...]:
     """Indexes of a new metadata table: those that the table lists; where it lists none at all, those of the options."""
     listed = snapshot.config.metadata_partitions | _unbuilt(snapshot)
-    return tuple(index.name for index in _required() if (index.name in listed if listed else index.is_wanted(options)))
+    return tuple(
+        index.name for index in _required() if (index.name in listed if listed else index.is_wanted(options.indexes))
+    )
 
 
 def _columns_of(snapshot: Snapshot) -> dict[str, Sequence[str] | None]:

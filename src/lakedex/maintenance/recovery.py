@@ -32,7 +32,7 @@ from lakedex.maintenance.metadata_undo import (
     snapshot_without,
     written_since,
 )
-from lakedex.options import WriteOptions
+from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -295,7 +295,9 @@ class RecoveredTable:
     undone: tuple[str, ...] = ()
 
 
-def recover(handle: TableContext, options: WriteOptions, lock: Lock, base: Snapshot | None = None) -> RecoveredTable:
+def recover(
+    handle: TableContext, options: HeartbeatOptions, lock: Lock, base: Snapshot | None = None
+) -> RecoveredTable:
     """Finish restores and undo writes that died. Call under the table lock.
 
     Args:
@@ -332,5 +334,5 @@ def recovered(handle: TableContext, options: WriteOptions, lock: Lock) -> tuple[
     Raises:
         UnsupportedFeatureError: lakedex does not write this table.
     """
-    done = recover(handle, options, lock)
+    done = recover(handle, options.heartbeat, lock)
     return done.snapshot.refreshed(), done.clock

@@ -20,7 +20,7 @@ from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clea
 from lakedex.maintenance.failed_writes import HeartbeatPolicy, replace_metadata_timeline, roll_back
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, recover, restore_to, undone_partitions
-from lakedex.options import WriteOptions
+from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -65,8 +65,8 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
-        recovered = recover(handle, options, lock)
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+        recovered = recover(handle, options.heartbeat, lock)
         require_no_clean(recovered.snapshot)
         if instant in recovered.undone:
             return _result(recovered.snapshot, instant, None, 0, started)
@@ -74,7 +74,7 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
         _require_versions(recovered.snapshot, found)
         _require_beginning(recovered.snapshot, found)
         now = _prepared(recovered, found, options)
-        with Heartbeat(handle.storage, handle.base_path, instant, int(options.heartbeat_interval * 1000)):
+        with Heartbeat(handle.storage, handle.base_path, instant, options.heartbeat.interval_ms):
             done = roll_back(now, found, recovered.clock)
         deleted = sum(map(len, done.deleted.values()))
         return _result(handle.snapshot(), instant, done.started, deleted, started)
@@ -97,7 +97,7 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant
     commits = timeline.completed(WRITE_ACTIONS)
     found = next((i for i in commits if i.requested == instant), None)
     if found is None:
-        _refuse_other(snapshot, instant, options)
+        _refuse_other(snapshot, instant, options.heartbeat)
         last = timeline.last_completed
         raise InvalidInputError(
             f"{base} has no commit {instant} to roll back; the last one is {'none' if last is None else last.requested}"
@@ -118,7 +118,7 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant
     return found
 
 
-def _refuse_other(snapshot: Snapshot, instant: str, options: WriteOptions) -> None:
+def _refuse_other(snapshot: Snapshot, instant: str, options: HeartbeatOptions) -> None:
     """Raise the reason why an instant other than a completed commit cannot be rolled back."""
     found = next((i for i in snapshot.timeline.instants if i.requested == instant), None)
     if found is None:
@@ -202,8 +202,8 @@ def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> Rest
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
-        recovered = recover(handle, options, lock)
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+        recovered = recover(handle, options.heartbeat, lock)
         snapshot = recovered.snapshot
         require_no_clean(snapshot)
         require_no_writes(snapshot)
@@ -230,8 +230,8 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
     """Retain the files of a commit; see :meth:`lakedex.Maintenance.savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
     finish_cleans(handle, options)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
-        recovered = recover(handle, options, lock)
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+        recovered = recover(handle, options.heartbeat, lock)
         snapshot, timeline = recovered.snapshot, recovered.snapshot.timeline
         require_no_clean(snapshot)
         commit = _commit(snapshot, instant)
@@ -321,8 +321,8 @@ def list_savepoints(snapshot: Snapshot) -> pa.Table:
 def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) -> None:
     """Allow cleaning to delete the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
     require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
-        timeline = recover(handle, options, lock).snapshot.timeline
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+        timeline = recover(handle, options.heartbeat, lock).snapshot.timeline
         found = next((i for i in timeline.completed({"savepoint"}) if i.requested == instant), None)
         if found is None:
             known = ", ".join(sorted(savepoint_times(timeline))) or "none"

@@ -122,7 +122,7 @@ def compact_metadata(handle: TableContext, options: WriteOptions) -> CompactionR
 
 def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Compact when ``hoodie.metadata.compact.max.delta.commits`` are there. A note where a dead one was finished."""
-    if not compaction_due(seen, options):
+    if not compaction_due(seen, options.metadata):
         return None
     done = _compact(handle, options, on_request=False)
     return [f"finished the compaction {instant} of the metadata table, whose writer died" for instant in done.found]
@@ -130,15 +130,15 @@ def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: S
 
 def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -> CompactionDone:
     require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
-        if not now.uses_metadata or not (on_request or compaction_due(now, options)):
+        if not now.uses_metadata or not (on_request or compaction_due(now, options.metadata)):
             return CompactionDone()
         clock = InstantClock(now.config.timezone)
         done = compact(handle, now, clock, lock, new=False)
         now = handle.snapshot() if done.instants else now
-        if on_request or compaction_due(now, options):
+        if on_request or compaction_due(now, options.metadata):
             more = compact(handle, now, clock, lock, new=True)
             done = _sum(done, more)
         return done
@@ -164,7 +164,7 @@ def clean_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Sna
     if not cleaning_due(seen, options):
         return None
     require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         if cleaning_due(now, options):
@@ -180,7 +180,7 @@ def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult
     """
     started = time.perf_counter()
     require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         data = archive_data(now, options, lock)
@@ -195,7 +195,7 @@ def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult
 
 def archive_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) -> list[str] | None:
     """Archive, unless ``hoodie.archive.automatic`` is off."""
-    if not (options.archive and _archival_due(seen, options)):
+    if not (options.archive.enabled and _archival_due(seen, options)):
         return None
     archive_table(handle, options)
     return []

@@ -24,7 +24,7 @@ from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES
-from lakedex.options import WriteOptions
+from lakedex.options import TaggingOptions
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.reports import TaggingReport
 from lakedex.snapshot.snapshot import Snapshot
@@ -49,7 +49,7 @@ class CandidateFile:
 
 
 def find_key_ranges(
-    engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
+    engine: Engine, snapshot: Snapshot, options: TaggingOptions, report: TaggingReport, partitions: Sequence[str] | None
 ) -> list[CandidateFile]:
     """All base files of some partitions with the ranges of their keys; ``None`` takes those of the whole table.
 
@@ -67,24 +67,24 @@ def find_key_ranges(
 
 
 def _find_key_ranges(
-    engine: Engine, snapshot: Snapshot, options: WriteOptions, report: TaggingReport, partitions: Sequence[str] | None
+    engine: Engine, snapshot: Snapshot, options: TaggingOptions, report: TaggingReport, partitions: Sequence[str] | None
 ) -> list[CandidateFile]:
-    if options.use_metadata_blooms:
+    if options.use_metadata:
         snapshot.metadata.list_folders((FILES.name, COLUMN_STATS.name, BLOOM_FILTERS.name))
     bases = snapshot.base_files(partitions)
     report.files_listed = len(bases)
     if not bases:
         return []
-    report.source = "metadata" if options.use_metadata_blooms else "footers"
+    report.source = "metadata" if options.use_metadata else "footers"
     if not options.prune_by_ranges:
         return [CandidateFile(number, base) for number, base in enumerate(bases)]
-    for index in INDEXES if options.use_metadata_blooms else ():
+    for index in INDEXES if options.use_metadata else ():
         ranges = index.key_ranges(snapshot, bases)
         if ranges is not None:
             found = enumerate(zip(bases, ranges, strict=True))
             return [CandidateFile(number, base, *own) for number, (base, own) in found]
     report.source = "footers"
-    if options.use_metadata_blooms:
+    if options.use_metadata:
         report.notes.append("the table's metadata has no column_stats: key ranges were read from footers")
     return _from_footers(engine, snapshot, bases, report)
 

@@ -33,7 +33,7 @@ from lakedex.engine import Engine, Frame
 from lakedex.index.protocol import KeyFilters
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import ProcessIdentity
-from lakedex.options import WriteOptions
+from lakedex.options import TaggingOptions
 from lakedex.reports import TaggingReport
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.candidates import CandidateFile, KeyRanges
@@ -83,7 +83,7 @@ def tag(
     keyed: Frame,
     snapshot: Snapshot,
     files: Sequence[CandidateFile],
-    options: WriteOptions,
+    options: TaggingOptions,
     report: TaggingReport,
     *,
     any_partition: bool = False,
@@ -104,9 +104,9 @@ def tag(
         rows: how many rows ``keyed`` has, if the caller knows.
     """
     before = snapshot.storage.counted.copy()
-    offered = (index.key_filters(snapshot) for index in INDEXES) if options.use_metadata_blooms else iter(())
+    offered = (index.key_filters(snapshot) for index in INDEXES) if options.use_metadata else iter(())
     filters = next((found for found in offered if found is not None), None)
-    if files and options.use_metadata_blooms and filters is None:
+    if files and options.use_metadata and filters is None:
         report.notes.append("the table's metadata has no bloom_filters: filters were read from footers")
     probe = _probe(snapshot, files, filters, options, any_partition)
     match = MatchKeys(snapshot.storage, snapshot.base_path, tuple(file.base for file in files), ordering)
@@ -154,7 +154,7 @@ def _probe(
     snapshot: Snapshot,
     files: Sequence[CandidateFile],
     filters: KeyFilters | None,
-    options: WriteOptions,
+    options: TaggingOptions,
     any_partition: bool,
 ) -> ProbeKeys:
     paths = tuple(dict.fromkeys(file.base.partition for file in files))

@@ -59,7 +59,7 @@ def comment_table(handle: TableContext, options: WriteOptions, text: str) -> Non
     check_comment(text, f"table {handle.base_path}")
     require_exclusive_create(handle.storage, handle.base_path)
     storage, base = handle.storage, handle.base_path
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         recover_table_config(storage, base)
         config = handle.snapshot().config
         require_writable(config)

@@ -82,7 +82,7 @@ def create_table(
     """
     parsed = parse_options(options)
     name = name or _NOT_IN_NAMES.sub("_", handle.base_path.rstrip("/").rsplit("/", 1)[-1])
-    _check(name, record_key, ordering_by, table_type, parsed.table_version or DEFAULT_VERSION)
+    _check(name, record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
     stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
     check_comment(comment or "", f"table {name}")
     require_exclusive_create(handle.storage, handle.base_path)
@@ -94,7 +94,7 @@ def create_table(
             path=handle.base_path,
         )
     require_own_folders(handle.storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
-    with table_lock(handle.storage, handle.base_path, parsed):
+    with table_lock(handle.storage, handle.base_path, parsed.lock):
         if is_table(handle):
             if exist_ok:
                 return
@@ -113,7 +113,7 @@ def _write_table(
     ordering_by: Sequence[str],
     parsed: WriteOptions,
 ) -> None:
-    version = parsed.table_version or DEFAULT_VERSION
+    version = parsed.table.version or DEFAULT_VERSION
     groups = _metadata_groups(parsed, bool(partition_by), version)
     avro_schema = with_docs(arrow_to_avro(stored, name), arrow_comments(stored))
     properties = new_table_properties(
@@ -121,21 +121,23 @@ def _write_table(
         tuple(record_key),
         tuple(partition_by),
         tuple(ordering_by),
-        hive_style=parsed.hive_style is not False,
-        url_encode=parsed.url_encode is not False,
-        merge_mode=parsed.merge_mode,
+        hive_style=parsed.table.hive_style is not False,
+        url_encode=parsed.table.url_encode is not False,
+        merge_mode=parsed.table.merge_mode,
         metadata_partitions=tuple(groups),
         create_schema=json.dumps(avro_schema) if stored.names else None,
         version=version,
     )
     if comment:
         properties[COMMENT] = comment
-    if parsed.index_type == "GLOBAL_BLOOM":
-        properties[INDEX_TYPE] = parsed.index_type
+    if parsed.table.index_type == "GLOBAL_BLOOM":
+        properties[INDEX_TYPE] = parsed.table.index_type
     config = TableConfig.from_properties(properties)
     if COLUMN_STATS.name in groups:
         kind = default_stats_version(version)
-        columns = indexable_columns(stored, parsed.column_stats_columns, parsed.column_stats_limit, kind)
+        columns = indexable_columns(
+            stored, parsed.indexes.column_stats_columns, parsed.indexes.column_stats_limit, kind
+        )
         columns = [name for name in columns if name not in unlisted(stored, kind)]
         document = with_column_stats({"indexDefinitions": {}}, columns, version)
         handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
@@ -198,7 +200,7 @@ def take_back(handle: TableContext, options: Mapping[str, Any] | None, *, keep_f
         False where there is a commit, or a write under way: the table is left as it is.
     """
     storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    with table_lock(handle.storage, handle.base_path, parse_options(options)):
+    with table_lock(handle.storage, handle.base_path, parse_options(options).lock):
         timeline = handle.snapshot().timeline
         if timeline.completed(WRITE_ACTIONS) or timeline.pending():
             return False
@@ -252,13 +254,13 @@ def _is_own(name: str) -> bool:
 
 def _metadata_groups(options: WriteOptions, partitioned: bool, version: int) -> dict[str, int]:
     """Metadata partitions of the new table with their numbers of file groups, in Hudi's order of creation."""
-    if not options.metadata:
+    if not options.metadata.enabled:
         return {}
     groups = {FILES.name: 1}
-    if options.column_stats:
-        groups[COLUMN_STATS.name] = options.column_stats_groups
-    if options.bloom_filters:
-        groups[BLOOM_FILTERS.name] = options.bloom_filters_groups
-    if options.column_stats and partitioned and version >= 8:
-        groups[PARTITION_STATS.name] = options.partition_stats_groups
+    if options.indexes.column_stats:
+        groups[COLUMN_STATS.name] = options.indexes.column_stats_groups
+    if options.indexes.bloom_filters:
+        groups[BLOOM_FILTERS.name] = options.indexes.bloom_filters_groups
+    if options.indexes.column_stats and partitioned and version >= 8:
+        groups[PARTITION_STATS.name] = options.indexes.partition_stats_groups
     return groups

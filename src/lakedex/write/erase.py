@@ -22,7 +22,7 @@ from lakedex.engine import Frame
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import parse_base_file_name
-from lakedex.options import WriteOptions
+from lakedex.options import TaggingOptions, WriteOptions
 from lakedex.printing import printable, printed
 from lakedex.reports import Report, TaggingReport, WriteResult
 from lakedex.scan.plan import ScanPlan
@@ -76,9 +76,9 @@ def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: Wri
         pairs = engine.collect(engine.map(frame, _Distinct())).group_by([KEY, PARTITION]).aggregate([])
         few, matches = pairs.num_rows <= PROOF_KEYS, TaggingReport()
         if not few:
-            _files_with_keys(handle, frame, snapshot, deletion, options, matches)
+            _files_with_keys(handle, frame, snapshot, deletion, options.tagging, matches)
         old = _older(now, snapshot)
-        files = _files_with_keys(handle, frame, old, deletion, options, TaggingReport())
+        files = _files_with_keys(handle, frame, old, deletion, options.tagging, TaggingReport())
     return Erased(
         result=result,
         snapshot=snapshot,
@@ -108,7 +108,7 @@ def _files_with_keys(
     frame: Frame,
     snapshot: Snapshot,
     deletion: Deletion,
-    options: WriteOptions,
+    options: TaggingOptions,
     report: TaggingReport,
 ) -> list[BaseFile]:
     """Base files of a snapshot with a row of one of the keys."""

@@ -15,7 +15,7 @@ from lakedex.codec.bloom import hash_keys
 from lakedex.errors import CommitError
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.names import new_file_id
-from lakedex.options import WriteOptions
+from lakedex.options import FileOptions
 from lakedex.tagging.keyed_rows import ACTION, FILE, KEY, LOCATED, PARTITION, RowAction
 
 __all__ = [
@@ -78,7 +78,7 @@ def assign_inserts(
     rows: int,
     row_bytes: float,
     small_files: Sequence[tuple[BaseFile, int]],
-    options: WriteOptions,
+    options: FileOptions,
     sample: Sequence[str] = (),
 ) -> None:
     """Choose the groups for ``rows`` new rows of a partition.

@@ -125,10 +125,10 @@ def file_group_writer(
     keys = snapshot.config.record_key_fields
     settings = BaseFileSettings(
         avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
-        compression=options.compression,
-        bloom=bloom_sizing(options),
+        compression=options.files.compression,
+        bloom=bloom_sizing(options.bloom),
         unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
-        row_group_bytes=options.row_group_bytes,
+        row_group_bytes=options.files.row_group_bytes,
     )
     return BaseFileGroupWriter(
         storage=snapshot.storage,

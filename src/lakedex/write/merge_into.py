@@ -25,7 +25,7 @@ from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatc
 from lakedex.expr.nodes import Predicate
 from lakedex.layout.keys import KeyGenerator
 from lakedex.layout.store_assignment import StoreAssignment, match_names
-from lakedex.options import WriteOptions
+from lakedex.options import TaggingOptions, WriteOptions
 from lakedex.parquet.conform import conform
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import key_generator
@@ -112,17 +112,17 @@ def merge_into(
     data = handle.engine.read_frame(data)
     snapshot = writable(handle)
     source = _source_schema(handle, data, snapshot)
-    clauses = _bound(merge, snapshot, source, session, null_for_missing=options.null_for_missing)
+    clauses = _bound(merge, snapshot, source, session, null_for_missing=options.rows.null_for_missing)
     lookup, _ = _lookup(snapshot, merge, source, session)
     keys = None if lookup is None else key_generator(snapshot.config, snapshot)
     assignment = StoreAssignment(source, snapshot.config.name)
     extra = tuple(assigned_columns(snapshot, clauses).items())
     with prepared_frame(handle, data, PrepareSource(assignment, extra, keys, lookup)) as staged:
-        for number in range(options.conflict_retries + 1):
+        for number in range(options.retries + 1):
             try:
                 return _attempt(handle, session, staged, merge, options, ctx)
             except CommitConflictError as error:
-                if number == options.conflict_retries:
+                if number == options.retries:
                     raise
                 ctx.notes.append(f"conflict with {error.theirs or 'another writer'}: matched and wrote again")
     raise AssertionError("unreachable")
@@ -243,14 +243,14 @@ def _attempt(
     """Work the rows out on the table as it is now, and write them."""
     source = pa.schema([field for field in list(staged.schema)[3:] if not field.name.startswith(ASSIGNED)])
     snapshot = writable(handle)
-    clauses = _bound(merge, snapshot, source, session, null_for_missing=options.null_for_missing)
+    clauses = _bound(merge, snapshot, source, session, null_for_missing=options.rows.null_for_missing)
     _require_same_columns(snapshot, clauses, staged.schema)
     lookup, _ = _lookup(snapshot, merge, source, session)
     report = TaggingReport()
     reads_all = merge.has("not matched by source")
     reading = snapshot
     if lookup is not None and not reads_all:
-        reading = _holding(handle.engine, snapshot, staged, lookup, options, report)
+        reading = _holding(handle.engine, snapshot, staged, lookup, options.tagging, report)
     found = _equalities(snapshot, merge, source, session)
     task = MergeTask(
         snapshot=reading,
@@ -265,7 +265,7 @@ def _attempt(
     with prepared_frame(
         handle, session.rows(task), PrepareMerged(snapshot.schema, keys, snapshot.config.name)
     ) as frame:
-        tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options)
+        tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options.table)
         known = _new_keys_known(snapshot, merge, lookup, source, session)
         if in_table and lookup is not None and lookup.with_partitions:
             known = False  # Another partition may have the key.
@@ -279,7 +279,7 @@ def _attempt(
             located=tally.stored,
             joined=in_table or lookup is None or reads_all or not lookup.with_partitions,
         )
-        result = run_write(handle, spec, replace(options, conflict_retries=0), ctx)
+        result = run_write(handle, spec, replace(options, retries=0), ctx)
     if result.instant is not None:
         moved = tally.moved
         result = replace(
@@ -325,7 +325,7 @@ def _says_more(snapshot: Snapshot, merge: Merge, lookup: _Lookup, source: pa.Sch
 
 
 def _holding(
-    engine: Engine, snapshot: Snapshot, staged: Frame, lookup: _Lookup, options: WriteOptions, report: TaggingReport
+    engine: Engine, snapshot: Snapshot, staged: Frame, lookup: _Lookup, options: TaggingOptions, report: TaggingReport
 ) -> Snapshot:
     """The table's files that hold a key of the source."""
     partitions = None

@@ -17,7 +17,7 @@ from lakedex.engine import BatchMap, Frame
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
 from lakedex.layout.keys import StoredKeys
 from lakedex.layout.store_assignment import StoreAssignment, match_names
-from lakedex.options import WriteOptions
+from lakedex.options import RowOptions, TableOptions, WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
 from lakedex.snapshot.partitions import PartitionName, key_generator, named_partitions
@@ -65,7 +65,11 @@ __all__ = [
 def upsert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Update the rows whose key is stored, insert the others."""
     return _write_frame(
-        handle, data, options, Operation.UPSERT, lambda table: partial(UpsertSpec, lookup=key_scope(table, options))
+        handle,
+        data,
+        options,
+        Operation.UPSERT,
+        lambda table: partial(UpsertSpec, lookup=key_scope(table, options.table)),
     )
 
 
@@ -73,22 +77,22 @@ def insert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResul
     """Add rows without looking up their keys, unless ``hoodie.datasource.insert.dup.policy`` asks for it."""
 
     def spec(table: Snapshot) -> SpecOfRows:
-        lookup = Lookup.NONE if options.duplicates == "none" else key_scope(table, options)
-        return partial(InsertSpec, lookup=lookup, duplicates=_duplicates(options))
+        lookup = Lookup.NONE if options.rows.duplicates == "none" else key_scope(table, options.table)
+        return partial(InsertSpec, lookup=lookup, duplicates=_duplicates(options.rows))
 
     return _write_frame(handle, data, options, Operation.INSERT, spec)
 
 
 def bulk_insert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Load rows into new files, sorted by key, without looking anything up."""
-    if options.duplicates != "none":
+    if options.rows.duplicates != "none":
         raise OptionError(
-            f"{handle.base_path}: bulk_insert looks no keys up, so it cannot {options.duplicates} rows whose key is in "
-            "the table (hoodie.datasource.insert.dup.policy); use insert, or give the call the policy none",
+            f"{handle.base_path}: bulk_insert looks no keys up, so it cannot {options.rows.duplicates} rows whose key "
+            "is in the table (hoodie.datasource.insert.dup.policy); use insert, or give the call the policy none",
             option="hoodie.datasource.insert.dup.policy",
         )
-    placement = Placement.SORTED_FILES if options.sort_mode == "GLOBAL_SORT" else Placement.NEW_FILES
-    spec = partial(BulkInsertSpec, duplicates=_duplicates(options), placement=placement)
+    placement = Placement.SORTED_FILES if options.rows.sort_mode == "GLOBAL_SORT" else Placement.NEW_FILES
+    spec = partial(BulkInsertSpec, duplicates=_duplicates(options.rows), placement=placement)
     return _write_frame(handle, data, options, Operation.BULK_INSERT, lambda _: spec)
 
 
@@ -108,7 +112,7 @@ def insert_overwrite(
     kind = OverwriteTableSpec if scope == "table" else OverwriteSpec
 
     def spec(table: Snapshot) -> SpecOfRows:
-        return partial(kind, duplicates=_duplicates(options), replace=_replace(table, scope, partitions))
+        return partial(kind, duplicates=_duplicates(options.rows), replace=_replace(table, scope, partitions))
 
     return _write_frame(handle, data, options, kind.operation, spec)
 
@@ -143,7 +147,7 @@ def _write_frame(
         return run_write(handle, of_rows(rows=rows), options, ctx)
 
 
-def _duplicates(options: WriteOptions) -> Duplicates:
+def _duplicates(options: RowOptions) -> Duplicates:
     """The policy of ``hoodie.datasource.insert.dup.policy`` and ``hoodie.combine.before.insert``."""
     if options.duplicates == "fail":
         return Duplicates.FAIL
@@ -179,7 +183,7 @@ class Deletion:
         incoming = handle.engine.schema_of(data)
         keys = key_generator(snapshot.config, snapshot)
         require_columns(incoming, keys.record_key, "record key", name, case_sensitive=case)
-        named = not all_partitions and key_scope(snapshot, options) is not Lookup.GLOBAL
+        named = not all_partitions and key_scope(snapshot, options.table) is not Lookup.GLOBAL
         if named:
             require_columns(
                 incoming,
@@ -325,14 +329,14 @@ def prepared(handle: TableContext, data: Any, options: WriteOptions) -> tuple[An
         incoming,
         config.name,
         fixed={name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)},
-        null_for_missing=options.null_for_missing,
+        null_for_missing=options.rows.null_for_missing,
         case_sensitive=case,
     )
     keys = key_generator(config, snapshot)
     return data, snapshot, PrepareRows(StoreAssignment(schema, config.name, case), keys)
 
 
-def key_scope(table: Snapshot, options: WriteOptions) -> Lookup:
+def key_scope(table: Snapshot, options: TableOptions) -> Lookup:
     """Where a key is one row: in its partition, or in the whole table under a global index.
 
     Raises:

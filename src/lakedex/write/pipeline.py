@@ -221,12 +221,12 @@ class _Attempt:
         options = self.options
         match self.spec.operation:
             case Operation.DELETE:
-                return options.delete_tasks
+                return options.tasks.delete
             case Operation.BULK_INSERT:
-                return options.bulk_insert_tasks
+                return options.tasks.bulk_insert
             case Operation.INSERT | Operation.INSERT_OVERWRITE | Operation.INSERT_OVERWRITE_TABLE:
-                return options.insert_tasks
-        return options.upsert_tasks
+                return options.tasks.insert
+        return options.tasks.upsert
 
     def _replaced(self) -> dict[str, tuple[str, ...]] | None:
         """File ids that an overwrite replaces, by partition; None for other writes."""
@@ -289,7 +289,7 @@ class _Attempt:
             return []
         # Without a look-up the ranges only say which small files to fill.
         report = TaggingReport() if self.spec.lookup is Lookup.NONE else self.report
-        files = find_key_ranges(self.handle.engine, self._snapshot, self.options, report, partitions)
+        files = find_key_ranges(self.handle.engine, self._snapshot, self.options.tagging, report, partitions)
         if isinstance(self.spec.rows.keys, KeyGenerator):
             ranges = ((item.base.relative_path, item.low, item.high) for item in files)
             require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
@@ -328,7 +328,7 @@ class _Attempt:
             spec.rows.frame,
             self._snapshot,
             files,
-            self.options,
+            self.options.tagging,
             self.report,
             any_partition=spec.lookup.everywhere,
             ordering=schema.field(names[0]) if names and names[0] in schema.names else None,
@@ -341,7 +341,7 @@ class _Attempt:
     def _known(self) -> MatchedKeyPolicy:
         if self.spec.effects is Effects.INSERT:
             return MatchedKeyPolicy.DROP
-        return MatchedKeyPolicy.MOVE if self.options.update_partition_path else MatchedKeyPolicy.STAY
+        return MatchedKeyPolicy.MOVE if self.options.tagging.update_partition_path else MatchedKeyPolicy.STAY
 
     def _decided(self, tags: TaggedKeys) -> _Tagged:
         """The same where a key is one row in the whole table."""
@@ -361,7 +361,9 @@ class _Attempt:
                 break
             rows = engine.map(frame, NewRows(frame.schema, moved))
             everywhere = lookup.everywhere and not moved
-            found = tag(engine, rows, self._snapshot, files, self.options, self.report, any_partition=everywhere)
+            found = tag(
+                engine, rows, self._snapshot, files, self.options.tagging, self.report, any_partition=everywhere
+            )
             self._cached.append(found.cached)
             if self.report.matches:
                 key = engine.collect(found.frame).column(KEY)[0].as_py()
@@ -403,7 +405,7 @@ class _Attempt:
             small = [
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
                 for item in by_key_distance(by_path.get(path, []), row["keys"])
-                if item.base.size < self.options.small_file_limit
+                if item.base.size < self.options.files.small_file_limit
             ]
             assign_inserts(
                 targets,
@@ -411,7 +413,7 @@ class _Attempt:
                 fresh,
                 row_bytes,
                 small if self.spec.placement is Placement.SMALL_FILES else [],
-                self.options,
+                self.options.files,
                 row["keys"] if self.spec.placement is Placement.SORTED_FILES else (),
             )
 
@@ -422,7 +424,7 @@ class _Attempt:
             return max(sum(item.base.size for item in counted) / sum(item.rows for item in counted), 1.0)
         rows = pc.sum(self.summary.column("rows")).as_py() or 1
         in_memory = (pc.sum(self.summary.column("bytes")).as_py() or 0) / rows
-        return float(min(max(in_memory / PACKING, 1.0), self.options.record_size_estimate))
+        return float(min(max(in_memory / PACKING, 1.0), self.options.files.record_size_estimate))
 
     def _routed_schema(self) -> pa.Schema:
         return pa.schema(

@@ -16,7 +16,7 @@ from lakedex.codec.avro import write_container
 from lakedex.errors import InvalidInputError, OptionError
 from lakedex.io.local import LocalStorage
 from lakedex.maintenance.archive import archive_data, data_to_archive, metadata_to_archive
-from lakedex.options import parse_options
+from lakedex.options import WriteOptions, parse_options
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, create_inflight, create_requested
 from lakedex.timeline.archived import read_archive_log, read_history
@@ -31,6 +31,13 @@ OFF = {
 }
 SMALL = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4", "hoodie.clean.commits.retained": "1"}
 OPTIONS = parse_options(SMALL)
+
+
+def with_bounds(*, clean: int, least: int | None = None, most: int | None = None) -> WriteOptions:
+    """``OPTIONS`` with other bounds, also those that ``parse_options`` refuses."""
+    archive = OPTIONS.archive
+    bounds = replace(archive, min_commits=least or archive.min_commits, max_commits=most or archive.max_commits)
+    return replace(OPTIONS, clean=replace(OPTIONS.clean, commits=clean), archive=bounds)
 
 
 def state(path: Path | str) -> Snapshot:
@@ -102,7 +109,7 @@ def test_nothing_goes_past_a_pending_write(compacted: Path) -> None:
     commits = instants(compacted)
     pending = str(int(commits[3]) + 1)
     create_inflight(state(compacted).timeline, create_requested(state(compacted).timeline, pending, "commit"))
-    wide = replace(OPTIONS, clean_commits=50)
+    wide = with_bounds(clean=50)
     assert going(compacted, wide) == commits[:3], "the last commit before it stays, so that the timeline begins there"
     assert going(compacted) == commits[:2], "and so does what the cleaner may still look at"
 
@@ -113,7 +120,7 @@ def test_what_completed_since_a_pending_write_began_stays(compacted: Path) -> No
     commits = timeline.completed({"commit"})
     pending = str(int(commits[5].requested) + 1)
     create_inflight(timeline, create_requested(timeline, pending, "commit"))
-    wide = replace(OPTIONS, clean_commits=50)
+    wide = with_bounds(clean=50)
     assert going(compacted, wide) == instants(compacted)[:5]
     early, folder = commits[2], compacted / ".hoodie/timeline"
     (folder / early.file_name).rename(folder / f"{early.requested}_{int(pending) + 1}.commit")
@@ -214,7 +221,7 @@ def test_what_the_cleaner_looks_at_is_kept() -> None:
         parse_options({"hoodie.keep.min.commits": "30"})
     with pytest.raises(OptionError, match="must be greater than hoodie.clean.commits.retained"):
         parse_options({"hoodie.keep.min.commits": "5", "hoodie.clean.commits.retained": "5"})
-    assert parse_options({"hoodie.keep.min.commits": "5"}).keep_min_commits == 5
+    assert parse_options({"hoodie.keep.min.commits": "5"}).archive.min_commits == 5
 
 
 def test_the_least_adapts_to_the_cleaner(compacted: Path) -> None:
@@ -222,7 +229,7 @@ def test_the_least_adapts_to_the_cleaner(compacted: Path) -> None:
     assert len(instants(compacted)) == 8
     assert going(compacted, less) == instants(compacted)[:5], "no commit is out of the cleaner's window of ten yet"
     # Six commits retained by the cleaner ask for seven here, and for two more before anything goes.
-    assert going(compacted, replace(OPTIONS, clean_commits=6, keep_min_commits=3, keep_max_commits=5)) == []
+    assert going(compacted, with_bounds(clean=6, least=3, most=5)) == []
 
 
 def test_the_metadata_timeline_stays_as_long_as_the_datas(compacted: Path) -> None:
@@ -316,7 +323,7 @@ def test_tables_of_version_6_get_their_own_archive(tmp_path: Path, name: str) ->
     path = unpack(name, tmp_path)
     before = state(path)
     content = own(Table.open(path))
-    few = replace(OPTIONS, keep_min_commits=1, keep_max_commits=1, clean_commits=9)
+    few = with_bounds(clean=9, least=1, most=1)
     going = archive_data(before, few, _Held())  # type: ignore[arg-type]
     assert going
     left = state(path).timeline.instants

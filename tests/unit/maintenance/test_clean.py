@@ -217,7 +217,7 @@ def test_arguments_that_make_no_sense(tmp_path: Path, arguments: dict[str, Any])
 )
 def test_options(options: dict[str, str], text: str) -> None:
     """A number without a policy implies it, as in Hudi."""
-    assert str(clean_rule(parse_options(options))) == text
+    assert str(clean_rule(parse_options(options).clean)) == text
 
 
 def test_options_that_make_no_sense() -> None:

@@ -288,7 +288,7 @@ def test_what_a_pending_compaction_reads_stays(tmp_path: Path, limits: Limits) -
     requested = str(int(timeline.last_time) + 1)
     operations = plan_compaction(snapshot, requested)
     create_requested(timeline, requested, "compaction", encode_compaction_plan(operations))
-    assert compaction_due(state(tmp_path), parse_options(None))
+    assert compaction_due(state(tmp_path), parse_options(None).metadata)
     doomed = metadata_cleaning._expired(state(tmp_path), "29990101000000000")
     needed = {name for o in operations for name in (*o.logs, o.base)}
     assert not needed & {name for names in doomed.values() for name in names}

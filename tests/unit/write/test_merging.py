@@ -12,7 +12,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.layout.file_slice import BaseFile
-from lakedex.options import WriteOptions
+from lakedex.options import FileOptions
 from lakedex.write.file_assignment import FileAssignment, InsertBuckets, assign_inserts, key_numbers
 from table_kit import ROWS, base_files, make, own, rows
 
@@ -241,7 +241,7 @@ def base(file_id: str, size: int) -> BaseFile:
 
 
 def test_planned_inserts() -> None:
-    options = WriteOptions(max_file_size=1000)
+    options = FileOptions(max_file_size=1000)
     targets = FileAssignment()
     assign_inserts(targets, "p", 100, 10.0, [(base("a", 900), 90), (base("b", 500), 50)], options)
     # In the order given: a takes 10, b 50, the rest is one new group.
@@ -262,7 +262,7 @@ def test_planned_inserts() -> None:
 def test_ranges_come_from_a_sample() -> None:
     targets = FileAssignment()
     sample = [f"k{n:03d}" for n in range(100)]
-    assign_inserts(targets, "p", 100, 10.0, [], WriteOptions(max_file_size=250), sample)
+    assign_inserts(targets, "p", 100, 10.0, [], FileOptions(max_file_size=250), sample)
     bins = targets.inserts["p"]
     assert isinstance(bins, InsertBuckets)
     assert len(bins.groups) == 4

@@ -47,10 +47,10 @@ def plan_stats(ctx: BuildContext) -> StatsBuild | None:
         return StatsBuild(schema=now.schema, indexed=stats_types(now), is_partial=True)
     present = now.metadata.has(COLUMN_STATS.name)
     known = list(stats_types(now)) if present else []
-    chosen = ctx.columns if ctx.columns is not None else ctx.options.column_stats_columns
+    chosen = ctx.columns if ctx.columns is not None else ctx.options.indexes.column_stats_columns
     if chosen is not None:
         _check_columns(now, chosen)
-    version, limit = _version(now), ctx.options.column_stats_limit
+    version, limit = _version(now), ctx.options.indexes.column_stats_limit
     wanted = indexable_columns(now.schema, chosen, limit, version)
     if present:
         wanted = [name for name in wanted if name not in known] if chosen is not None else []
@@ -78,9 +78,9 @@ def _covers_partitions(ctx: BuildContext) -> bool:
 
 
 def _groups(ctx: BuildContext) -> dict[str, int]:
-    counts = {COLUMN_STATS.name: ctx.options.column_stats_groups}
+    counts = {COLUMN_STATS.name: ctx.options.indexes.column_stats_groups}
     if _covers_partitions(ctx):
-        counts[PARTITION_STATS.name] = ctx.options.partition_stats_groups
+        counts[PARTITION_STATS.name] = ctx.options.indexes.partition_stats_groups
     return {name: count for name, count in counts.items() if not ctx.snapshot.metadata.has(name)}
 
 
@@ -209,7 +209,7 @@ def plan_partition_stats(ctx: BuildContext) -> PartitionBuild | None:
         raise InvalidInputError(
             f"{now.base_path}: partition_stats are made of column_stats; create column_stats, which makes both"
         )
-    groups = {PARTITION_STATS.name: ctx.options.partition_stats_groups}
+    groups = {PARTITION_STATS.name: ctx.options.indexes.partition_stats_groups}
     return None if present else PartitionBuild(schema=now.schema, indexed=stats_types(now), groups=groups)
 
 

@@ -62,7 +62,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
-from lakedex.options import WriteOptions
+from lakedex.options import IndexOptions, WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.types import META_COLUMNS, RECORD_KEY
@@ -115,7 +115,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
         return tuple(covered_columns(document, snapshot.schema, snapshot.config.version))
 
-    def is_wanted(self, options: WriteOptions) -> bool:
+    def is_wanted(self, options: IndexOptions) -> bool:
         """``hoodie.metadata.index.column.stats.enable``."""
         return options.column_stats
 
@@ -149,7 +149,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
 
         Also of a table without the index: a build may publish one while the write is under way.
         """
-        snapshot, schema, options = ctx.snapshot, ctx.schema, ctx.options
+        snapshot, schema, options = ctx.snapshot, ctx.schema, ctx.options.indexes
         document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
         version = stats_version(document, snapshot.config.version)
         chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit, version)
