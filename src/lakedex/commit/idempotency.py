@@ -25,6 +25,7 @@ from lakedex.types import Operation
 __all__ = [
     "BATCHES_KEY",
     "DuplicateBatchError",
+    "carried_batches",
     "checked_txn",
     "find_committed_batch",
     "last_batches",
@@ -129,7 +130,7 @@ def last_batches(snapshot: Snapshot) -> Batches:
     """
     found: dict[str, tuple[int, str]] = {}
     undone: set[str] = set()
-    for position, entries in enumerate(_carried(snapshot)):
+    for position, entries in enumerate(carried_batches(snapshot)):
         for application, (batch, instant) in entries.items():
             if application in found or (position and application not in undone):
                 continue
@@ -143,7 +144,7 @@ def last_batches(snapshot: Snapshot) -> Batches:
     return found
 
 
-def _carried(snapshot: Snapshot) -> Iterator[Batches]:
+def carried_batches(snapshot: Snapshot) -> Iterator[Batches]:
     """The batches that commits carry, from the commit that completed last on."""
     timeline = snapshot.timeline
     commits = timeline.completed(WRITE_ACTIONS)

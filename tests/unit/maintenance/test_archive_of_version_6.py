@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakedex import Table
+from lakedex.commit.idempotency import carried_batches
 from table_kit import make, rows
 
 OPTIONS = {
@@ -26,6 +27,8 @@ def test_archived_commits_are_in_the_history_and_say_their_batches(tmp_path: Pat
     assert everything == sorted(everything, reverse=True)
     operations = set(table.inspect.history(archived=True).column("operation").to_pylist())
     assert operations == {"UPSERT"}
+    carried = list(carried_batches(Table.open(tmp_path).snapshot()))
+    assert carried == [{"loads": (number, done[number])} for number in range(25, -1, -1)]
     for number in (25, 0):
         again = Table.open(tmp_path).upsert(rows(("k1", "a", 9, 9)), txn=("loads", number))
         assert again.instant is None and done[-1] in again.notes[0]
