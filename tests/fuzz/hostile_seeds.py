@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -23,7 +22,8 @@ from fuzz.seeds import GOLDEN
 from lakedex import Table
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.snapshot import TableContext
-from lakedex.timeline import instant
+from lakedex.timeline.instant import wall_clock
+from lakedex.write.create_table import create_table
 
 __all__ = ["PARTITIONS", "STATES", "VERSIONS", "rows", "seed_files", "seed_names"]
 
@@ -58,10 +58,32 @@ def rows(first: int, last: int, round_: int) -> pa.Table:
     )
 
 
+BEGIN_MS = 1_737_000_000_000
+"""Instants count on from here: writes are refused on a timeline that is ahead of the clock."""
+_STARTED = wall_clock()
+
+
+def _table(path: Path, faults: Faults, options: Mapping[str, str] = OPTIONS) -> Table:
+    session = LocalSession()
+    storage, engine = FaultyStorage(faults), session.engine
+    context = TableContext(storage, str(path), engine, options, now_ms=lambda: BEGIN_MS + wall_clock() - _STARTED)
+    return Table(context, session)
+
+
 def _sound(path: Path, version: str) -> None:
     """Indexes, archived commits, a clean, a rollback, a savepoint, replaced files, and commits since."""
-    options = {**OPTIONS, "hoodie.write.table.version": version}
-    table = Table.create(path, SCHEMA, record_key="id", partition_by="city", ordering_by="ts", options=options)
+    table = _table(path, Faults(), {**OPTIONS, "hoodie.write.table.version": version})
+    create_table(
+        table.context,
+        name=None,
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["city"],
+        ordering_by=["ts"],
+        table_type="cow",
+        exist_ok=False,
+        options=table.context.options,
+    )
     for number in range(5):
         table.upsert(rows(0, 8 + number, number))
     table.indexes.create("bitmap", ["color"], name="colors")
@@ -115,8 +137,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
     shutil.copytree(sound, path)
 
     def act(faults: Faults) -> None:
-        session = LocalSession()
-        action(Table(TableContext(FaultyStorage(faults), str(path), session.engine, OPTIONS), session))
+        action(_table(path, faults))
 
     if not call:
         act(Faults())
@@ -126,8 +147,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
         trial = Path(copy) / "trial"
         shutil.copytree(sound, trial)
         seen = Faults()
-        session = LocalSession()
-        action(Table(TableContext(FaultyStorage(seen), str(trial), session.engine, OPTIONS), session))
+        action(_table(trial, seen))
     hits = [
         number
         for number, (name, where) in enumerate(seen.seen, 1)
@@ -137,18 +157,7 @@ def _dead(sound: Path, path: Path, state: str) -> None:
     assert run_child(lambda: act(Faults(hits[0], when))) == -9
 
 
-BEGIN_MS = 1_737_000_000_000
-"""Instants count on from here: writes are refused on a timeline that is ahead of the clock."""
-
-
 def _made() -> bytes:
-    start = instant._wall_clock()
-    real = instant._wall_clock
-    with patch.object(instant, "_wall_clock", lambda: BEGIN_MS + real() - start):
-        return _packed()
-
-
-def _packed() -> bytes:
     out = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=out, mode="w:xz") as archive:
         for version in VERSIONS:

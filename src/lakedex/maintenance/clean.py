@@ -348,7 +348,7 @@ def clean(
     if dry_run:
         snapshot = handle.snapshot()
         require_writable(snapshot.config)
-        planned = plan_clean(snapshot, rule, _now(), only_changed=False)
+        planned = plan_clean(snapshot, rule, handle.now_ms(), only_changed=False)
         return _result(rule, planned, None, None, started, dry_run=True, notes=options.notes)
     require_exclusive_create(handle.storage, handle.base_path)
     notes = [*options.notes, *finish_cleans(handle, options)]
@@ -365,7 +365,7 @@ def clean_after_write(handle: TableContext, options: WriteOptions, seen: Snapsho
     if not _is_due(snapshot, options.clean.every) or snapshot.timeline.pending({"clean"}):
         return notes or None
     # Check without the lock first, as usually there is nothing to do.
-    if plan_clean(snapshot, rule, _now(), only_changed=True) is None:
+    if plan_clean(snapshot, rule, handle.now_ms(), only_changed=True) is None:
         return notes or None
     done = _clean(handle, options, rule, started, [], only_changed=True)
     return [*notes, f"cleaned {done.files:,} old files, {size_text(done.bytes_freed)}"] if done.instant else notes
@@ -376,10 +376,6 @@ def _is_due(snapshot: Snapshot, every: int) -> bool:
     last = last_clean(snapshot.timeline) if every > 1 else None
     since = "" if last is None else last.last_completed
     return sum(instant.requested > since for instant in snapshot.timeline.completed(WRITE_ACTIONS)) >= every
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def _clean(
@@ -396,7 +392,7 @@ def _clean(
         with table_lock(handle.storage, handle.base_path, options.lock) as lock:
             recovered = recover(handle, options.heartbeat, lock)
             require_no_clean(recovered.snapshot)
-            planned = plan_clean(recovered.snapshot, rule, _now(), only_changed=only_changed)
+            planned = plan_clean(recovered.snapshot, rule, handle.now_ms(), only_changed=only_changed)
             if planned is None:
                 return _result(rule, None, None, None, started, notes=notes)
             timeline = recovered.snapshot.timeline
@@ -479,7 +475,7 @@ def _carry_out(handle: TableContext, options: LockOptions, instant: Instant, pla
             extra=plan.extra,
         )
         lock.check()
-        _finish(now, instant, done)
+        _finish(now, handle.clock(now.config.timezone), instant, done)
     return done
 
 
@@ -495,10 +491,9 @@ def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
     return frozenset(gone)
 
 
-def _finish(now: Snapshot, instant: Instant, done: CleanMetadata) -> None:
+def _finish(now: Snapshot, clock: InstantClock, instant: Instant, done: CleanMetadata) -> None:
     remove_metadata_of(now, instant.requested)  # From a clean that died after writing it.
     now = replace_metadata_timeline(now)
-    clock = InstantClock(now.config.timezone)
     removed = RemovedFiles(names=done.files, partitions=done.gone)
     updates = records_of_removal(now, removed, instant.requested)
     write_metadata(now, instant.requested, updates, clock)

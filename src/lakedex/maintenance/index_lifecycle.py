@@ -251,7 +251,7 @@ def open_live(
     with table_lock(handle.storage, handle.base_path, options.lock) as lock:
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
-        clock = InstantClock(snapshot.config.timezone)
+        clock = handle.clock(snapshot.config.timezone)
         clock.leave_out(remove_orphans(snapshot, HeartbeatPolicy.of(options.heartbeat)))
         instant = clock.next(snapshot.last_time)
         # The instant is on no timeline: the heartbeat keeps the next writer from taking the same.

@@ -25,7 +25,6 @@ from lakedex.metadata.store import metadata_path
 from lakedex.options import HeartbeatOptions, LockOptions, WriteOptions
 from lakedex.reports import IndexResult, RebuildResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import TableConfig, recover_table_config, update_table_config
 from lakedex.types import Progress
 
@@ -119,7 +118,7 @@ def _rebuild(
 ) -> tuple[Folders, list[IndexResult]]:
     """``files``, then the indexes. Which they are is kept in the settings until they are there."""
     names, columns = _wanted(before, options), _columns_of(before)
-    name = InstantClock(before.config.timezone).next()
+    name = handle.clock(before.config.timezone).next()
     with Heartbeat(handle.storage, handle.base_path, name, options.heartbeat.interval_ms):
         memo = f"{name} {','.join(names)}" if names else None
         made = make_metadata_table(handle, options, memo, only_if_lost=only_if_lost)

@@ -313,7 +313,7 @@ def recover(
     recover_table_config(handle.storage, handle.base_path)
     snapshot = handle.snapshot() if base is None else base.refreshed()
     require_writable(snapshot.config)
-    clock = InstantClock(snapshot.config.timezone)
+    clock = handle.clock(snapshot.config.timezone)
     expiry = HeartbeatPolicy.of(options)
     if finish_restores(snapshot, clock, expiry):
         snapshot = snapshot.refreshed()

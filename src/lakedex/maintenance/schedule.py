@@ -21,7 +21,7 @@ from lakedex.options import WriteOptions
 from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.compatibility import require_writable
-from lakedex.timeline.instant import Instant, InstantClock
+from lakedex.timeline.instant import Instant
 from lakedex.types import size_text
 
 __all__ = [
@@ -135,7 +135,7 @@ def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -
         require_writable(now.config)
         if not now.uses_metadata or not (on_request or compaction_due(now, options.metadata)):
             return CompactionDone()
-        clock = InstantClock(now.config.timezone)
+        clock = handle.clock(now.config.timezone)
         done = compact(handle, now, clock, lock, new=False)
         now = handle.snapshot() if done.instants else now
         if on_request or compaction_due(now, options.metadata):
@@ -168,7 +168,7 @@ def clean_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Sna
         now = handle.snapshot()
         require_writable(now.config)
         if cleaning_due(now, options):
-            clean_metadata(now, options, InstantClock(now.config.timezone), lock)
+            clean_metadata(now, options, handle.clock(now.config.timezone), lock)
     return []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -29,7 +29,7 @@ from lakedex.snapshot.file_system_view import FileSystemView, TableCache, TableS
 from lakedex.snapshot.schema import LATEST_SCHEMA, moved_names
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.archived import archived_completion_times
-from lakedex.timeline.instant import Instant
+from lakedex.timeline.instant import Instant, InstantClock, wall_clock
 from lakedex.timeline.table_config import TableConfig, read_table_config
 from lakedex.types import META_COLUMNS
 
@@ -446,6 +446,7 @@ class TableContext:
         engine: runs tasks.
         options: ``hoodie.*`` options of the table object; those of a call override them.
         cache: timelines, views and opened metadata files.
+        now_ms: the time, in epoch milliseconds.
     """
 
     storage: Storage
@@ -453,6 +454,11 @@ class TableContext:
     engine: Engine
     options: Mapping[str, Any] = field(default_factory=dict)
     cache: TableCache = field(default_factory=TableCache)
+    now_ms: Callable[[], int] = wall_clock
+
+    def clock(self, zone: str) -> InstantClock:
+        """A source of instants in the table's zone."""
+        return InstantClock(zone, now_ms=self.now_ms)
 
     def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:
         """The table now, or at an instant; ``read_optimized`` leaves out log files."""

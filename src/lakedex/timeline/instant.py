@@ -38,6 +38,7 @@ __all__ = [
     "parse_as_of",
     "parse_instant_name",
     "plus_millis",
+    "wall_clock",
 ]
 
 
@@ -258,6 +259,11 @@ _PROCESS_LAST = _Last()
 _WAIT_MS = 1000
 
 
+def wall_clock() -> int:
+    """This machine's time, in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
 class InstantClock:
     """Source of instant times: strictly increasing in a process, and larger than all on the timeline.
 
@@ -267,12 +273,12 @@ class InstantClock:
     """
 
     def __init__(
-        self, zone: str = "UTC", *, max_skew_ms: int = 300_000, now_ms: Callable[[], int] | None = None
+        self, zone: str = "UTC", *, max_skew_ms: int = 300_000, now_ms: Callable[[], int] = wall_clock
     ) -> None:
         self.zone = zone
         self._max_skew_ms = max_skew_ms
-        self._now_ms = now_ms or _wall_clock
-        self._last = _PROCESS_LAST if now_ms is None else _Last()
+        self._now_ms = now_ms
+        self._last = _PROCESS_LAST if now_ms is wall_clock else _Last()
         self._taken: frozenset[str] = frozenset()
 
     def leave_out(self, taken: Collection[str]) -> None:
@@ -300,7 +306,7 @@ class InstantClock:
                     "Correct the clock; if the difference is in full hours, a writer used another time zone than "
                     "hoodie.table.timeline.timezone, and writes can continue once that time has passed"
                 )
-            if 0 <= ahead <= _WAIT_MS and self._now_ms is _wall_clock:
+            if 0 <= ahead <= _WAIT_MS and self._now_ms is wall_clock:
                 time.sleep((ahead + 1) / 1000)
                 now = self._now_ms()
             chosen = max(now, floor_ms + 1, self._last.ms + 1)
@@ -313,7 +319,3 @@ class InstantClock:
                 )
             self._last.ms = chosen
             return text
-
-
-def _wall_clock() -> int:
-    return time.time_ns() // 1_000_000

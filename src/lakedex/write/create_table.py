@@ -27,7 +27,6 @@ from lakedex.options import WriteOptions, parse_options
 from lakedex.snapshot.schema import require_columns
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
-from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config, new_table_properties
 from lakedex.write.schema_evolution import own_columns, stored_schema
 
@@ -142,7 +141,7 @@ def _write_table(
         document = with_column_stats({"indexDefinitions": {}}, columns, version)
         handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
     if groups:
-        create_metadata_table(handle.storage, handle.base_path, config, groups, InstantClock("UTC"))
+        create_metadata_table(handle.storage, handle.base_path, config, groups, handle.clock("UTC"))
     for folder in (".hoodie/.temp", ".hoodie/.schema", ".hoodie/.aux", config.archive_folder):
         handle.storage.make_dirs(f"{handle.base_path}/{folder}")
     create_table_config(handle.storage, handle.base_path, properties)

@@ -13,10 +13,10 @@ import pytest
 
 from lakedex import Table
 from lakedex.commit.idempotency import BATCHES_KEY, last_batches
-from lakedex.commit.transaction import Transaction
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.timeline.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from lakedex.types import Operation
+from seams import meanwhile
 from table_kit import ROWS, make, own, rows
 
 ONE, TWO, THREE = (rows((key, "a", 1, number)) for number, key in enumerate("123", 1))
@@ -192,25 +192,15 @@ def test_an_undone_commit_under_a_later_one(table: Table) -> None:
 
 @pytest.mark.parametrize("write", ["insert", "upsert"])
 @pytest.mark.parametrize("retries", ["0", "3"])
-def test_of_two_replays_at_once_one_wins(
-    table: Table, monkeypatch: pytest.MonkeyPatch, write: str, retries: str
-) -> None:
+def test_of_two_replays_at_once_one_wins(table: Table, write: str, retries: str) -> None:
     """The batch is looked for again under the lock, before the conflict is."""
     table.upsert(rows(("1", "a", 0, 0)))
-    commit = Transaction.commit
     other: list[Any] = []
-
-    def second_first(self: Transaction, change: Any) -> Any:
-        if not other:
-            other.append(None)
-            other.append(getattr(Table.open(table.path), write)(TWO, txn=("app", 1)))
-        return commit(self, change)
-
-    monkeypatch.setattr(Transaction, "commit", second_first)
+    slow = meanwhile(table, lambda t: other.append(getattr(t, write)(TWO, txn=("app", 1))))
     options = {"hoodie.write.num.retries.on.conflict.failures": retries}
-    mine = getattr(table, write)(TWO, txn=("app", 1), options=options)
+    mine = getattr(slow, write)(TWO, txn=("app", 1), options=options)
     assert mine.instant is None
-    assert other[1].instant in mine.notes[0]
+    assert other[0].instant in mine.notes[0]
     assert own(table) == [("1", "a", 0, 0), ("2", "a", 1, 2)]
     assert not table.snapshot().timeline.pending()
     assert len(list(Path(table.path).rglob("*.parquet"))) == len(table.inspect.files().to_pylist()) + 1

@@ -15,7 +15,8 @@ from lakedex import Table
 from lakedex.errors import CommitConflictError, InvalidInputError, OptionError
 from lakedex.maintenance.clean import clean_rule
 from lakedex.options import parse_options
-from lakedex.timeline.instant import State
+from lakedex.timeline.instant import State, wall_clock
+from seams import with_context
 from service_kit import actions_of, commits_of, files_on_disk, known_files, live_entries
 from table_checks import START, THOROUGH, check_table, frame, new_table, read, rows_of
 
@@ -72,15 +73,13 @@ def test_versions_that_are_kept(tmp_path: Path) -> None:
     check_table(tmp_path, {**START, "k0": ("a", 14, 4)})
 
 
-def test_hours_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hours_that_are_kept(tmp_path: Path) -> None:
     table = versioned(tmp_path, 3)
     assert table.maintenance.clean(hours=1).instant is None
-    now = time.time()
-    monkeypatch.setattr("lakedex.maintenance.clean._now", lambda: int((now + 7200) * 1000))
-    assert (
-        table.maintenance.clean(hours=1, dry_run=True).files == 0
-    )  # No commit is as young: what would be the oldest to keep?
-    assert table.maintenance.clean(hours=3, dry_run=True).files == 0
+    later = with_context(table, now_ms=lambda: wall_clock() + 7_200_000)
+    # No commit is as young: what would be the oldest to keep?
+    assert later.maintenance.clean(hours=1, dry_run=True).files == 0
+    assert later.maintenance.clean(hours=3, dry_run=True).files == 0
 
 
 def test_replaced_groups_and_emptied_partitions(tmp_path: Path) -> None:

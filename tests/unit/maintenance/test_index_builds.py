@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
-from lakedex.commit.transaction import Transaction
 from lakedex.errors import (
     CommitConflictError,
     IndexExistsError,
@@ -23,8 +22,9 @@ from lakedex.errors import (
 from lakedex.index import bloom_filters as bloom_builds
 from lakedex.maintenance import index_lifecycle as index_builds
 from lakedex.parquet.base_file_reader import read_footer
-from lakedex.timeline import instant
+from lakedex.timeline.instant import wall_clock
 from limits import Limits
+from seams import meanwhile, with_context
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
 
 PLAIN = {
@@ -257,33 +257,24 @@ def test_many_files_take_several_metadata_commits(table: Table, limits: Limits) 
 # ------------------------------------------------------------------------------------------------- several writers
 
 
-def during_the_build(monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> None:
-    """Has ``meanwhile`` happen between the reading of the files and the publishing."""
-    publish = index_builds._Build.publish
+def once_done(table: Table, action: Callable[[Table], object]) -> Callable[[int, int], None]:
+    """A progress callback: ``action`` happens once, when the files are read and nothing is published yet."""
+    left = [action]
 
-    def late(self: Any, *arguments: Any) -> Any:
-        monkeypatch.undo()
-        return publish(self, *arguments)
+    def progress(done: int, total: int) -> None:
+        if left:
+            left.pop()(Table.open(table.path, options=OWN_FILE))
 
-    read = index_builds._Build.read
-
-    def once(self: Any, files: Any) -> None:
-        read(self, files)
-        monkeypatch.setattr(index_builds._Build, "read", read)
-        meanwhile(Table.open(self.handle.base_path, options=OWN_FILE))
-
-    monkeypatch.setattr(index_builds._Build, "read", once)
-    monkeypatch.setattr(index_builds._Build, "publish", late)
+    return progress
 
 
 @pytest.mark.parametrize("name", ["column_stats", "bloom_filters"])
-def test_files_that_came_during_the_build(table: Table, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def meanwhile(t: Table) -> None:
+def test_files_that_came_during_the_build(table: Table, name: str) -> None:
+    def more(t: Table) -> None:
         t.upsert(rows(("1", "a", 9, 90), ("7", "d", 1, 70)))
         t.insert_overwrite(rows(("5", "c", 9, 55)))
 
-    during_the_build(monkeypatch, meanwhile)
-    result = table.indexes.create(name)
+    result = table.indexes.create(name, progress=once_done(table, more))
     assert result.files == 5
     assert table.indexes.stats(name).files_uncovered == 0
     assert kept(table, "id = '7'") == 1
@@ -291,32 +282,27 @@ def test_files_that_came_during_the_build(table: Table, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("name", "using"), [("column_stats", None), ("idx", "bitmap")])
-def test_no_writer_takes_the_instant_of_a_build(
-    table: Table, monkeypatch: pytest.MonkeyPatch, name: str, using: str | None
-) -> None:
+def test_no_writer_takes_the_instant_of_a_build(table: Table, name: str, using: str | None) -> None:
     """Another process, whose clock stands where the build's stood when it began."""
-    now = instant._wall_clock() + 1000
-    monkeypatch.setattr(instant, "_wall_clock", lambda: now)
+    now = wall_clock() + 1000
+    mine, other = (with_context(table, now_ms=lambda: now) for _ in range(2))
     taken: list[set[str]] = []
 
-    def meanwhile(done: int, total: int) -> None:
-        if not taken:
-            build = {file.name for file in (Path(table.path) / ".hoodie/.heartbeat").iterdir()}
-            monkeypatch.setattr(instant._PROCESS_LAST, "ms", 0)
-            taken.extend([build, {str(Table.open(table.path).upsert(rows(("1", "a", 9, 90))).instant)}])
+    def write(_: Table) -> None:
+        build = {file.name for file in (Path(table.path) / ".hoodie/.heartbeat").iterdir()}
+        taken.extend([build, {str(other.upsert(rows(("1", "a", 9, 90))).instant)}])
 
-    table.indexes.create(using, ["n"], name=name, progress=meanwhile)
+    mine.indexes.create(using, ["n"], name=name, progress=once_done(table, write))
     build, write = taken
     assert len(build) == 1
     assert build.isdisjoint(write)
 
 
-def test_changes_that_a_build_does_not_outlive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_a_build_does_not_outlive(table: Table) -> None:
     wider = rows(("9", "a", 9, 90)).append_column("more", pa.array([1], pa.int32()))
-    for meanwhile in (lambda t: t.insert(wider), lambda t: t.indexes.create("column_stats")):
-        during_the_build(monkeypatch, meanwhile)
+    for change in (lambda t: t.insert(wider), lambda t: t.indexes.create("column_stats")):
         with pytest.raises(CommitConflictError, match="create it again"):
-            table.indexes.create("column_stats")
+            table.indexes.create("column_stats", progress=once_done(table, change))
     assert table.indexes.stats("column_stats").files_uncovered == 0
 
 
@@ -324,14 +310,12 @@ def test_a_write_of_another_engine(table: Table, tmp_path: Path) -> None:
     timeline = tmp_path / "t/.hoodie/timeline"
     pending = [timeline / "20300101000000000.commit.requested", timeline / "20300101000000000.inflight"]
 
-    def meanwhile(_: Table) -> None:
+    def begin(_: Table) -> None:
         for file in pending:
             file.touch()
 
-    with pytest.MonkeyPatch.context() as patched:
-        during_the_build(patched, meanwhile)
-        with pytest.raises(CommitConflictError, match="of another engine is under way"):
-            table.indexes.create("bloom_filters")
+    with pytest.raises(CommitConflictError, match="of another engine is under way"):
+        table.indexes.create("bloom_filters", progress=once_done(table, begin))
     assert names_of(table) == []
     assert not (tmp_path / "t/.hoodie/metadata/bloom_filters").exists()
     for file in pending:
@@ -339,21 +323,9 @@ def test_a_write_of_another_engine(table: Table, tmp_path: Path) -> None:
     assert table.indexes.create("bloom_filters").files == 4
 
 
-def under_way(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> None:
-    commit = Transaction.commit
-
-    def late(self: Transaction, *arguments: Any) -> Any:
-        monkeypatch.setattr(Transaction, "commit", commit)
-        meanwhile(Table.open(table.path))
-        return commit(self, *arguments)
-
-    monkeypatch.setattr(Transaction, "commit", late)
-
-
 @pytest.mark.parametrize("name", ["bloom_filters", "column_stats"])
-def test_a_write_under_way_while_an_index_comes(table: Table, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    under_way(table, monkeypatch, lambda t: t.indexes.create(name))
-    result = table.upsert(rows(("1", "a", 9, 99), ("8", "b", 8, 80)))
+def test_a_write_under_way_while_an_index_comes(table: Table, name: str) -> None:
+    result = meanwhile(table, lambda t: t.indexes.create(name)).upsert(rows(("1", "a", 9, 99), ("8", "b", 8, 80)))
     # The partition stats of the build are of a later instant than the write: it takes a new one.
     assert any("conflict" in note for note in result.notes) == (name == "column_stats")
     for index in names_of(table):
@@ -362,24 +334,23 @@ def test_a_write_under_way_while_an_index_comes(table: Table, monkeypatch: pytes
     assert own(table.scan("n = 99 or n = 80").to_arrow(), "id") == [("1",), ("8",)]
 
 
-def test_a_write_under_way_while_columns_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_under_way_while_columns_come(tmp_path: Path) -> None:
     table = make(tmp_path / "u", rows(("1", "a", 1, 1)), options=PLAIN)
     few = {"hoodie.metadata.index.column.stats.column.list": "n", **NO_RETRY}
     table.indexes.create("column_stats", ["n"])
-    under_way(table, monkeypatch, lambda t: t.indexes.create("column_stats", ["ts"]))
+    other = meanwhile(table, lambda t: t.indexes.create("column_stats", ["ts"]))
     with pytest.raises(CommitConflictError, match="column_stats has ts"):
-        table.upsert(rows(("2", "a", 2, 2)), options=few)
+        other.upsert(rows(("2", "a", 2, 2)), options=few)
     table.upsert(rows(("2", "a", 2, 2)), options=few)
     assert table.indexes.stats("column_stats").files_uncovered == 0
     assert source_fields(tmp_path / "u")[3:] == ["ts", "n"]
 
 
 @pytest.mark.parametrize("name", ["bloom_filters", "column_stats"])
-def test_a_write_under_way_while_an_index_goes(table: Table, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_write_under_way_while_an_index_goes(table: Table, name: str) -> None:
     for index in ("bloom_filters", "column_stats"):
         table.indexes.create(index)
-    under_way(table, monkeypatch, lambda t: t.indexes.drop(name))
-    table.upsert(rows(("1", "a", 9, 99)))
+    meanwhile(table, lambda t: t.indexes.drop(name)).upsert(rows(("1", "a", 9, 99)))
     assert name not in names_of(table)
     assert own(table.scan("n = 99").to_arrow(), "id") == [("1",)]
     assert not (Path(table.path) / ".hoodie/metadata" / name).exists()

@@ -18,6 +18,7 @@ from lakedex.errors import CommitConflictError, CorruptFileError, IndexInconsist
 from lakedex.layout.names import parse_base_file_name
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import encode_commit_metadata
+from seams import meanwhile
 from service_kit import known_files
 from table_kit import OWN_FILE, base_files, make, own, properties, rows, set_properties
 
@@ -342,19 +343,10 @@ def _next_after_2999(self: Any, floor: str = "") -> str:
     return f"{max(int(floor or 0), 29990101000000000) + 1 + next(_COUNT):017d}"
 
 
-def test_damage_while_a_write_is_under_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_while_a_write_is_under_way(path: Path) -> None:
     """No record of that write would make the metadata table whole, so it is given up before the commit completes."""
-    from lakedex.commit.transaction import Transaction
-
-    commit = Transaction.commit
-
-    def late(self: Transaction, *arguments: Any) -> Any:
-        logs(path, "files")[-1].unlink()
-        return commit(self, *arguments)
-
-    monkeypatch.setattr(Transaction, "commit", late)
-    result = Table.open(path).upsert(rows(("1", "a", 2, 11)))
-    monkeypatch.undo()
+    damaged = meanwhile(Table.open(path), lambda _: logs(path, "files")[-1].unlink())
+    result = damaged.upsert(rows(("1", "a", 2, 11)))
     assert any("taken out of the table" in note for note in result.notes)
     assert properties(path)[LISTED] == ""
     assert own(Table.open(path), "n") == [(11,), (20,), (30,)]

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from lakedex import Table
-from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.column_stats.stats import stat_of
 from lakedex.metadata.records import column_stats_prefix, partition_stats_key
 from lakedex.parquet.base_file_reader import read_schema
 from lakedex.types import META_COLUMNS
+from seams import ANNOUNCED, meanwhile
 from table_kit import OWN_FILE, base_files, make, own, picture, rows
 
 SCHEMA = pa.schema(
@@ -338,23 +338,12 @@ def test_what_is_refused(table: Table) -> None:
 
 
 # -------------------------------------------------------------------------------------------------- several writers
-def test_a_commit_in_between(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit_ = Transaction.commit
-
-    def meanwhile(action: Any) -> None:
-        def late(self: Transaction, *arguments: Any) -> Any:
-            monkeypatch.setattr(Transaction, "commit", commit_)
-            action(Table.open(table.path))
-            return commit_(self, *arguments)
-
-        monkeypatch.setattr(Transaction, "commit", late)
-
-    meanwhile(lambda t: t.insert(frame(row("4", "c", 40))))
-    result = table.rename_column("n", "amount")
+def test_a_commit_in_between(table: Table) -> None:
+    result = meanwhile(table, lambda t: t.insert(frame(row("4", "c", 40))), ANNOUNCED).rename_column("n", "amount")
     assert any("conflict" in note for note in result.notes)
     assert own(table, "id", "amount") == [("1", 10), ("2", 20), ("3", 30), ("4", 40)]
-    meanwhile(lambda t: t.drop_columns("f"))
+    other = meanwhile(table, lambda t: t.drop_columns("f"))
     with pytest.raises((CommitConflictError, SchemaMismatchError)):
-        table.upsert(frame(row("5", "c", 1, amount=1), schema=table.schema))
+        other.upsert(frame(row("5", "c", 1, amount=1), schema=table.schema))
     assert table.schema.names == ["id", "city", "ts", "amount", "d", "s"]
     assert own(table, "id") == [("1",), ("2",), ("3",), ("4",)]

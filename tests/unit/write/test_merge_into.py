@@ -13,6 +13,7 @@ from lakedex import Table
 from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.types import Operation
+from seams import meanwhile
 from table_kit import OWN_FILE, ROWS, make, own, rows
 
 OLD = rows(("1", "a", 5, 10), ("2", "a", 5, 20), ("3", "b", 5, 30), ("4", "c", 5, 40))
@@ -344,20 +345,10 @@ def test_other_writers_again_and_again(table: Table, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("on,conflict", [("t.id = s.id AND t.city = s.city", False), ("t.id = s.id", True)])
-def test_a_commit_while_the_files_are_written(
-    table: Table, monkeypatch: pytest.MonkeyPatch, on: str, conflict: bool
-) -> None:
+def test_a_commit_while_the_files_are_written(table: Table, on: str, conflict: bool) -> None:
     """What the rows depend on is looked at again under the lock: of the key's partition, or of the whole table."""
-    commit, once = Transaction.commit, []
-
-    def commit_late(self: Transaction, change: Any) -> Any:
-        if not once:
-            once.append(1)
-            Table.open(table.path).insert(rows(("9", "z", 1, 1)))
-        return commit(self, change)
-
-    monkeypatch.setattr(Transaction, "commit", commit_late)
-    merge = table.merge(rows(("9", "a", 1, 2)), on).when_matched_update({"n": "77"}).when_not_matched_insert_all()
+    mine = meanwhile(table, lambda t: t.insert(rows(("9", "z", 1, 1))))
+    merge = mine.merge(rows(("9", "a", 1, 2)), on).when_matched_update({"n": "77"}).when_not_matched_insert_all()
     result = merge.execute()
     assert (result.updated, result.inserted) == ((1, 0) if conflict else (0, 1))
     assert table.scan("id = '9'").count() == (1 if conflict else 2)

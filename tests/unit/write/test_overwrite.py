@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from faults import Faults, FaultyStorage
 from lakedex import Table
-from lakedex.commit.transaction import Transaction
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.errors import CommitConflictError, CommitError, InvalidInputError, SchemaMismatchError
 from lakedex.index.column_stats.stats import stat_of
 from lakedex.metadata.records import partition_stats_key
 from lakedex.timeline.instant import State
+from seams import ANNOUNCED, meanwhile, with_context
 from table_kit import OWN_FILE, ROWS, base_files, make, own, rows
 
 OLD = rows(("1", "a", 1, 10), ("2", "a", 1, 20), ("3", "b", 1, 30), ("4", "c", 1, 40))
@@ -171,25 +173,11 @@ def test_reads_the_table_it_replaces(table: Table) -> None:
 # ------------------------------------------------------------------------------------------------- several writers
 
 
-def begin(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> list[int]:
-    """Has ``meanwhile`` happen once, right before the next commit."""
-    commit, done = Transaction.commit, []
-
-    def late(self: Transaction, *args: Any, **kwargs: Any) -> Any:
-        if not done:
-            done.append(1)
-            meanwhile(Table.open(table.path))
-        return commit(self, *args, **kwargs)
-
-    monkeypatch.setattr(Transaction, "commit", late)
-    return done
-
-
 NO_RETRY = {"hoodie.write.num.retries.on.conflict.failures": "0"}
 
 
 @pytest.mark.parametrize(
-    "meanwhile",
+    "other",
     [
         lambda t: t.upsert(rows(("1", "a", 5, 1))),
         lambda t: t.insert(rows(("n", "a", 5, 1)), options=OWN_FILE),
@@ -199,50 +187,44 @@ NO_RETRY = {"hoodie.write.num.retries.on.conflict.failures": "0"}
     ids=["upsert", "insert", "overwrite", "emptied"],
 )
 @pytest.mark.parametrize("scope", ["partitions", "table"])
-def test_conflicts(table: Table, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, scope: str) -> None:
-    begin(table, monkeypatch, meanwhile)
+def test_conflicts(table: Table, other: Any, scope: str) -> None:
     with pytest.raises(CommitConflictError):
-        table.insert_overwrite(rows(("x", "a", 9, 9)), scope, options=NO_RETRY)
+        meanwhile(table, other).insert_overwrite(rows(("x", "a", 9, 9)), scope, options=NO_RETRY)
     table.upsert(OLD)
-    begin(table, monkeypatch, meanwhile)
-    result = table.insert_overwrite(rows(("x", "a", 9, 9)), scope)
+    result = meanwhile(table, other).insert_overwrite(rows(("x", "a", 9, 9)), scope)
     assert any("conflict with" in note for note in result.notes)
     assert own(table.scan("city = 'a'").to_arrow(), "id") == [("x",)]
 
 
-def test_other_partition_is_no_conflict_unless_the_table_is_replaced(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(table, monkeypatch, lambda t: t.insert(rows(("n", "d", 5, 1))))
-    table.insert_overwrite(rows(("x", "a", 9, 9)), options=NO_RETRY)
+def test_other_partition_is_no_conflict_unless_the_table_is_replaced(table: Table) -> None:
+    meanwhile(table, lambda t: t.insert(rows(("n", "d", 5, 1)))).insert_overwrite(
+        rows(("x", "a", 9, 9)), options=NO_RETRY
+    )
     assert own(table, "id") == [("3",), ("4",), ("n",), ("x",)]
-    begin(table, monkeypatch, lambda t: t.insert(rows(("m", "e", 5, 1))))
+    again = meanwhile(table, lambda t: t.insert(rows(("m", "e", 5, 1))))
     with pytest.raises(CommitConflictError, match="whole table"):
-        table.insert_overwrite(rows(("y", "a", 9, 9)), "table", options=NO_RETRY)
+        again.insert_overwrite(rows(("y", "a", 9, 9)), "table", options=NO_RETRY)
     assert ("m",) in own(table, "id")
 
 
 @pytest.mark.parametrize("scope", ["partitions", "table"])
-def test_upsert_meets_an_overwrite(table: Table, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
-    begin(table, monkeypatch, lambda t: t.insert_overwrite(rows(("1", "a", 2, 100)), scope))
+def test_upsert_meets_an_overwrite(table: Table, scope: str) -> None:
+    first = meanwhile(table, lambda t: t.insert_overwrite(rows(("1", "a", 2, 100)), scope))
     with pytest.raises(CommitConflictError):
-        table.upsert(rows(("1", "a", 9, 9)), options=NO_RETRY)
-    begin(table, monkeypatch, lambda t: t.insert_overwrite(rows(("2", "a", 2, 100)), scope))
-    result = table.upsert(rows(("1", "a", 9, 9)))
+        first.upsert(rows(("1", "a", 9, 9)), options=NO_RETRY)
+    result = meanwhile(table, lambda t: t.insert_overwrite(rows(("2", "a", 2, 100)), scope)).upsert(
+        rows(("1", "a", 9, 9))
+    )
     assert (result.inserted, result.updated) == (1, 0)
     assert own(table.scan("city = 'a'").to_arrow(), "id") == [("1",), ("2",)]
 
 
-def test_failed_overwrite_leaves_nothing(table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_overwrite_leaves_nothing(table: Table, tmp_path: Path) -> None:
     before, files = own(table), base_files(tmp_path / "t")
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("disk")
-
-    monkeypatch.setattr("lakedex.commit.transaction.complete", fail)
-    with pytest.raises(OSError, match="disk"):
-        table.insert_overwrite(rows(("1", "a", 9, 9)))
-    monkeypatch.undo()
+    third = 3  # After the requested and the inflight file.
+    full = FaultyStorage(Faults(third, error=OSError(errno.ENOSPC, "disk full"), only=("create", ".replacecommit")))
+    with pytest.raises(CommitError, match="disk full"):
+        with_context(table, storage=full).insert_overwrite(rows(("1", "a", 9, 9)))
     assert own(table) == before
     assert base_files(tmp_path / "t") == files
     timeline = table.snapshot().timeline
@@ -298,16 +280,7 @@ def test_an_emptied_partition_has_no_stats(table: Table, empty: str) -> None:
     assert table.scan("n = 1").count() == 1
 
 
-def test_delete_partition_beside_another_writer(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, once = Transaction.commit, []
-
-    def late(self: Transaction, change: Any) -> Any:
-        if not once:
-            once.append(1)
-            Table.open(table.path).insert(rows(("8", "a", 1, 80)))
-        return begin(self, change)
-
-    monkeypatch.setattr(Transaction, "commit", late)
-    result = table.delete_partition("city=a")
+def test_delete_partition_beside_another_writer(table: Table) -> None:
+    result = meanwhile(table, lambda t: t.insert(rows(("8", "a", 1, 80))), ANNOUNCED).delete_partition("city=a")
     assert any("conflict" in note for note in result.notes)
     assert own(table, "id") == [("3",), ("4",)]

@@ -1,0 +1,33 @@
+"""Tables opened with another clock, other limits, or a storage that lets somebody in at a chosen moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from faults import Faults, FaultyStorage
+from lakedex import Table
+from lakedex.local.engine import LocalEngine
+from lakedex.local.session import LocalSession
+from lakedex.snapshot.file_system_view import TableCache
+
+ANNOUNCED = ("create", ".inflight")
+"""A write has its instant and lets go of the lock."""
+FILE_WRITTEN = ("close_output", ".parquet")
+"""A write has its first file, and does not have the lock."""
+
+
+def with_context(table: Table, **parts: Any) -> Table:
+    """The table with other parts of its context, and nothing cached."""
+    context = replace(table.context, cache=TableCache(), **parts)
+    assert isinstance(context.engine, LocalEngine)
+    return Table(context, LocalSession(context.engine))
+
+
+def meanwhile(
+    table: Table, action: Callable[[Table], object], moment: tuple[str, str] = FILE_WRITTEN, when: str = "after"
+) -> Table:
+    """The table, whose next write is interrupted once: ``action`` happens from begin to end before it commits."""
+    faults = Faults(1, when, only=moment, hook=lambda: action(Table.open(table.path)))
+    return with_context(table, storage=FaultyStorage(faults))
