@@ -82,7 +82,7 @@ def test_an_upsert(tmp_path: Path) -> None:
         assert table.upsert(rows(("0005", "b", 9, 1), ("0006", "a", 9, 1))).updated == 2
     assert seen.calls("Snapshot.load") == 1
     assert seen.calls("Snapshot.refreshed") == 2
-    assert seen.calls("Timeline._load") == 6, "both timelines, three times"
+    assert seen.calls("Timeline.load") + seen.calls("Timeline.reload") == 6, "both timelines, three times"
     assert seen.calls("LocalStorage.list") <= 26
     assert sum(seen.calls(f"LocalStorage.{name}") for name in ("read", "read_ranges", "open_input")) <= 34
     assert len(seen.modules) <= 81, "\n".join(sorted(seen.modules))

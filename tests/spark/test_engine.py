@@ -263,7 +263,7 @@ def test_join_of_mixed_kinds(spark: SparkSession) -> None:
         left = left_engine.stage(table.select(["k", "ts"]), Tag(table.select(["k", "ts"]).schema))
         right = right_engine.from_arrow(table.select(["k", "m", "d"]).slice(5, 5))
         if right_engine is far:
-            right = far._as_spark(right)
+            right = SparkFrame(far.to_dataframe(right), right.schema)
         out = by_key(near.collect(near.join(left, right, ["k"])))
         assert [k for k, d in zip(out["k"].to_pylist(), out["d"].to_pylist(), strict=True) if d] == [5, 7, 8, 9]
         assert out["ts"].equals(table["ts"])

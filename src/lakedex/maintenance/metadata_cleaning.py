@@ -34,7 +34,7 @@ from lakedex.timeline.service_metadata import (
     encode_clean_plan,
 )
 
-__all__ = ["clean_metadata", "cleaning_due", "commits_retained"]
+__all__ = ["clean_metadata", "cleaning_due", "commits_retained", "expired_files"]
 
 
 LEAST_COMMITS = 20
@@ -127,7 +127,7 @@ def clean_metadata(now: Snapshot, options: WriteOptions, clock: InstantClock, lo
         else:
             deleted += _carry_out(now, instant, plan, clock, lock)
     earliest = _earliest_to_retain(timeline, commits_retained(options.clean))
-    expired = _expired(now, earliest.requested) if earliest is not None else {}
+    expired = expired_files(now, earliest.requested) if earliest is not None else {}
     if earliest is None or not expired:
         return deleted
     plan = _plan(now, earliest, expired)
@@ -178,7 +178,7 @@ def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantC
     return len(expired)
 
 
-def _expired(now: Snapshot, earliest: str) -> ExpiredFiles:
+def expired_files(now: Snapshot, earliest: str) -> ExpiredFiles:
     """Files of expired slices."""
     store = now.metadata
     timeline = store.timeline

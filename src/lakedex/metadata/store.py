@@ -116,6 +116,7 @@ class MetadataStore:
 
     Attributes:
         partitions: Complete metadata partitions (``hoodie.table.metadata.partitions``).
+        threads: Number of reads at once; more than one after a listing that showed latency.
     """
 
     storage: Storage
@@ -124,11 +125,11 @@ class MetadataStore:
     timeline: Timeline
     partitions: frozenset[str]
     cache: MetadataFileCache = field(default_factory=MetadataFileCache)
+    threads: int = 1
     _groups: dict[str, list[MetadataFileGroup]] = field(default_factory=dict)
     _entries: dict[str, list[FileInfo]] = field(default_factory=dict)
     _pending: frozenset[str] = field(init=False)
     _planned: dict[tuple[str, str], str] | None = field(default=None)
-    _threads: int = 1
 
     def __post_init__(self) -> None:
         # A pending savepoint has the requested time of a completed commit.
@@ -168,7 +169,7 @@ class MetadataStore:
             present = {entry.name: entry.size for entry in self._folder(partition)}
         except CorruptFileError as error:
             return str(error)
-        return missing_file(partition, present, self.timeline, partial(self._begun, partition), self._threads)
+        return missing_file(partition, present, self.timeline, partial(self._begun, partition), self.threads)
 
     def recheck(self) -> None:
         """Drop cached listings and completeness, as files may have been deleted."""
@@ -201,7 +202,7 @@ class MetadataStore:
             files = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
             self._entries[partition] = files
             if time.perf_counter() - started > _SECONDS_WORTH_THREADS:
-                self._threads = _READS_AT_ONCE
+                self.threads = _READS_AT_ONCE
         return self._entries[partition]
 
     def list_folders(self, partitions: Iterable[str]) -> None:
@@ -210,7 +211,7 @@ class MetadataStore:
         names = [name for name in partitions if name in self.partitions and name not in self._entries.keys() | seen]
         for name in names[:1]:
             self._folder(name)  # Shows whether the others are worth threads.
-        run_threads(self._folder, names[1:], self._threads)
+        run_threads(self._folder, names[1:], self.threads)
 
     def _begun(self, partition: str) -> str:
         """First commit in the current folder; ``files`` is never created again alone."""
@@ -243,12 +244,12 @@ class MetadataStore:
         bases = [group.base for group in groups if group.base is not None]
         logs = [log for group in groups for log in group.logs if log[1] > _NO_RECORD_BYTES]
         new = [file for file in (*bases, *logs) if not self.cache.is_open(*file)]
-        if len(new) > 1 and self._threads > 1:
+        if len(new) > 1 and self.threads > 1:
             opened = set(bases)
             run_threads(
                 lambda file: (self.cache.hfile if file in opened else self.cache.log)(self.storage, *file).warm(),
                 new,
-                self._threads,
+                self.threads,
             )
 
     def files_of(self, partition: str) -> MetadataFiles:
@@ -443,7 +444,7 @@ class MetadataStore:
             return found
         places = {key.encode(): place for place, key in enumerate(keys)}
         by_group = self._by_group(partition, keys)
-        read = run_threads(lambda one: self._cells_of(groups[one[0]], one[1]), by_group, self._threads)
+        read = run_threads(lambda one: self._cells_of(groups[one[0]], one[1]), by_group, self.threads)
         for (_, wanted), layers in zip(by_group, read, strict=True):
             for layer, cells in layers:
                 if isinstance(layer, frozenset):

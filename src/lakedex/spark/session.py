@@ -38,6 +38,7 @@ __all__ = [
     "configure_spark",
     "create_view",
     "is_connect",
+    "java_is_usable",
     "name_table",
     "other_reading",
     "refresh_views_of",
@@ -88,7 +89,7 @@ def configure_spark(builder: SparkSession.Builder, *, java: str | None = None) -
     # Without these Spark starts whatever `python3` the PATH has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if java == "bundled" or (java == "auto" and not _usable_java()):
+    if java == "bundled" or (java == "auto" and not java_is_usable(_spark_major())):
         os.environ["JAVA_HOME"] = str(_bundled_java_home())
     chosen: dict[str, Any] = getattr(builder, "_options", {})
     for key, value in _SETTINGS.items():
@@ -128,7 +129,7 @@ def _spark_major() -> int:
     return int(pyspark.__version__.partition(".")[0])
 
 
-def _usable_java() -> bool:
+def java_is_usable(spark_major: int) -> bool:
     """Whether Spark would find a Java that it can use: 17 or later for Spark 4, at most 17 for 3.5."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -141,7 +142,7 @@ def _usable_java() -> bool:
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if found is None:
         return False
-    return int(found.group(1)) >= 17 if _spark_major() >= 4 else 8 <= int(found.group(1)) <= _LAST_JAVA_OF_3_5
+    return int(found.group(1)) >= 17 if spark_major >= 4 else 8 <= int(found.group(1)) <= _LAST_JAVA_OF_3_5
 
 
 def _bundled_java_home() -> Path:

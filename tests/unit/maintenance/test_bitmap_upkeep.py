@@ -35,6 +35,7 @@ from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
 from lakedex.snapshot.snapshot import TableContext
 from limits import Limits
+from seams import meanwhile
 from table_checks import THOROUGH
 from table_kit import OWN_FILE
 
@@ -300,16 +301,11 @@ def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> Non
     for number in range(5):
         table.upsert(one_partition(number, number + 2, g=f"v{number}"))
     monkeypatch.undo()
-    wanted = bitmap_folds._fold
-    others = iter([True])
-
-    def slow(target: Any) -> Run:
-        if next(others, False):
-            assert compact_runs(table.context, "20990101000000001").runs == 6
-        return wanted(target)
-
-    monkeypatch.setattr(bitmap_folds, "_fold", slow)
-    compact_runs(table.context, "20990101000000000")
+    other: list[Any] = []
+    own_run = ("write", "run_20990101000000000_fold")
+    slow = meanwhile(table, lambda t: other.append(compact_runs(t.context, "20990101000000001")), own_run, "before")
+    compact_runs(slow.context, "20990101000000000")
+    assert [done.runs for done in other] == [6]
     assert run_names(table) == ["run_20990101000000001_fold_00000.hfile"]
     assert "run_20990101000000000_fold_00000.hfile" in files_in_folder(table)
     assert uncovered(table, *COLUMNS) == []

@@ -321,7 +321,7 @@ def fold(table: Table, taken: list[Run], instant: str = "29990101000000000", fou
     written = shard(Run(instant, "fold", 0))
     left = [run for run in found.runs if run not in taken]
     handle: Any = table.context
-    bitmap_folds._publish(handle, found, taken, [*left, written])
+    bitmap_folds.publish_compaction(handle, found, taken, [*left, written])
 
 
 def test_manifest_with_a_missing_run(table: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from lakedex.codec.metadata_record import decode_metadata_record, encode_metadat
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.maintenance import metadata_cleaning
-from lakedex.maintenance import metadata_compaction as compaction
 from lakedex.maintenance.metadata_compaction import (
     GroupCompaction,
     compact_group,
@@ -289,7 +289,7 @@ def test_what_a_pending_compaction_reads_stays(tmp_path: Path, limits: Limits) -
     operations = plan_compaction(snapshot, requested)
     create_requested(timeline, requested, "compaction", encode_compaction_plan(operations))
     assert compaction_due(state(tmp_path), parse_options(None).metadata)
-    doomed = metadata_cleaning._expired(state(tmp_path), "29990101000000000")
+    doomed = metadata_cleaning.expired_files(state(tmp_path), "29990101000000000")
     needed = {name for o in operations for name in (*o.logs, o.base)}
     assert not needed & {name for names in doomed.values() for name in names}
 
@@ -324,10 +324,24 @@ def group(path: Path, layers: list[dict[str, Record | None] | set[str]], base: b
     return MetadataFileGroup("g-0000-0", first, tuple(logs))
 
 
-def compacted(path: Path, slices: MetadataFileGroup) -> tuple[HFileReader, dict[str, Record]]:
+class _Store(MetadataStore):
+    """A metadata table whose sources are given."""
+
+    given: Sequence[Any]
+
+    def layers(self, group: MetadataFileGroup) -> Any:
+        return self.given
+
+
+def compacted(
+    path: Path, slices: MetadataFileGroup, sources: Sequence[Any] | None = None
+) -> tuple[HFileReader, dict[str, Record]]:
     (path / ".hoodie/timeline").mkdir(parents=True)
     timeline = Timeline.load(STORE, str(path))
-    store = MetadataStore(STORE, str(path), timeline, timeline, frozenset())
+    kind = MetadataStore if sources is None else _Store
+    store = kind(STORE, str(path), timeline, timeline, frozenset())
+    if isinstance(store, _Store):
+        store.given = sources or ()
     result = compact_group(GroupCompaction(store, str(path), slices, "20270101000000000"))
     reader = HFileReader.from_bytes((path / result.name).read_bytes())
     found = {key.decode(): decode_metadata_record(value, SCHEMA) for key, value in reader.scan()}
@@ -400,15 +414,12 @@ def test_a_group_without_records_becomes_an_empty_base_file(tmp_path: Path) -> N
     assert list(reader.scan()) == []
 
 
-def test_keys_that_java_sorts_otherwise() -> None:
+def test_keys_that_java_sorts_otherwise(tmp_path: Path) -> None:
     """Java sorts by UTF-16 units: an emoji comes before U+FF21, whose bytes are smaller."""
     items = [(key.encode(), encode_metadata_record(stats(1))) for key in ("😀", "Ａ")]
-    unsorted = _Unsorted(items)
-    merge = compaction._Merge([unsorted], "n", sort=False)  # type: ignore[list-item]
-    with pytest.raises(compaction._UnsortedError):
-        list(merge)
-    merge = compaction._Merge([unsorted], "n", sort=True)  # type: ignore[list-item]
-    assert [key.decode() for key, _ in merge] == ["Ａ", "😀"]
+    _, found = compacted(tmp_path, MetadataFileGroup("g-0000-0", None, ()), [_Unsorted(items)])
+    assert list(found) == ["Ａ", "😀"]
+    assert len(list(tmp_path.glob("*.hfile"))) == 1
 
 
 class _Unsorted(HFileReader):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
 from lakedex.io.spilled import Spilled
+from lakedex.io.storage import FileInfo
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     MERGE_RULES,
@@ -57,8 +59,8 @@ def t(number: int) -> str:
     return f"209901010000{number:02d}000"
 
 
-def load(path: Path) -> MetadataStore:
-    return Snapshot.load(STORE, str(path)).metadata
+def load(path: Path, storage: LocalStorage = STORE) -> MetadataStore:
+    return Snapshot.load(storage, str(path)).metadata
 
 
 def commit(path: Path, instant: str, updates: dict[str, list[tuple[str, Any]]]) -> list[Any]:
@@ -595,12 +597,22 @@ def test_a_log_too_small_for_a_record_is_not_read(empty: Path) -> None:
     assert (store.storage.counted - before).requests == unread + 1
 
 
-def test_threads_read_what_one_reads(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Distant(LocalStorage):
+    """A store whose listings take as long as those of another machine."""
+
+    def list(self, path: str) -> list[FileInfo]:
+        until = time.perf_counter() + 0.005
+        found = super().list(path)
+        while time.perf_counter() < until:
+            pass
+        return found
+
+
+def test_threads_read_what_one_reads(written: Path) -> None:
     everything = {name: load(written).scan(name) for name in ("files", "column_stats", "bloom_filters")}
-    monkeypatch.setattr("lakedex.metadata.store._SECONDS_WORTH_THREADS", -1.0)
-    store = load(written)
+    store = load(written, Distant())
     store.list_folders(everything)
-    assert store._threads > 1
+    assert store.threads > 1
     assert {name: store.scan(name) for name in everything} == everything
     keys = list(everything["bloom_filters"])
     assert sum(source >= 0 for source in store.newest_of("bloom_filters", keys).sources) == len(keys)

@@ -49,7 +49,16 @@ from lakedex.metadata.files import open_hfile
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import Timeline
 
-__all__ = ["CompactShard", "CompactedRuns", "compact_runs", "only_live", "runs_to_compact", "settled", "shards"]
+__all__ = [
+    "CompactShard",
+    "CompactedRuns",
+    "compact_runs",
+    "only_live",
+    "publish_compaction",
+    "runs_to_compact",
+    "settled",
+    "shards",
+]
 
 
 COMPACT_AT = 4
@@ -336,7 +345,7 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
     left = [run for run in folder.runs if run not in taken and is_settled(run)]
     alone = only_live(storage, base, taken, live)
     if alone is not None:
-        _publish(handle, folder, [run for run in taken if run != alone], [*left, alone])
+        publish_compaction(handle, folder, [run for run in taken if run != alone], [*left, alone])
         return CompactedRuns(len(taken) - 1, 0, time.perf_counter() - started)
     parts = shards(storage, base, taken, live, columns)
     targets = [_Target(shard, _output(taken, instant, number)) for number, shard in enumerate(parts)]
@@ -344,7 +353,7 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
         written = [_fold(target) for target in targets]
     else:
         written = handle.engine.run(_fold, targets, f"lakedex {base}: folding {len(taken)} runs of bitmaps")
-    _publish(handle, folder, taken, [*left, *(run for run in written if run.size)])
+    publish_compaction(handle, folder, taken, [*left, *(run for run in written if run.size)])
     return CompactedRuns(len(taken), sum(run.size for run in written), time.perf_counter() - started)
 
 
@@ -370,7 +379,7 @@ def settled(timeline: Timeline) -> Callable[[Run], bool]:
     return is_settled
 
 
-def _publish(handle: TableContext, folder: RunFolder, taken: list[Run], runs: list[Run]) -> None:
+def publish_compaction(handle: TableContext, folder: RunFolder, taken: list[Run], runs: list[Run]) -> None:
     """Publish the runs that count now, those that were left out first: the compacted ones may correct them."""
     storage, base = handle.storage, handle.base_path
     gone = {run.name for run in taken}
