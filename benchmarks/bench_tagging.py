@@ -50,6 +50,7 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import KEY, PARTITION
 from lakedex.tagging.tagging import tag
+from lakedex.testing import LatencyStorage
 from lakedex.timeline.active import complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
@@ -136,56 +137,6 @@ def write_stat(partition: str, name: str, size: int) -> WriteStat:
     )
 
 
-# ----------------------------------------------------------------------------------------------------- the latency
-class SlowFile:
-    """A file whose reads wait."""
-
-    def __init__(self, source: Any, seconds: float) -> None:
-        self._source, self._seconds = source, seconds
-
-    def read(self, *size: int) -> bytes:
-        """As of the file."""
-        if self._seconds:
-            time.sleep(self._seconds)
-        return bytes(self._source.read(*size))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-
-class SlowStorage:
-    """A storage each of whose requests takes longer."""
-
-    def __init__(self, seconds: float) -> None:
-        self._inner, self._seconds = LocalStorage(), seconds
-
-    def _waiting(self, name: str, *arguments: Any) -> Any:
-        own = LocalStorage()  # With a count of its own: other threads ask at the same time.
-        answer = getattr(own, name)(*arguments)
-        self._inner.counted.add(own.counted.requests, own.counted.bytes_read)
-        time.sleep(self._seconds * max(own.counted.requests, 1) if self._seconds else 0)
-        return answer
-
-    def read(self, path: str) -> bytes:
-        """As of the storage; so are the others."""
-        return bytes(self._waiting("read", path))
-
-    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """As of the storage."""
-        return list(self._waiting("read_ranges", path, ranges))
-
-    def list(self, path: str) -> Any:
-        """As of the storage."""
-        return self._waiting("list", path)
-
-    def open_input(self, path: str) -> Any:
-        """As of the storage."""
-        return SlowFile(self._inner.open_input(path), self._seconds)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 # --------------------------------------------------------------------------------------------------- the questions
 def incoming(files: int, day: int) -> pa.Table:
     """New keys that follow the stored ones, and known keys of the newest files."""
@@ -196,7 +147,7 @@ def incoming(files: int, day: int) -> pa.Table:
 
 def ask(path: Path, keys: pa.Table, *, metadata: bool, everywhere: bool, latency: float) -> tuple[TaggingReport, float]:
     """Tag cold: nothing of the table is known but its path."""
-    storage, engine = SlowStorage(latency), LocalEngine(THREADS)
+    storage, engine = LatencyStorage(latency), LocalEngine(THREADS)
     options = parse_options({"hoodie.bloom.index.use.metadata": metadata}).tagging
     report, started = TaggingReport(), time.perf_counter()
     snapshot = Snapshot.load(storage, str(path))

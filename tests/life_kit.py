@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.bloom import BloomBuilder
@@ -26,12 +26,12 @@ from lakedex.index.bitmap.runs import list_runs
 from lakedex.io.local import LocalStorage
 from lakedex.metadata.records import ALL_PARTITIONS, all_partitions_record, files_key, files_record
 from lakedex.metadata.writer import write_delta_commit
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.active import complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import update_table_config
 from lakedex.types import META_COLUMNS
-from table_checks import open_with
 
 __all__ = ["FoldingLife", "Life", "MovingLife", "fields_of"]
 
@@ -437,7 +437,7 @@ class Life(RuleBasedStateMachine):
         )
         storage = FaultyStorage(Faults(at, when))
         with open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
-            run_child(lambda: open_with(self.path, storage, options=self.options).upsert(frame))
+            run_child(lambda: open_table(self.path, storage, options=self.options).upsert(frame))
         self.table = self.reopened()
         if rows_of(self.table) != before.rows:
             self.model.upsert(batch)

@@ -14,16 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from lakedex import Table
 from lakedex.index.bitmap.runs import list_runs
 from lakedex.index.column_stats.stats import stat_of
 from lakedex.io.local import LocalStorage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
-from lakedex.local.engine import LocalEngine
-from lakedex.local.session import LocalSession
 from lakedex.metadata.records import partition_stats_key
-from lakedex.snapshot.snapshot import TableContext
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -75,12 +73,6 @@ def rows_of(found: pa.Table) -> Rows:
 def read(path: Path) -> Rows:
     """All rows, read by somebody who knows nothing but the path."""
     return rows_of(Table.open(path).to_arrow())
-
-
-def open_with(path: Path, storage: Any, engine: Any = None, options: Mapping[str, str] | None = None) -> Table:
-    """A table on a given storage and engine."""
-    engine = engine or LocalEngine(2)
-    return Table(TableContext(storage, str(path), engine, options or {}), LocalSession(engine))
 
 
 def new_table(path: Path, rows: Rows, options: Mapping[str, str] | None = None, partitioned: bool = True) -> Table:
@@ -229,4 +221,4 @@ def deaths(
 
 def writes(write: Callable[[Table], object]) -> Callable[[Path, FaultyStorage], object]:
     """A write on a faulty storage."""
-    return lambda path, storage: write(open_with(path, storage))
+    return lambda path, storage: write(open_table(path, storage))

@@ -1,7 +1,8 @@
-"""Pages that ``mkdocs.yml`` adds to ``docs/``: one per public name, the options, the errors, and the root's papers."""
+"""Pages that ``mkdocs.yml`` adds to ``docs/``: one per public name, options, errors, testing, and the root's papers."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 import lakedex  # noqa: E402
-from lakedex import options  # noqa: E402
+from lakedex import options, testing  # noqa: E402
 
 PAPERS = {
     "README.md": "index.md",
@@ -41,7 +42,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 def on_config(config: MkDocsConfig) -> None:
     """List the generated pages under *Reference*."""
-    reference = [f"reference/{name}.md" for name in ("index", *_names(), "options", "errors")]
+    reference = [f"reference/{name}.md" for name in ("index", *_names(), "options", "errors", "testing")]
     config.nav = [{"Reference": reference} if "Reference" in item else item for item in config.nav or []]
 
 
@@ -84,6 +85,7 @@ def _pages() -> Iterator[tuple[str, str]]:
             "# Reference\n\nEverything that `from lakedex import …` gives and what its methods return,"
             " made from the docstrings.\n\n"
             f"{listed}\n* [Errors](errors.md)\n* [Options](options.md): every `hoodie.*` option\n"
+            "* [Testing](testing.md): `lakedex.testing`\n"
         ),
     )
     for name, where in _names().items():
@@ -93,6 +95,8 @@ def _pages() -> Iterator[tuple[str, str]]:
         "::: lakedex.errors\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n",
     )
     yield "reference/options.md", _options_page()
+    named = "\n".join(f"::: lakedex.testing.{name}\n    options:\n      heading_level: 2\n" for name in testing.__all__)
+    yield "reference/testing.md", f"# Testing\n\n{inspect.getdoc(testing)}\n\n{named}"
 
 
 def _options_page() -> str:

@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faults import Faults, FaultyStorage, ReadHook, run_child, start_child, wait_child
+from faults import ReadHook, run_child, start_child, wait_child
 from lakedex import Table
 from lakedex.commit.transaction import Transaction
 from lakedex.errors import CommitConflictError, SchemaMismatchError
 from lakedex.local.session import LocalSession
+from lakedex.testing import Faults, FaultyStorage, open_table
 from table_checks import (
     SCHEMA,
     START,
@@ -28,7 +29,6 @@ from table_checks import (
     frame,
     fresh_copy,
     new_table,
-    open_with,
     pending_commits,
     read,
     rows_of,
@@ -47,7 +47,7 @@ def at_same_time(
     """Run ``second`` from begin to end while ``first`` writes its files; what both give."""
     done: list[Any] = []
     faults = Faults(1, "after", only=only, hook=lambda: done.append(second(Table.open(path))))
-    result = first(open_with(path, FaultyStorage(faults)))
+    result = first(open_table(path, FaultyStorage(faults)))
     assert len(done) == 1
     return result, done[0]
 
@@ -78,7 +78,7 @@ def test_same_file_without_retries_is_an_error(path: Path) -> None:
     second = upsert({"k2": ("a", 5, 200)})
     faults = Faults(1, "after", only=IN_STAGE, hook=lambda: theirs.append(second(Table.open(path))))
     with pytest.raises(CommitConflictError) as caught:
-        open_with(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", 5, 100)}), options=NO_RETRY)
+        open_table(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", 5, 100)}), options=NO_RETRY)
     error = caught.value
     assert error.theirs == theirs[0].instant
     assert error.ours
@@ -228,7 +228,7 @@ def test_early_instant_that_completes_between_reading_and_writing(
     new_table(path, START)
     go, begun = threading.Event(), threading.Event()
     faults = Faults(1, "after", only=IN_STAGE, hook=lambda: (begun.set(), go.wait(30)))
-    slow = threading.Thread(target=lambda: open_with(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", 5, 500)})))
+    slow = threading.Thread(target=lambda: open_table(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", 5, 500)})))
     slow.start()
     assert begun.wait(30)
     Table.open(path).upsert(frame({"k1": ("b", 5, 501)}))
@@ -281,7 +281,7 @@ def test_a_reader_sees_one_moment(path: Path, where: str | None) -> None:
     for at in count(1):
         fresh_copy(template, path)
         storage = ReadHook(at, lambda: Table.open(path).upsert(frame(change)))
-        assert rows_of(open_with(path, storage).scan(where).to_arrow()) in answers, f"a commit at call {at}"
+        assert rows_of(open_table(path, storage).scan(where).to_arrow()) in answers, f"a commit at call {at}"
         if not storage.struck:
             assert at > 10
             return
@@ -294,7 +294,7 @@ def test_a_snapshot_is_of_one_moment(path: Path) -> None:
     for at in count(1):
         fresh_copy(template, path)
         storage = ReadHook(at, lambda: Table.open(path).upsert(frame({"k0": ("a", 2, 8)})))
-        snapshot = open_with(path, storage).snapshot()
+        snapshot = open_table(path, storage).snapshot()
         for instant in snapshot.metadata.timeline.completed():
             known = snapshot.timeline.is_completed(instant.requested) or instant.requested.startswith("0000")
             assert snapshot.metadata.is_valid(instant.requested) == known, f"a commit at call {at}"
@@ -378,7 +378,7 @@ def test_a_living_process_is_left_alone_and_a_killed_one_is_not(path: Path) -> N
 
     def slow(value: int) -> Callable[[], object]:
         faults = Faults(1, "after", only=IN_STAGE, hook=pause)
-        return lambda: open_with(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", value, value)}))
+        return lambda: open_table(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", value, value)}))
 
     pid = start_child(slow(50))
     os.read(ready[0], 1)
@@ -447,7 +447,7 @@ def batch_of(chance: random.Random, writer: int, number: int) -> Rows:
 def test_a_lock_of_a_dead_process_is_broken(path: Path) -> None:
     new_table(path, START)
     faults = Faults(1, "after", only=("create", "/lock"))
-    assert run_child(lambda: open_with(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", 5, 100)}))) == -9
+    assert run_child(lambda: open_table(path, FaultyStorage(faults)).upsert(frame({"k0": ("a", 5, 100)}))) == -9
     assert (path / ".hoodie/lock").exists()
     assert read(path) == START
     Table.open(path).upsert(frame({"k0": ("a", 6, 200)}))

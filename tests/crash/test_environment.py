@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.errors import FileGoneError, LakedexError, StorageError
-from table_checks import START, Rows, check_table, commit_files, frame, fresh_copy, new_table, open_with, read
+from lakedex.testing import Faults, FaultyStorage, open_table
+from table_checks import START, Rows, check_table, commit_files, frame, fresh_copy, new_table, read
 
 CHANGE: Rows = {"k1": ("b", 5, 100), "n0": ("a", 5, 101), "n9": ("c", 5, 102)}
 NEXT: Rows = {"k0": ("a", 9, 900), "n1": ("b", 9, 901)}
@@ -46,7 +46,7 @@ def test_a_write_that_the_system_ends(template: Path, path: Path, number: int, c
     before = commit_files(path)
     faults = Faults(1, "before", OSError(number, os.strerror(number)), only=(call, part), repeat=True)
     with pytest.raises(LakedexError, match=os.strerror(number)) as caught:
-        open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+        open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     assert not isinstance(caught.value, OSError) or isinstance(caught.value, StorageError)
     assert read(path) == START and commit_files(path) == before
     Table.open(path).upsert(frame(NEXT), options=IMPATIENT)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.errors import CommitStateUnknownError, LakedexError, StorageError
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.table_config import read_table_config
 from table_checks import (
     SCHEMA,
@@ -26,7 +26,6 @@ from table_checks import (
     frame,
     fresh_copy,
     new_table,
-    open_with,
     pending_commits,
     read,
 )
@@ -59,7 +58,7 @@ def failures(
         faults = Faults(at, when, error, **more)
         raised: Exception | None = None
         try:
-            open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+            open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
         except LakedexError as caught:
             raised = caught
         if len(faults.seen) < at:
@@ -105,7 +104,7 @@ def test_nobody_knows_whether_it_took_effect(path: Path, only: tuple[str, str]) 
     files = base_files(path)
     faults = Faults(THIRD, "before", ConnectionError("no answer"), only=only)
     with pytest.raises(CommitStateUnknownError) as caught:
-        open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+        open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     assert pending_commits(path) == {caught.value.instant}
     assert len(base_files(path) - files) == 3, "its files must stay"
     assert read(path) == START
@@ -122,7 +121,7 @@ def test_nobody_knows_whether_it_took_effect(path: Path, only: tuple[str, str]) 
 def test_the_answer_is_lost_but_it_took_effect(path: Path, only: tuple[str, str]) -> None:
     new_table(path, START)
     faults = Faults(THIRD, "after", ConnectionError("no answer"), only=only)
-    result = open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+    result = open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     assert (result.inserted, result.updated) == (2, 1)
     check_table(path, {**START, **CHANGE})
 
@@ -140,7 +139,7 @@ def test_it_takes_effect_after_all(path: Path) -> None:
             super().create(path, data)
 
     with pytest.raises(CommitStateUnknownError):
-        open_with(path, Delayed()).upsert(frame(CHANGE))
+        open_table(path, Delayed()).upsert(frame(CHANGE))
     assert read(path) == START
     ((completed, body),) = late
     Path(completed).write_bytes(body)
@@ -157,14 +156,14 @@ def test_an_interrupt_is_undone(path: Path) -> None:
 
     faults = Faults(2, "after", only=("close_output", ".parquet"), hook=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+        open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     check_table(path, START)
 
 
 def test_a_note_tells_of_what_could_not_be_tidied(path: Path) -> None:
     new_table(path, START)
     faults = Faults(1, "before", OSError(errno.EIO, "busy"), only=("delete_tree", ".temp"))
-    result = open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+    result = open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     assert any("temporary files" in note for note in result.notes)
     Table.open(path).upsert(frame(NEXT))
     check_table(path, {**START, **CHANGE, **NEXT})
@@ -202,7 +201,7 @@ def test_side_files_of_removed_files_go(path: Path) -> None:
     Table.create(path, SCHEMA, record_key="id", partition_by=["city"], ordering_by="ts")
     faults = Faults(1, "after", only=("close_output", ".parquet"), hook=lambda: side_files_of_data(path))
     with pytest.raises(OSError, match="stop"):
-        open_with(path, StopBeforeCommit(faults)).upsert(frame(START))
+        open_table(path, StopBeforeCommit(faults)).upsert(frame(START))
     assert not list(path.rglob("*.parquet.crc"))
     assert not list(path.rglob(".*.parquet.crc"))
 

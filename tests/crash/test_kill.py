@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from rust_judge import RustJudge
 
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from lakedex import Table
 from lakedex.errors import TableNotFoundError
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State
 from lakedex.timeline.table_config import read_table_config, update_table_config
 from lakedex.write.create_table import create_table
@@ -34,7 +35,6 @@ from table_checks import (
     frame,
     fresh_copy,
     new_table,
-    open_with,
     pending_commits,
     read,
     rows_of,
@@ -95,7 +95,7 @@ def fresh(template: Path, tmp_path: Path) -> Callable[[], Path]:
 
 
 def die(path: Path, write: Callable[[Table], object], faults: Faults) -> None:
-    assert run_child(lambda: write(open_with(path, FaultyStorage(faults)))) == KILLED
+    assert run_child(lambda: write(open_table(path, FaultyStorage(faults)))) == KILLED
 
 
 def seen_by_readers(path: Path, before: Rows, after: Rows, commits: set[str]) -> Rows:
@@ -227,7 +227,7 @@ def test_kill_at_every_change_of_create(tmp_path: Path) -> None:
 
 def create(path: Path, storage: FaultyStorage) -> None:
     create_table(
-        open_with(path, storage).context,
+        open_table(path, storage).context,
         name="t",
         schema=SCHEMA,
         record_key=["id"],

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from bitmap_table_kit import defined, files_in_folder, run_names, same_answers, uncovered
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from lakedex import Table
+from lakedex.testing import Faults, FaultyStorage
 from table_checks import (
     KILLED,
     NEXT,

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from lakedex import Table
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State
 from table_checks import (
     KILLED,
@@ -26,7 +27,6 @@ from table_checks import (
     frame,
     fresh_copy,
     new_table,
-    open_with,
     pending_commits,
     read,
     timeline_of,
@@ -82,7 +82,7 @@ def test_kill_at_every_change(name: str, sparse: int, fresh: Callable[[], Path])
 
 def test_kill_inside_the_recovery(fresh: Callable[[], Path]) -> None:
     path = fresh()
-    dying = partial(open_with, path, FaultyStorage(Faults(3, "after", only=("create", ".deltacommit"))))
+    dying = partial(open_table, path, FaultyStorage(Faults(3, "after", only=("create", ".deltacommit"))))
     assert run_child(lambda: WRITES["upsert"][0](dying())) == KILLED
     (dead,) = pending_commits(path)
     assert Table.open(path).snapshot().metadata.timeline.is_completed(dead)
@@ -123,7 +123,7 @@ def test_kill_in_the_creation(tmp_path: Path) -> None:
         from lakedex.write.create_table import create_table
 
         create_table(
-            open_with(path, storage).context,
+            open_table(path, storage).context,
             name="t",
             schema=SCHEMA,
             record_key=["id"],

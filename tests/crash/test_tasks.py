@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from faults import Faults, FaultyStorage, TwiceEngine
+from faults import TwiceEngine
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.write.file_group_tasks import WriteFileGroups
-from table_checks import Rows, base_files, check_table, frame, new_table, open_with, read
+from table_checks import Rows, base_files, check_table, frame, new_table, read
 
 START: Rows = {f"k{i}": ("ab"[i % 2], 1, i) for i in range(8)}
 CHANGE: Rows = {"k0": ("a", 5, 100), "k1": ("b", 5, 101), "n0": ("a", 5, 102), "n1": ("new", 5, 103)}
@@ -32,7 +33,7 @@ def test_one_attempt_counts(path: Path, wrong: str, spilled: bool) -> None:
     new_table(path, START)
     files = len(base_files(path))
     engine = engine_for(wrong)
-    result = open_with(path, LocalStorage(), engine).upsert(frame(CHANGE), options=SMALL_BLOOMS if spilled else None)
+    result = open_table(path, LocalStorage(), engine).upsert(frame(CHANGE), options=SMALL_BLOOMS if spilled else None)
     assert (result.inserted, result.updated, result.deleted, result.files_written) == (2, 2, 0, 3)
     assert len(base_files(path)) == files + 3
     check_table(path, AFTER)
@@ -67,7 +68,7 @@ def test_a_late_attempt_ends_while_the_commit_is_decided(path: Path, at: str) ->
 
     # The third file of the data timeline is the completed one, after requested and inflight.
     faults = Faults(3 if at == "commit completes" else 1, when, only=only, hook=run_late)
-    result = open_with(path, FaultyStorage(faults), engine).upsert(frame(CHANGE))
+    result = open_table(path, FaultyStorage(faults), engine).upsert(frame(CHANGE))
     assert engine.late
     assert bool(failures) == (at == "markers go")
     assert result.notes == ()
@@ -82,7 +83,7 @@ def test_a_conflict_removes_the_files_of_all_attempts(path: Path, engine: str) -
     other: Callable[[], object] = lambda: Table.open(path).upsert(frame({"k0": ("a", 3, 50)}))  # noqa: E731
     faults = Faults(1, "after", only=("close_output", ".parquet"), hook=other)
     with pytest.raises(CommitConflictError):
-        open_with(path, FaultyStorage(faults), twice).upsert(
+        open_table(path, FaultyStorage(faults), twice).upsert(
             frame(CHANGE), options={"hoodie.write.num.retries.on.conflict.failures": "0"}
         )
     check_table(path, {**START, "k0": ("a", 3, 50)})
@@ -99,7 +100,7 @@ def test_a_late_attempt_that_fails_leaves_no_file(path: Path) -> None:
     new_table(path, START)
     engine = engine_for("late")
     faults = Faults(error=OSError("the disk is gone"))
-    open_with(path, FaultyStorage(faults), engine).upsert(frame(CHANGE))
+    open_table(path, FaultyStorage(faults), engine).upsert(frame(CHANGE))
     faults.only, faults.repeat = ("sync", ""), True
     before = base_files(path)
     assert engine.late
@@ -115,7 +116,7 @@ def test_no_result_comes_before_its_file_is_durable(path: Path) -> None:
     new_table(path, START)
     faults = Faults(1, "before", OSError("the disk is gone"), only=("sync", ""))
     with pytest.raises(OSError, match="the disk is gone"):
-        open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+        open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     check_table(path, START)
     Table.open(path).upsert(frame(CHANGE))
     check_table(path, AFTER)
@@ -125,7 +126,7 @@ def test_a_task_fails_once_and_the_next_write_is_right(path: Path) -> None:
     new_table(path, START)
     faults = Faults(2, "before", OSError("no more space in this task"), only=("close_output", ".parquet"))
     with pytest.raises(OSError, match="no more space in this task"):
-        open_with(path, FaultyStorage(faults)).upsert(frame(CHANGE))
+        open_table(path, FaultyStorage(faults)).upsert(frame(CHANGE))
     check_table(path, START)
     Table.open(path).upsert(frame(CHANGE))
     check_table(path, AFTER)

@@ -17,11 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from fuzz.seeds import GOLDEN
 from lakedex import Table
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.snapshot import TableContext
+from lakedex.testing import Faults, FaultyStorage
 from lakedex.timeline.instant import wall_clock
 from lakedex.write.create_table import create_table
 

@@ -18,11 +18,12 @@ from java_judge import READ_PLAIN, READ_SKIPPING, WRITE_BLOOM, JavaJudge, metada
 from judging import assert_all_see, assert_same_answers, create, keyed, own_rows
 from rust_judge import RustJudge
 
-from faults import Faults, FaultyStorage, run_child
+from faults import run_child
 from lakedex import Table
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State
 from service_kit import actions_of, commits_of, files_on_disk, known_files, live_entries
-from table_checks import KILLED, open_with
+from table_checks import KILLED
 
 SCHEMA = keyed([]).schema
 NO_CLEAN = {"hoodie.clean.automatic": "false", "hoodie.parquet.small.file.limit": "0"}
@@ -135,7 +136,7 @@ def test_a_pending_clean_of_the_other(java: JavaJudge, rust: RustJudge, tmp_path
 
 
 def kill(path: Path, run: Callable[[Table], object], faults: Faults) -> None:
-    assert run_child(lambda: run(open_with(path, FaultyStorage(faults), options=NO_CLEAN))) == KILLED
+    assert run_child(lambda: run(open_table(path, FaultyStorage(faults), options=NO_CLEAN))) == KILLED
 
 
 def grow_old(*files: Path) -> None:

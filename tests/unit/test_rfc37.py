@@ -18,39 +18,20 @@ import xxhash
 from lakedex import Table
 from lakedex.codec.bloom import decode_bloom, hash_keys
 from lakedex.codec.hfile.reader import HFileReader
-from lakedex.io.local import LocalStorage
 from lakedex.metadata.records import bloom_key, column_stats_key, column_stats_prefix, partition_stats_key
 from lakedex.snapshot.snapshot import Snapshot
+from lakedex.testing import CountingStorage, open_table
 from lakedex.types import RECORD_KEY
-from table_checks import open_with
 from table_kit import OWN_FILE, make, rows
 
 FILES_PER_PARTITION = 6
 KEY_RANGES = {"a": range(60), "b": range(100, 160)}
 
 
-class Watched:
-    """A storage that remembers which files were opened or read."""
-
-    def __init__(self) -> None:
-        self.inner = LocalStorage()
-        self.seen: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
-        if name not in ("read", "read_ranges", "open_input"):
-            return found
-
-        def remembered(path: str, *arguments: Any) -> Any:
-            self.seen.append(path)
-            return found(path, *arguments)
-
-        return remembered
-
-    @property
-    def data_files(self) -> set[str]:
-        """Names of base files that were touched."""
-        return {path.rsplit("/", 1)[1] for path in self.seen if path.endswith(".parquet")}
+def data_files(storage: CountingStorage) -> set[str]:
+    """Names of base files that were touched."""
+    touched = storage.paths("read", "read_ranges", "open_input")
+    return {path.rsplit("/", 1)[1] for path in touched if path.endswith(".parquet")}
 
 
 def key(number: int) -> str:
@@ -82,11 +63,11 @@ def records(snapshot: Snapshot, partition: str) -> dict[str, Any]:
 def probe(path: Path, copy: Path, *keys: str, options: dict[str, str] | None = None) -> tuple[Any, set[str]]:
     """Insert keys of partition a that are not known yet; what was found, and which base files were touched for it."""
     shutil.copytree(path, copy)
-    storage = Watched()
-    table = open_with(copy, storage, options={**OWN_FILE, **(options or {})})
+    storage = CountingStorage()
+    table = open_table(copy, storage, options={**OWN_FILE, **(options or {})})
     policy = {"hoodie.datasource.insert.dup.policy": "drop"}
     result = table.insert(rows(*((name, "a", 1, 0) for name in keys)), options=policy)
-    return result, {name for name in storage.data_files if str(result.instant) not in name}
+    return result, {name for name in data_files(storage) if str(result.instant) not in name}
 
 
 # --------------------------------------------------------------------------------------------- what it is stored in

@@ -1,6 +1,5 @@
 import contextlib
 import errno
-import io
 import os
 import pickle
 import threading
@@ -15,6 +14,7 @@ from lakedex.errors import UnsupportedFeatureError
 from lakedex.io import local
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import Storage, read_coalesced
+from lakedex.testing import StorageTests
 
 
 @pytest.fixture
@@ -22,42 +22,17 @@ def store() -> LocalStorage:
     return LocalStorage()
 
 
-def test_it_is_a_storage_and_pickles(store: LocalStorage, tmp_path: Path) -> None:
-    assert isinstance(store, Storage)
-    assert (store.scheme, store.can_create_exclusively) == ("file", True)
-    other = pickle.loads(pickle.dumps(store))
-    assert other == store
-    other.create(f"{tmp_path}/a", b"x")
+class TestLocalStorage(StorageTests):
+    @pytest.fixture
+    def storage(self, store: LocalStorage) -> Storage:
+        return store
 
-
-def test_create_makes_folders_and_never_replaces(store: LocalStorage, tmp_path: Path) -> None:
-    path = f"{tmp_path}/a/b/c"
-    store.create(path, b"first")
-    with pytest.raises(FileExistsError):
-        store.create(path, b"second")
-    assert store.read(path) == b"first"
-    assert os.listdir(f"{tmp_path}/a/b") == ["c"]
-
-
-def test_of_many_creators_one_wins(store: LocalStorage, tmp_path: Path) -> None:
-    path, won, barrier = f"{tmp_path}/x", [], threading.Barrier(8)
-
-    def attempt(number: int) -> None:
-        barrier.wait()
-        try:
-            store.create(path, str(number).encode())
-        except FileExistsError:
-            return
-        won.append(number)
-
-    threads = [threading.Thread(target=attempt, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert store.read(path) == str(won[0]).encode()
-    assert os.listdir(tmp_path) == ["x"]
+    def test_it_is_the_disk(self, storage: Storage, tmp_path: Path) -> None:
+        assert (storage.scheme, storage.can_create_exclusively) == ("file", True)
+        storage.create(f"{tmp_path}/a/x", b"x")
+        assert (tmp_path / "a" / "x").read_bytes() == b"x"
+        assert os.listdir(tmp_path / "a") == ["x"]
+        assert pickle.loads(pickle.dumps(storage)) == storage
 
 
 def test_side_files_go_with_the_old_bytes(store: LocalStorage, tmp_path: Path) -> None:
@@ -126,22 +101,6 @@ def test_gap_rule() -> None:
     assert asked == [(0, 20), (25, 30)]
 
 
-def test_missing_files(store: LocalStorage, tmp_path: Path) -> None:
-    path = f"{tmp_path}/gone"
-    for call in (store.read, store.size, store.modified, store.open_input):
-        with pytest.raises(FileNotFoundError):
-            call(path)
-    assert not store.exists(path)
-    store.delete(path)
-    store.delete_tree(path)
-
-
-def test_delete_tree(store: LocalStorage, tmp_path: Path) -> None:
-    store.create(f"{tmp_path}/t/a/b", b"")
-    store.delete_tree(f"{tmp_path}/t")
-    assert not store.exists(f"{tmp_path}/t")
-
-
 def test_parquet_through_open_output_and_input(store: LocalStorage, tmp_path: Path) -> None:
     table, path = pa.table({"a": list(range(1000))}), f"{tmp_path}/p/f.parquet"
     with store.open_output(path) as out:
@@ -153,15 +112,6 @@ def test_parquet_through_open_output_and_input(store: LocalStorage, tmp_path: Pa
         assert pq.read_table(source).equals(table)
     spent = store.counted - before
     assert spent.requests > 0 and spent.bytes_read > 0
-
-
-def test_input_is_a_file(store: LocalStorage, tmp_path: Path) -> None:
-    store.write(f"{tmp_path}/f", b"0123456789")
-    with store.open_input(f"{tmp_path}/f") as source:
-        assert source.read(3) == b"012"
-        assert source.seek(-2, io.SEEK_END) == 8
-        assert source.read() == b"89"
-        assert source.read(5) == b""
 
 
 def test_a_file_system_without_links_is_refused(

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.codec.bloom import BloomSizing, decode_bloom
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
@@ -20,12 +19,13 @@ from lakedex.index import bloom_filters as bloom_builds
 from lakedex.index.definitions import definitions_path, read_definitions, source_fields
 from lakedex.io.local import LocalStorage
 from lakedex.parquet.base_file_reader import read_footer
+from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_rollback_plan
 from lakedex.timeline.instant import State, plus_millis
 from lakedex.timeline.service_metadata import RestorePlan, encode_restore_plan
 from service_kit import actions_of, commits_of, files_on_disk, known_files, with_bitmaps
-from table_checks import NEXT, START, Rows, check_table, frame, new_table, open_with, read, rows_of
+from table_checks import NEXT, START, Rows, check_table, frame, new_table, read, rows_of
 
 NO_CLEAN = {"hoodie.clean.automatic": "false", "hoodie.parquet.small.file.limit": "0"}
 ONE = {"k0": ("a", 2, 50), "z": ("c", 2, 51)}
@@ -241,7 +241,7 @@ def test_a_write_that_read_what_is_undone_fails(tmp_path: Path) -> None:
 
 
 def at_commit(path: Path, hook: Callable[[], None]) -> Table:
-    return open_with(path, FaultyStorage(Faults(1, "after", only=("close_output", ".parquet"), hook=hook)))
+    return open_table(path, FaultyStorage(Faults(1, "after", only=("close_output", ".parquet"), hook=hook)))
 
 
 def test_a_rollback_of_hudis_that_died_at_its_end(tmp_path: Path) -> None:
