@@ -432,7 +432,9 @@ class ScalarTranslator(CallTranslator):
             literal = self.masked.literal(str(inner.this))
             if literal is None or not kind_of(literal.type).is_number or literal.value is None:
                 raise NotPrunableError
-            return Literal(-literal.value, literal.type)  # type: ignore[operator]
+            value: Any = literal.value
+            # The minus operator rounds decimals to 28 digits.
+            return Literal(value.copy_negate() if isinstance(value, Decimal) and value else -value, literal.type)
         if isinstance(inner, exp.Interval):
             raise NotPrunableError("an interval is not a value")
         return self.function("negate", [self.scalar(inner)])

@@ -133,6 +133,15 @@ def test_decimals_past_their_digits_are_an_error_not_another_number() -> None:
         filter_rows(parse_predicate("CAST(c AS DECIMAL(38,28)) > 1", schema), table)
 
 
+@pytest.mark.parametrize(
+    "digits", ["99999999999999999999.999999999999999999", "0.1", "0", "12345678901234567890123456789"]
+)
+def test_negative_decimals_keep_all_digits(digits: str) -> None:
+    found = parse_scalar(f"-{digits}BD", SCHEMA)
+    assert isinstance(found, Literal)
+    assert str(found.value) == (f"-{digits}" if digits != "0" else "0")
+
+
 def test_long_chains_do_not_recurse() -> None:
     predicate = parse(" OR ".join(f"n = {i}" for i in range(5000)))
     assert len(equality_values(predicate, "n") or []) == 5000
