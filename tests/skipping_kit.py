@@ -1,19 +1,16 @@
-"""Random tables and random predicates over them, from a seed: what the tests of file skipping share.
+"""Random tables from a seed, and judges of plans over them, for the tests of file skipping.
 
-Values come from pools of awkward ones; each write takes few of them, so that bounds of files differ and decide. Literals
-come mostly from the values that the table was given, and from their neighbours.
+Each write takes few values of the pools, so that bounds of files differ and decide.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,32 +25,30 @@ from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate, columns_of
 from lakedex.scan.plan import plan_scan, read_columns
+from lakedex.testing.sql_predicates import PredicateMaker
+from lakedex.testing.values import (
+    BYTES,
+    DAY,
+    DAYS,
+    FLOATS,
+    INF,
+    LOCAL,
+    MICROS,
+    NAN,
+    STAMP,
+    TEXTS,
+    YEAR_9999,
+    array_of,
+    key_array,
+    leaves,
+    physical,
+)
 from lakedex.types import META_COLUMNS, SessionRules
 from table_kit import properties, set_properties
 
-NAN, INF = math.nan, math.inf
 ZONES = ("UTC", "Asia/Seoul", "America/New_York", "+05:30")
-STAMP, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 NESTED = pa.struct([("b", pa.struct([("c", pa.int32()), ("d", pa.string())])), ("e", pa.float64())])
-DAY = 86_400_000_000
-YEAR_1, YEAR_9999 = -719_162, 2_932_896
-"""The first and the last day that SQL text can name; columns go beyond."""
-
 KEYS = ("_hoodie_partition_path", "_hoodie_record_key")
-LONG = "prefix/" * 720
-SAME_256 = "k" * 260
-TEXTS = [
-    "", "a", "ab", "abc", "abcd", "b", "a_c", "a%c", "a\\c", "it's", "é", "\ud7ff", "\ue000", "Ａ", "\uffff", "😀", "😀x",
-    "\U0010ffff", "z\u0000", LONG + "a", LONG + "b", SAME_256 + "a", SAME_256 + "b", "\U0010ffff" * 300,
-    "x" * 255 + "\uffff" + "y", "TRUE", "12", "2024-03-10",
-]  # fmt: skip
-FLOATS = [0.0, -0.0, 1.5, -2.25, 1.1, 0.1, NAN, NAN, INF, -INF, 1e30, -1e30, 16777217.0, 5e-324, 7.0]
-BYTES = [b"", b"\x00", b"a", b"ab", b"\x7f", b"\x80", b"\xff", b"\xff\xff", b"\x80" * 5000]
-DAYS = [0, -1, 19_792, 19_793, 19_794, YEAR_1, YEAR_9999, -141_428, 3_700_000, -800_000]
-MICROS = [
-    0, -1, 1, 1_710_030_600_000_000, 1_710_030_600_000_001, 1_710_054_000_000_000, 1_710_140_400_000_000,
-    19_793 * DAY, 19_794 * DAY - 1, -62_135_596_800_000_000 + DAY, 253_402_300_799_999_999 - DAY, -3_786_825_600_000_000,
-]  # fmt: skip
 
 POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "o": (pa.bool_(), [True, False]),
@@ -126,17 +121,6 @@ PARTITIONS: list[tuple[tuple[str, ...], dict[str, tuple[pa.DataType, list[Any]]]
 ]
 
 
-def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Physical values as an Arrow array."""
-    if pa.types.is_date32(kind):
-        return pa.array(values, pa.int32()).cast(kind)
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    if pa.types.is_decimal(kind):
-        return pa.array([None if v is None else Decimal(v) for v in values], kind)
-    return pa.array(values, kind)
-
-
 @dataclass
 class Made:
     """A table, and what there is to ask about it."""
@@ -148,6 +132,11 @@ class Made:
     partition_by: tuple[str, ...] = ()
     story: list[str] = field(default_factory=list)
     keyed_by: tuple[str, ...] = ("id",)
+
+    def asker(self, rng: random.Random) -> PredicateMaker:
+        """Make predicates over the table."""
+        keys = [*2 * self.keyed_by, "_hoodie_record_key", *self.partition_by]
+        return PredicateMaker(rng, self.kinds, self.values, keys)
 
     def __str__(self) -> str:
         return f"zone {self.zone}, {'; '.join(self.story)}"
@@ -229,7 +218,7 @@ class Maker:
     def frame(self, generation: int, rows: int) -> pa.Table:
         columns: dict[str, pa.Array] = {"id": self.key(rows)}
         for name, (kind, pool) in self.fields.items():
-            columns[name] = array(self.some(name, pool, rows), kind)
+            columns[name] = array_of(self.some(name, pool, rows), kind)
         flat: dict[str, pa.Array] = {}
         for name, (kind, pool) in self.pools.items():
             if ADDED.get(name, 0) > generation:
@@ -239,7 +228,7 @@ class Maker:
                 _, kind, more = LATER[name]
                 values = [float(v) for v in pool] if pa.types.is_floating(kind) else pool
                 values = values + more
-            flat[name] = array(self.some(name, [*values, None], rows), kind)
+            flat[name] = array_of(self.some(name, [*values, None], rows), kind)
         inner = [flat.pop("a.b.c"), flat.pop("a.b.d")]
         deep = pa.StructArray.from_arrays(inner, fields=list(NESTED[0].type), mask=self.holes(rows))
         whole = pa.StructArray.from_arrays([deep, flat.pop("a.e")], fields=list(NESTED), mask=self.holes(rows))
@@ -251,14 +240,7 @@ class Maker:
 
     def key(self, rows: int) -> pa.Array:
         start = self.rng.randrange(len(self.ids))
-        numbers = [self.ids[(start + i) % len(self.ids)] for i in range(rows)]
-        kind = self.key_kind
-        if pa.types.is_string(kind):
-            found = pa.array([f"k{n:04d}" if n % 3 else f"key-😀-{n}" for n in numbers], kind)
-        elif pa.types.is_decimal(kind):
-            found = array([f"{n / 8:.4f}" for n in numbers], kind)
-        else:
-            found = array(numbers, kind)
+        found = key_array([self.ids[(start + i) % len(self.ids)] for i in range(rows)], self.key_kind)
         self.seen.setdefault("id", []).extend(physical(found))
         return found
 
@@ -283,331 +265,6 @@ def made_of(table: Table, zone: str) -> Made:
     return Made(table, kinds, seen, zone, config.partition_fields, [], config.record_key_fields)
 
 
-def physical(values: pa.Array) -> list[Any]:
-    kind = values.type
-    if pa.types.is_date32(kind):
-        return values.cast(pa.int32()).to_pylist()
-    if pa.types.is_timestamp(kind):
-        return values.cast(pa.int64()).to_pylist()
-    return [str(v) if isinstance(v, Decimal) else v for v in values.to_pylist()]
-
-
-def leaves(schema: Any, prefix: str = "") -> list[tuple[str, pa.DataType]]:
-    """All columns and struct fields by dotted name, structs themselves too."""
-    found = []
-    for item in schema:
-        found.append((prefix + item.name, item.type))
-        if pa.types.is_struct(item.type):
-            found += leaves(item.type, f"{prefix}{item.name}.")
-    return found
-
-
-# ----------------------------------------------------------------------------------------------------- predicates
-@dataclass(frozen=True)
-class Condition:
-    """SQL text with its parts, so that a failing one can be cut down."""
-
-    sql: str
-    parts: tuple[Condition, ...] = ()
-
-
-@dataclass
-class Asker:
-    """Makes predicates over a table."""
-
-    rng: random.Random
-    made: Made
-
-    def __post_init__(self) -> None:
-        self.names = list(self.made.kinds)
-        self.plain = [n for n in self.names if not pa.types.is_nested(self.made.kinds[n])]
-
-    def condition(self, depth: int = 4) -> Condition:
-        """A predicate, nested at most so deep; some are tied to keys or to a partition, as queries often are."""
-        found = self.nested(depth)
-        if self.rng.random() < 0.12:
-            name = self.rng.choice([*2 * self.made.keyed_by, "_hoodie_record_key", *self.made.partition_by])
-            few = ", ".join(self.literal(name) for _ in range(self.rng.choice([1, 1, 3])))
-            return Condition(f"{name} IN ({few}) AND ({found.sql})", (Condition(f"{name} IN ({few})"), found))
-        return found
-
-    def nested(self, depth: int) -> Condition:
-        rng = self.rng
-        kind = rng.randrange(10) if depth else 9
-        if kind <= 3:
-            parts = tuple(self.nested(depth - 1) for _ in range(rng.choice([2, 2, 3])))
-            return Condition(rng.choice([" AND ", " OR "]).join(f"({p.sql})" for p in parts), parts)
-        if kind == 4:
-            part = self.nested(depth - 1)
-            return Condition(f"NOT ({part.sql})", (part,))
-        if kind == 5 and rng.random() < 0.5:
-            part = self.nested(depth - 1)
-            return Condition(f"({part.sql}) {rng.choice(['IS NULL', 'IS NOT NULL', '<=> TRUE', '= FALSE'])}", (part,))
-        return Condition(self.leaf())
-
-    def leaf(self) -> str:
-        rng = self.rng
-        if rng.random() < 0.08:
-            return f"{rng.choice(self.names)} IS {rng.choice(['', 'NOT '])}NULL"
-        name = rng.choice(self.plain)
-        kind = self.made.kinds[name]
-        shape = rng.randrange(14)
-        if shape == 0 and name != "_hoodie_record_key":
-            return f"{name} IS {rng.choice(['', 'NOT '])}NULL"
-        if shape in (1, 2):
-            chosen = [self.literal(name) for _ in range(rng.choice([1, 2, 3, 9]))]
-            if pa.types.is_boolean(kind) or pa.types.is_string(kind):
-                # Spark has no common type of truth values and text.
-                other = {"'true'": "FALSE"} if pa.types.is_boolean(kind) else {"TRUE": "'b'"}
-                chosen = [other.get(text, text) for text in chosen]
-            if rng.random() < 0.2:
-                chosen.append("NULL")
-            return f"{name} {rng.choice(['', '', 'NOT '])}IN ({', '.join(chosen)})"
-        if shape == 3:
-            return f"{name} {rng.choice(['', 'NOT '])}BETWEEN {self.literal(name)} AND {self.literal(name)}"
-        if shape in (4, 5) and pa.types.is_string(kind):
-            return f"{name} {rng.choice(['', 'NOT '])}LIKE {self.pattern(name)}"
-        if shape == 6:
-            return self.unjudged(name, kind)
-        if shape == 7:
-            same = [
-                n for n in self.plain if self.made.kinds[n] == kind or (number(kind) and number(self.made.kinds[n]))
-            ]
-            return f"{name} {self.op()} {rng.choice(same)}"
-        if shape == 8 and pa.types.is_boolean(kind):
-            return rng.choice([name, f"NOT {name}", f"{name} IS TRUE", f"{name} IS NOT FALSE"])
-        if shape == 9:
-            return f"{self.computed(name, kind)} {self.op()} {self.literal(name)}"
-        if shape == 10:
-            return f"{self.literal(name)} {self.op()} {name}"
-        return f"{name} {self.op()} {self.literal(name)}"
-
-    def op(self) -> str:
-        return self.rng.choice(["=", "=", "<>", "<", "<=", ">", ">=", "<=>"])
-
-    def computed(self, name: str, kind: pa.DataType) -> str:
-        rng = self.rng
-        if pa.types.is_integer(kind):
-            wide = [
-                "BIGINT",
-                "DOUBLE",
-                "DECIMAL(25,2)",
-                *(["DECIMAL(21,1)"] if kind.bit_width == 64 else ["INT", "DECIMAL(11,1)"]),
-            ]
-            return rng.choice(
-                [
-                    f"CAST({name} AS {rng.choice(wide)})",
-                    f"coalesce({name}, 0)",
-                    f"{name} % 5",
-                    f"CASE WHEN {name} > 1 THEN {name} END",
-                ]
-            )
-        if pa.types.is_floating(kind):
-            return (
-                rng.choice([f"CAST({name} AS DOUBLE)", f"-{name}", f"{name} * 2", f"coalesce({name}, 0.0D)"])
-                if pa.types.is_float64(kind)
-                else f"CAST({name} AS DOUBLE)"
-            )
-        if pa.types.is_decimal(kind):
-            wider = f"DECIMAL({min(kind.precision + 4, 38)}, {kind.scale + 2})" if kind.precision <= 34 else "DOUBLE"
-            return rng.choice([f"CAST({name} AS {wider})", f"CAST({name} AS DOUBLE)", f"-{name}"])
-        if pa.types.is_string(kind):
-            return rng.choice(
-                [f"upper({name})", f"{name} || 'x'", f"coalesce({name}, 'b')", f"if({name} IS NULL, 'a', {name})"]
-            )
-        if pa.types.is_date32(kind):
-            return rng.choice([f"CAST({name} AS TIMESTAMP)", f"coalesce({name}, DATE '2024-03-10')"])
-        if pa.types.is_timestamp(kind):
-            return f"CAST({name} AS DATE)"
-        return name
-
-    def unjudged(self, name: str, kind: pa.DataType) -> str:
-        rng = self.rng
-        if pa.types.is_string(kind):
-            return rng.choice(
-                [
-                    f"length({name}) {self.op()} {rng.randint(0, 5)}",
-                    f"substring({name}, 1, 1) = 'a'",
-                    f"{name} RLIKE '^a'",
-                    f"instr({name}, 'b') > 0",
-                ]
-            )
-        if pa.types.is_temporal(kind):
-            return f"year({name}) {self.op()} {rng.choice([1969, 1970, 2024])}"
-        if pa.types.is_binary(kind):
-            return f"hex({name}) = '61'"
-        if pa.types.is_boolean(kind):
-            return f"CAST({name} AS STRING) = 'true'"
-        if pa.types.is_integer(kind):
-            return f"sign({name}) {self.op()} 0"
-        return f"isnan({name})" if pa.types.is_floating(kind) else f"abs({name}) {self.op()} 2"
-
-    def pattern(self, name: str) -> str:
-        rng = self.rng
-        text = str(rng.choice(self.made.values.get(name) or ["abc"]))[: rng.choice([0, 1, 2, 3, 258])]
-        escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        shape = rng.choice(["{}%", "{}%", "{}", "%{}", "{}_", "{}%%", "%{}%", "_{}"])
-        found = "'" + shape.format(escaped).replace("\\", "\\\\").replace("'", "\\'") + "'"
-        if rng.random() < 0.15 and not set(text) & set("/%_\\"):
-            return sql_text(shape.format(text) + "/%") + " ESCAPE '/'"
-        return found
-
-    def literal(self, name: str) -> str:
-        rng, kind = self.rng, self.made.kinds[name]
-        if rng.random() < 0.04:
-            return "NULL"
-        values = self.made.values.get(name)
-        value = rng.choice(values) if values else None
-        if value is None:
-            value = rng.choice({"s": TEXTS}.get(name, [0])) if not pa.types.is_string(kind) else rng.choice(TEXTS)
-        return LITERALS[family(kind)](rng, value, kind)
-
-
-def number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-
-
-def family(kind: pa.DataType) -> str:
-    for test, name in (
-        (pa.types.is_boolean, "bool"), (pa.types.is_integer, "int"), (pa.types.is_floating, "float"), (pa.types.is_decimal, "decimal"),
-        (pa.types.is_string, "string"), (pa.types.is_binary, "binary"), (pa.types.is_date32, "date"),
-    ):  # fmt: skip
-        if test(kind):
-            return name
-    return "timestamp" if kind.tz else "local"
-
-
-def sql_text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\u0000", "\\u0000") + "'"
-
-
-def _bool(rng: random.Random, value: Any, kind: pa.DataType) -> str:
-    return rng.choice(["TRUE", "FALSE", "TRUE", "FALSE", "'true'"])
-
-
-def _int(rng: random.Random, value: int, kind: pa.DataType) -> str:
-    value = int(value) + rng.choice([0, 0, 0, 1, -1])
-    shape = rng.randrange(8)
-    if shape == 0 and abs(value) < 2**31:
-        return f"{value}.5"
-    if shape == 1:
-        return f"{value}D" if abs(value) < 2**62 else f"{value}e0"
-    if shape == 2 and abs(value) < 2 ** (kind.bit_width - 1):
-        return f"'{value}'"
-    if shape == 3 and abs(value) < 2**63:
-        return f"{value}L"
-    if shape == 4 and abs(value) < 10**9:
-        return f"{value}.00BD"
-    return str(value)
-
-
-def _float(rng: random.Random, value: float, kind: pa.DataType) -> str:
-    value = float(value)
-    if rng.random() < 0.3 and math.isfinite(value):
-        value = (
-            float(np.nextafter(np.float32(value), np.float32(INF)))
-            if pa.types.is_float32(kind)
-            else math.nextafter(value, -INF)
-        )
-    name = rng.choice(["DOUBLE", "FLOAT" if pa.types.is_float32(kind) else "DOUBLE"])
-    if not math.isfinite(value):
-        return f"CAST('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}' AS {name})"
-    if name == "FLOAT":
-        return f"CAST({value!r}D AS FLOAT)"
-    if rng.random() < 0.2 and abs(value) < 1e6 and value == round(value, 3):
-        return f"{round(value, 3):.3f}" if rng.random() < 0.5 else str(int(value))
-    return f"{value!r}D"
-
-
-def _decimal(rng: random.Random, value: Any, kind: pa.DataType) -> str:
-    value = Decimal(value)
-    context = Context(prec=60)
-    step = Decimal(1).scaleb(-kind.scale)
-    value = context.add(value, rng.choice([0, 0, 0, 1, -1]) * step)
-    shape = rng.randrange(6)
-    if shape == 0 and kind.precision < 30:
-        return f"{context.add(value, step / 2):f}"
-    if shape == 1:
-        return f"{float(value)!r}D"
-    if shape == 2 and abs(value) < 2**31:
-        return str(int(value))
-    digits = len(value.as_tuple().digits)
-    return f"{value:f}BD" if digits <= 38 else "0"
-
-
-def _string(rng: random.Random, value: Any, kind: pa.DataType) -> str:
-    value = str(value)
-    shape = rng.randrange(8)
-    if shape == 0:
-        value += rng.choice(["a", "😀", "\uffff"])
-    elif shape == 1:
-        value = value[:-1]
-    elif shape == 2:
-        value = value[:256]
-    elif shape == 3 and value:
-        value = value[:-1] + chr(
-            ord(value[-1]) + 1 if ord(value[-1]) + 1 not in range(0xD800, 0xE000) and ord(value[-1]) < 0x10FFFF else 97
-        )
-    elif shape == 4 and rng.random() < 0.3:
-        return rng.choice(["1", "12", "DATE '2024-03-10'", "TRUE"])
-    return sql_text(value)
-
-
-def _binary(rng: random.Random, value: Any, kind: pa.DataType) -> str:
-    value = value if isinstance(value, bytes) else b"a"
-    shape = rng.randrange(5)
-    value = value + b"\x00" if shape == 0 else value[:-1] if shape == 1 else value
-    return f"X'{value.hex().upper()}'"
-
-
-def _day(value: int) -> str:
-    return str(dt.date.fromordinal(max(min(value, YEAR_9999), YEAR_1) + 719_163)).rjust(10, "0")
-
-
-def _moment(value: int) -> str:
-    value = max(min(value, YEAR_9999 * DAY), YEAR_1 * DAY)
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)
-    return moment.isoformat(sep=" ", timespec="microseconds")
-
-
-def _date(rng: random.Random, value: int, kind: pa.DataType) -> str:
-    value = int(value) + rng.choice([0, 0, 0, 1, -1])
-    shape = rng.randrange(6)
-    if shape == 0:
-        return f"'{_day(value)}'"
-    if shape == 1:
-        return f"TIMESTAMP '{_moment(value * DAY + rng.choice([0, 1, -1, 9 * 3_600_000_000]))}'"
-    return f"DATE '{_day(value)}'"
-
-
-def _timestamp(rng: random.Random, value: int, kind: pa.DataType) -> str:
-    value = int(value) + rng.choice([0, 0, 0, 1, -1, 9 * 3_600_000_000, -5 * 3_600_000_000])
-    shape = rng.randrange(6)
-    if shape == 0:
-        return f"'{_moment(value)}'"
-    if shape == 1:
-        return f"DATE '{_day(value // DAY)}'"
-    if shape == 2:
-        return f"TIMESTAMP '{_moment(value)}'"
-    return f"TIMESTAMP '{_moment(value)}Z'"
-
-
-def _local(rng: random.Random, value: int, kind: pa.DataType) -> str:
-    value = int(value) + rng.choice([0, 0, 0, 1, -1])
-    shape = rng.randrange(6)
-    if shape == 0:
-        return f"'{_moment(value)}'"
-    if shape == 1:
-        return f"DATE '{_day(value // DAY)}'"
-    return f"TIMESTAMP_NTZ '{_moment(value)}'"
-
-
-LITERALS: dict[str, Callable[[random.Random, Any, pa.DataType], str]] = {
-    "bool": _bool, "int": _int, "float": _float, "decimal": _decimal, "string": _string, "binary": _binary,
-    "date": _date, "timestamp": _timestamp, "local": _local,
-}  # fmt: skip
-
-
 # --------------------------------------------------------------------------------------------------------- judging
 FOR_SPARK = re.compile(
     "function hex is not supported outside Spark"
@@ -615,7 +272,7 @@ FOR_SPARK = re.compile(
     r"|(int\d+|date32\[day\]) and (int\d+|date32\[day\]) have no type in common"
     r"|\(string\) cannot be cast to (int64|bool|date32\[day\]); try_cast returns null instead"
 )
-"""Why a condition of :class:`Asker` has no answer here: by an :class:`UnsupportedFeatureError`, at the end one of ANSI."""
+"""Why a condition of :class:`PredicateMaker` has no answer here: by an :class:`UnsupportedFeatureError`, at the end one of ANSI."""
 
 
 class Judged:
@@ -712,11 +369,3 @@ class Judged:
 def keys_of(rows: pa.Table) -> list[tuple[str, ...]]:
     """Partition path and record key of each row."""
     return list(zip(*(rows.column(name).to_pylist() for name in KEYS), strict=True))
-
-
-def smallest(condition: Condition, wrong: Callable[[str], Any]) -> Condition:
-    """The smallest part of a failing condition that still fails."""
-    for part in condition.parts:
-        if wrong(part.sql):
-            return smallest(part, wrong)
-    return condition

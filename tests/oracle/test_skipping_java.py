@@ -14,7 +14,8 @@ from java_judge import READ_PLAIN, WRITE_INDEXED, JavaError, JavaJudge
 from judging import OWN_FILE
 
 from lakedex import Table
-from skipping_kit import KEYS, TAME, Asker, Judged, Maker, array, made_of
+from lakedex.testing.values import array_of
+from skipping_kit import KEYS, TAME, Judged, Maker, made_of
 
 PREDICATES = 100
 OPTIONS = {**WRITE_INDEXED, **OWN_FILE, "hoodie.metadata.index.column.stats.max.columns.to.index": "60"}
@@ -55,8 +56,8 @@ def check(java: JavaJudge, path: Path, seed: int, zone: str = "UTC", count: int 
     """Ask many predicates; each plan keeps the files in which Java finds rows, and lakedex finds the same rows."""
     made = made_of(Table.open(path), zone)
     judged = Judged(made)
-    asker = Asker(random.Random(seed), made)
-    predicates = [asker.condition().sql for _ in range(count)]
+    asker = made.asker(random.Random(seed))
+    predicates = [asker.predicate().sql for _ in range(count)]
     with quick(java):
         truths = answers(java, path, predicates, judged)
     wrong = []
@@ -139,6 +140,6 @@ def test_keys_whose_text_depends_on_the_writer(
     java: JavaJudge, tmp_path: Path, values: list[Any], kind: pa.DataType, text: str, operation: str
 ) -> None:
     logical = {"hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "true"}
-    rows = pa.table({"key": array(values, kind), "v": [1, 2]})
+    rows = pa.table({"key": array_of(values, kind), "v": [1, 2]})
     java.write(tmp_path, rows, operation, options={**OPTIONS, **logical})
     assert Table.open(tmp_path).scan(f"key = {text}").count() == 1

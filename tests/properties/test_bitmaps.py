@@ -29,8 +29,9 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan
+from lakedex.testing.sql_predicates import smallest_failing
 from lakedex.types import SessionRules
-from skipping_kit import KEYS, POOLS, Asker, Judged, Maker, keys_of, made_of, smallest
+from skipping_kit import KEYS, POOLS, Judged, Maker, keys_of, made_of
 from table_checks import BRIEF
 
 DEEP = settings.default.max_examples >= 5000
@@ -151,7 +152,7 @@ class BitmapJudged(Judged):
         return None
 
 
-# A condition that fails is cut down by ``smallest``; Hypothesis could only look for a smaller number.
+# A condition that fails is cut down by ``smallest_failing``; Hypothesis could only look for a smaller number.
 @settings(max_examples=TABLES, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**32 - 1))
 def ask(seed: int) -> None:
@@ -159,12 +160,12 @@ def ask(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = IndexedMaker(rng, Path(folder) / "t", rows=20).make()
         judged = BitmapJudged(made)
-        asker = Asker(rng, made)
+        asker = made.asker(rng)
         for number in range(CONDITIONS):
-            condition = asker.condition()
+            condition = asker.predicate()
             wrong = judged.check(condition.sql, rows=number % 10 == 0)
             if wrong:
-                found = smallest(condition, lambda sql: judged.check(sql, rows=True))
+                found = smallest_failing(condition, lambda sql: judged.check(sql, rows=True))
                 pytest.fail(f"seed {seed}: {judged.check(found.sql, rows=True)}\nwhere {found.sql}\n{made}")
 
 
@@ -185,8 +186,8 @@ def test_tables_that_hudi_wrote(name: str, tmp_path: Path) -> None:
     index = ByHand(table, limits)
     index.cover(split=2)
     judged = BitmapJudged(made)
-    asker = Asker(random.Random(len(name)), made)
+    asker = made.asker(random.Random(len(name)))
     for number in range(15):
-        sql = asker.condition().sql
+        sql = asker.predicate().sql
         wrong = judged.check(sql, rows=number % 10 == 0)
         assert not wrong, f"{wrong}\nwhere {sql}"

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
-from skipping_kit import Asker, Judged, Maker, made_of, smallest
+from lakedex.testing.sql_predicates import smallest_failing
+from skipping_kit import Judged, Maker, made_of
 from table_checks import BRIEF
 
 DEEP = settings.default.max_examples >= 5000
@@ -27,7 +28,7 @@ DROPPED: Counter[str] = Counter()
 """How many files each index dropped, over all cases: a test of dropping in which nothing is dropped tests nothing."""
 
 
-# A predicate that fails is cut down by ``smallest``; Hypothesis could only look for a smaller number.
+# A predicate that fails is cut down by ``smallest_failing``; Hypothesis could only look for a smaller number.
 @settings(max_examples=TABLES, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**32 - 1))
 # Tables whose partitions and files differ so much that every index drops some. What Hypothesis draws depends on the
@@ -40,12 +41,12 @@ def ask(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Maker(rng, Path(folder) / "t").make()
         judged = Judged(made)
-        asker = Asker(rng, made)
+        asker = made.asker(rng)
         for number in range(PREDICATES):
-            condition = asker.condition()
+            condition = asker.predicate()
             wrong = judged.check(condition.sql, rows=number % 10 == 0)
             if wrong:
-                found = smallest(condition, lambda sql: judged.check(sql, rows=True))
+                found = smallest_failing(condition, lambda sql: judged.check(sql, rows=True))
                 pytest.fail(f"seed {seed}: {judged.check(found.sql, rows=True)}\nwhere {found.sql}\n{made}")
         DROPPED.update({**judged.dropped, "asked": judged.asked, "tables": 1})
 
@@ -62,8 +63,8 @@ def test_no_index_drops_a_file_with_a_matching_row() -> None:
 def test_tables_that_hudi_wrote(name: str, tmp_path: Path) -> None:
     made = made_of(Table.open(unpack(name, tmp_path)), "UTC")
     judged = Judged(made)
-    asker = Asker(random.Random(len(name)), made)
+    asker = made.asker(random.Random(len(name)))
     absent = [f"{name} IS {word}NULL" for name in made.kinds for word in ("", "NOT ")]
-    for sql in [*absent, *(asker.condition().sql for _ in range(40))]:
+    for sql in [*absent, *(asker.predicate().sql for _ in range(40))]:
         wrong = judged.check(sql, rows=False)
         assert not wrong, f"{wrong}\nwhere {sql}"

@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakedex.spark.schema import arrow_to_spark
-from skipping_kit import KEYS, Asker, Judged, Maker
+from skipping_kit import KEYS, Judged, Maker
 
 DEEP = profile.default.max_examples >= 5000
 SEEDS, PREDICATES = (range(100, 140), 500) if DEEP else (range(100, 102), 90)
@@ -92,8 +92,8 @@ def test_no_file_is_dropped_that_spark_finds_a_row_in(spark: SparkSession, tmp_p
     rng = random.Random(seed)
     made = Maker(rng, tmp_path / "t").make()
     judged = Judged(made)
-    asker = Asker(rng, made)
-    conditions = [asker.condition().sql for _ in range(PREDICATES)]
+    asker = made.asker(rng)
+    conditions = [asker.predicate().sql for _ in range(PREDICATES)]
     wrong = []
     with settings(spark, {**PLAIN, "spark.sql.session.timeZone": made.zone}):
         frame = plain_frame(spark, judged).cache()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         StorageWrapper,
         open_table,
     )
+    from lakedex.testing.strategies import frames, predicates, schemas
 
 __all__ = [
     "CountingStorage",
@@ -30,7 +31,10 @@ __all__ = [
     "LatencyStorage",
     "StorageTests",
     "StorageWrapper",
+    "frames",
     "open_table",
+    "predicates",
+    "schemas",
 ]
 
 _EXPORTS = {
@@ -43,6 +47,7 @@ _EXPORTS = {
         "StorageWrapper",
         "open_table",
     ),
+    "strategies": ("frames", "predicates", "schemas"),
 }
 
 _HOMES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names}
