@@ -12,10 +12,10 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from lakedex.index.bitmap import compaction as bitmap_folds
-from lakedex.index.bitmap import compaction as folding
+from lakedex import Table
+from lakedex.snapshot.snapshot import Limits
 from life_kit import FoldingLife, Life, MovingLife
-from limits import Limits
+from seams import with_context
 
 DEEP = settings.default.max_examples >= 5000
 LIVES, FEW, STEPS = (200, 50, 60) if DEEP else (8, 4, 25)
@@ -28,6 +28,16 @@ TIMEOUT = 6 * 3600 if DEEP else 300
 # Rules that every table can follow; the rest asks for a savepoint, say, which a short life need not have.
 ALWAYS = {"upsert", "insert", "delete", "update", "merge", "overwrite", "delete_partition", "clean", "archive", "crash"}
 UNDOING = {"rollback", "restore"}
+
+
+class EagerLife(FoldingLife):
+    """Runs are put together two by two."""
+
+    def _made(self) -> Table:
+        return with_context(super()._made(), limits=Limits(compact_at=2))
+
+    def reopened(self) -> Table:
+        return with_context(super().reopened(), limits=Limits(compact_at=2))
 
 
 def live(name: str, kind: type[Life], version: int, lives: int) -> Counter[str]:
@@ -64,11 +74,9 @@ def test_a_life(version: int) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(TIMEOUT)
-def test_a_life_whose_bitmaps_are_folded_at_every_step(limits: Limits) -> None:
+def test_a_life_whose_bitmaps_are_folded_at_every_step() -> None:
     """Whatever is undone, restored or cut short: the manifest lists the runs that are there."""
-    for module in (bitmap_folds, folding):
-        limits(module, COMPACT_AT=2)
-    assert live("LifeOfFoldedBitmaps", FoldingLife, 8, FEW).keys() & UNDOING
+    assert live("LifeOfFoldedBitmaps", EagerLife, 8, FEW).keys() & UNDOING
 
 
 @pytest.mark.heavy

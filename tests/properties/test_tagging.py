@@ -18,10 +18,11 @@ from lakedex.codec.bloom import BloomBuilder, BloomFilter, BloomSizing, build_bl
 from lakedex.index import bloom_filters
 from lakedex.metadata.records import BLOOM_FILTERS
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
-from lakedex.tagging import tagging
+from lakedex.snapshot.snapshot import Limits
 from lakedex.tagging.candidates import KeyRanges, SortedKeys
 from lakedex.types import RECORD_KEY
-from limits import Limits
+from limits import Limits as Patched
+from seams import with_context
 from table_checks import fresh_copy
 from table_kit import OWN_FILE, make, own, rows
 
@@ -94,15 +95,14 @@ def test_the_same_files_whatever_the_cap(
     spread: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    limits: Limits,
+    limits: Patched,
     cap: int,
     many: bool,
     options: dict[str, str],
 ) -> None:
     """R37.g: past the cap keys go to buckets of files; what is found is the same, and each filter is read once."""
     table = Table.open(fresh_copy(spread, tmp_path / "t"), options=options)
-    limits(tagging, DRIVER_FILTER_BYTES=cap)
-    limits(tagging, GATHER_ROWS=0 if many else 200_000)
+    table = with_context(table, limits=Limits(driver_filter_bytes=cap, gather_rows=0 if many else 200_000))
     limits(bloom_filters, BATCH_BYTES=min(cap, 1000))
     decoded: list[Any] = []
     whole = bloom_filters.decode_bloom
@@ -122,7 +122,7 @@ def test_the_same_files_whatever_the_cap(
         assert len(decoded) == len(set(decoded)) == report.files_after_ranges
 
 
-def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+def test_batches_are_bounded(spread: Path, monkeypatch: pytest.MonkeyPatch, limits: Patched) -> None:
     """R63: keys are asked for in the order in which they lie, so many at a time as the bound allows."""
     store = Table.open(spread).snapshot().metadata
     bases = Table.open(spread).snapshot().base_files()

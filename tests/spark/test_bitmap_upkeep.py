@@ -10,9 +10,7 @@ from pyspark.sql import SparkSession
 
 from bitmap_table_kit import batch, run_names, same_answers, uncovered
 from lakedex import Table
-from lakedex.index.bitmap import build as bitmap_builds
-from lakedex.index.bitmap import compaction as bitmap_folds
-from limits import Limits
+from lakedex.snapshot.snapshot import Limits
 
 COLUMNS = ("g", "n", "s.k")
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2", "g = 'changed'")
@@ -24,14 +22,14 @@ def contents(table: Table) -> dict[str, bytes]:
 
 
 @pytest.mark.smoke
-def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+def test_build_and_upkeep(spark: SparkSession, tmp_path: Path) -> None:
     """R121, R124-R134: one task a file, same bytes as on the local engine; then the write stage makes them."""
     plain = Table.create(tmp_path / "t", record_key="id", partition_by="city", ordering_by="ts")
     plain.insert(batch(0, 300))
     shutil.copytree(tmp_path / "t", tmp_path / "u")
     # Results come back through files, as large ones do.
-    limits(bitmap_builds, INLINE_BYTES=100)
     table = Table.open(tmp_path / "u", spark=spark)
+    table.context.limits = Limits(build_inline_bytes=100, write_inline_bytes=100, driver_run_bytes=0)
     # A query that ran here before may have left an empty one behind.
     label = spark.sparkContext.getLocalProperty("spark.job.description")
     built = table.indexes.create("bitmap", list(COLUMNS), name="idx")
@@ -40,8 +38,6 @@ def test_build_and_upkeep(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     assert built.files == 3
     assert spark.sparkContext.getLocalProperty("spark.job.description") == label
 
-    limits(bitmap_folds, DRIVER_BYTES=0)
-    monkeypatch.setattr("lakedex.index.bitmap.index.inline_limit", lambda files: 100)
     schema = "id string, city string, ts bigint, g string, n int, s struct<k: bigint>"
     for number in range(3):
         # Of one partition each, so that every run has something that counts when they are folded.

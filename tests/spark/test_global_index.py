@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 
 from lakedex import Table
 from lakedex.index import bloom_filters
+from lakedex.snapshot.snapshot import Limits
 from lakedex.spark.engine import SparkEngine
-from lakedex.tagging import tagging
-from limits import Limits
 from table_kit import OWN_FILE
 
 SCHEMA = "id string, city string, ts decimal(12,2), n int, _hoodie_is_deleted boolean"
@@ -33,7 +32,7 @@ def found(table: Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*(read.column(name).to_pylist() for name in ("id", "city", "n")), strict=True))
 
 
-def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R4, R37.g: moves, late rows, repeats and deletes, with nothing on the driver and a cap of nothing."""
     options = {**OWN_FILE, "hoodie.index.type": "GLOBAL_BLOOM"}
     first = frame(spark, [(f"k{n}", "abc"[n % 3], "5.00", n, False) for n in range(9)])
@@ -48,8 +47,7 @@ def test_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     )
     table.upsert(first)
     table.context.engine = SparkEngine(spark, driver_rows=0, driver_bytes=0)
-    limits(tagging, DRIVER_FILTER_BYTES=1)
-    limits(tagging, GATHER_ROWS=0)
+    table.context.limits = Limits(driver_filter_bytes=1, gather_rows=0)
 
     def on_driver(*_: Any) -> Any:
         raise AssertionError("a filter was read on the driver")

@@ -7,8 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lakedex import Table
-from lakedex.maintenance import metadata_compaction
-from limits import Limits
+from lakedex.snapshot.snapshot import Limits
 
 OPTIONS = {
     "hoodie.metadata.compact.max.delta.commits": "4",
@@ -18,10 +17,10 @@ OPTIONS = {
 }
 
 
-def test_compaction_in_tasks_and_archival(spark: SparkSession, tmp_path: Path, limits: Limits) -> None:
+def test_compaction_in_tasks_and_archival(spark: SparkSession, tmp_path: Path) -> None:
     """R37: what runs after a write on the local engine runs on Spark too."""
-    limits(metadata_compaction, ENGINE_BYTES=0)
     table = Table.create(tmp_path / "t", record_key="id", options=OPTIONS, spark=spark)
+    table.context.limits = Limits(thread_merge_bytes=0)
     for number in range(5):
         frame = spark.sql(f"select cast(id as string) id, id * {number} v from range({number}, {number + 3})")
         assert all(note.startswith("cleaned ") for note in table.upsert(frame).notes)

@@ -393,7 +393,7 @@ class FilterBuild:
 
     def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, FileBloom]) -> Iterator[IndexUpdate]:
         """The filters' records."""
-        for records in bloom_records(parts, list(parts), ctx.per_commit):
+        for records in bloom_records(parts, list(parts), ctx.table.limits.files_per_commit):
             yield IndexUpdate(records=records)
 
 

@@ -32,7 +32,7 @@ from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
 from lakedex.options import IndexOptions, WriteOptions
 from lakedex.reports import Difference, IndexResult, IndexStats
-from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.snapshot.snapshot import Limits, Snapshot, TableContext
 from lakedex.types import BoolArray, IntArray, Progress
 
 __all__ = [
@@ -165,6 +165,7 @@ class CollectContext:
         snapshot: the table as the write reads it.
         schema: its columns once the write is done.
         options: of the write.
+        limits: the table's.
         files: how many files it makes, at most.
         renames: columns that have another name once the write is done.
     """
@@ -172,6 +173,7 @@ class CollectContext:
     snapshot: Snapshot
     schema: pa.Schema
     options: WriteOptions
+    limits: Limits
     files: int = 0
     renames: Mapping[str, str] = field(default_factory=dict)
 
@@ -301,7 +303,6 @@ class BuildContext:
         partitions: partition paths that are covered; None for all.
         refresh: cover what an existing index does not cover, and change nothing else.
         recompute: compute parts that exist too.
-        per_commit: files whose records go into one delta commit.
     """
 
     table: TableContext
@@ -314,7 +315,6 @@ class BuildContext:
     partitions: Sequence[str] | None = None
     refresh: bool = False
     recompute: bool = False
-    per_commit: int = 4096
 
     @property
     def temp(self) -> str:

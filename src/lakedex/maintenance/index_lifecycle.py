@@ -64,10 +64,6 @@ __all__ = [
 BITMAP = "bitmap"
 
 
-FILES_PER_COMMIT = 4096
-"""Files whose records go into one delta commit of the metadata table: what the driver holds of them at a time."""
-
-
 DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 
 
@@ -423,7 +419,6 @@ class _Build:
             name=self.index.name,
             columns=self.columns,
             recompute=self.recompute,
-            per_commit=FILES_PER_COMMIT,
         )
         found = self.index.build(self._ctx)
         self._plan = found if isinstance(found, BuildPlan) else None

@@ -228,10 +228,6 @@ def _write(storage: Storage, path: str, merge: _Merge) -> Compacted:
     return Compacted(path.rsplit("/", 1)[1], size, merge.records, merge.merged)
 
 
-ENGINE_BYTES = 64 * 1024 * 1024
-"""Larger merges run in the engine's tasks; smaller ones in threads of this process."""
-
-
 _MIB = 1024 * 1024
 
 
@@ -451,7 +447,7 @@ def _carry_out(
     else:
         _remove_files_of(now, requested, keep=())
     total = sum(size for task in tasks for _, size in (*task.group.logs, *filter(None, [task.group.base])))
-    if total > ENGINE_BYTES:
+    if total > handle.limits.thread_merge_bytes:
         results = handle.engine.run(compact_group, tasks, f"compaction of the metadata table ({requested})")
     else:
         results = run_threads(compact_group, tasks, handle.engine.parallelism)

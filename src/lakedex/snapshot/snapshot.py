@@ -437,6 +437,37 @@ def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: Tab
         seen |= ahead
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on the work that one commit, one task or the driver takes at a time.
+
+    Attributes:
+        driver_filter_bytes: Bloom filters that the driver reads for one write; past it executors read their own.
+        gather_rows: Past this number of rows the tasks of the keys are many, and read no filters of their own.
+        proof_keys: Keys of an erasure that are proved by a condition; more are looked up again as a frame.
+        full_proof_bytes: Tables up to this size are read completely for that proof by default.
+        files_per_commit: Files whose records an index build puts into one delta commit of the metadata table.
+        files_per_chunk: Files whose bitmaps a build makes before it writes them.
+        build_inline_bytes: Bitmaps of one file up to this size come back with the result of a build's task.
+        write_inline_bytes: The same of a write's task.
+        compact_at: Number of runs of bitmaps from which they are compacted.
+        driver_run_bytes: Runs up to this size together are compacted on the driver: a task takes longer to start.
+        thread_merge_bytes: Merges of the metadata table up to this size run in threads, larger ones in engine tasks.
+    """
+
+    driver_filter_bytes: int = 64 << 20
+    gather_rows: int = 200_000
+    proof_keys: int = 10_000
+    full_proof_bytes: int = 1 << 30
+    files_per_commit: int = 4096
+    files_per_chunk: int = 64
+    build_inline_bytes: int = 1 << 20
+    write_inline_bytes: int = 256 << 10
+    compact_at: int = 4
+    driver_run_bytes: int = 16 << 20
+    thread_merge_bytes: int = 64 << 20
+
+
 @dataclass(slots=True)
 class TableContext:
     """A table and the engine that works on it. Stays on the driver.
@@ -447,6 +478,7 @@ class TableContext:
         options: ``hoodie.*`` options of the table object; those of a call override them.
         cache: timelines, views and opened metadata files.
         now_ms: the time, in epoch milliseconds.
+        limits: bounds on one piece of work.
     """
 
     storage: Storage
@@ -455,6 +487,7 @@ class TableContext:
     options: Mapping[str, Any] = field(default_factory=dict)
     cache: TableCache = field(default_factory=TableCache)
     now_ms: Callable[[], int] = wall_clock
+    limits: Limits = field(default_factory=Limits)
 
     def clock(self, zone: str) -> InstantClock:
         """A source of instants in the table's zone."""

@@ -8,11 +8,11 @@ Candidates are all base files of the touched partitions, or of the table; a leve
 without stats or filter stays. Where the metadata lacks a partition, or is not to be used, footers are read instead and
 the report says so: that is Hudi's classic bloom index.
 
-Where the filters are read (``DRIVER_FILTER_BYTES``, F = filters of all candidates):
+Where the filters are read (``driver_filter_bytes``, F = filters of all candidates):
 
 ====================  ==========================================================================================
 F within the cap      each task of the keys reads those that its keys need, in batches; for more than
-                      ``GATHER_ROWS`` rows the driver reads all of them once and hands them to the tasks
+                      ``gather_rows`` rows the driver reads all of them once and hands them to the tasks
 F above it            files are put into buckets of half the cap, keys go to the buckets whose files' ranges hold
                       them, and the tasks of a bucket read its filters: each filter once, whatever the keys' tasks
 ====================  ==========================================================================================
@@ -35,21 +35,13 @@ from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.options import TaggingOptions
 from lakedex.reports import TaggingReport
-from lakedex.snapshot.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Limits, Snapshot
 from lakedex.tagging.candidates import CandidateFile, KeyRanges
 from lakedex.tagging.keyed_rows import FILE
 from lakedex.tagging.tasks import BUCKET, Counts, DropCounts, MatchKeys, ProbeBuckets, ProbeKeys, Reports, SpreadKeys
 from lakedex.types import IoCount
 
 __all__ = ["TaggedKeys", "tag"]
-
-
-DRIVER_FILTER_BYTES = 64 << 20
-"""Filters that the driver reads for one write at most; past it executors read their own."""
-
-
-GATHER_ROWS = 200_000
-"""Past this number of rows the tasks of the keys are many, and read no filters of their own."""
 
 
 FOOTER_FILTER_BYTES = 512 * 1024
@@ -85,6 +77,7 @@ def tag(
     files: Sequence[CandidateFile],
     options: TaggingOptions,
     report: TaggingReport,
+    limits: Limits,
     *,
     any_partition: bool = False,
     ordering: pa.Field | None = None,
@@ -99,6 +92,7 @@ def tag(
         files: candidates, from ``find_key_ranges``.
         options: which levels to use.
         report: is filled in.
+        limits: the table's.
         any_partition: a key is looked for in all partitions, whatever its partition path.
         ordering: column whose stored value comes with each tag.
         rows: how many rows ``keyed`` has, if the caller knows.
@@ -112,7 +106,7 @@ def tag(
     match = MatchKeys(snapshot.storage, snapshot.base_path, tuple(file.base for file in files), ordering)
     tasks = max(1, min(len(files), 8 * engine.parallelism))
     costs = _filter_bytes(probe, files)
-    candidates = engine.exchange(_candidates(engine, keyed, probe, costs, rows), FILE, tasks)
+    candidates = engine.exchange(_candidates(engine, keyed, probe, costs, rows, limits), FILE, tasks)
     found = engine.keep(engine.map(candidates, match))
     reports = engine.collect(engine.map(found, Reports()))
     parts: list[Counts] = [pickle.loads(raw) for raw in reports.column(0).to_pylist()]  # noqa: S301 - our own figures
@@ -176,16 +170,19 @@ def _probe(
     )
 
 
-def _candidates(engine: Engine, keyed: Frame, probe: ProbeKeys, costs: npt.NDArray[np.int64], rows: int) -> Frame:
+def _candidates(
+    engine: Engine, keyed: Frame, probe: ProbeKeys, costs: npt.NDArray[np.int64], rows: int, limits: Limits
+) -> Frame:
     """Pairs of file and key that ranges and filters let through."""
-    if costs.sum() <= DRIVER_FILTER_BYTES:
-        if rows > GATHER_ROWS and probe.filters is not None:
+    many = rows > limits.gather_rows
+    if costs.sum() <= limits.driver_filter_bytes:
+        if many and probe.filters is not None:
             probe = probe.holding(dict(probe.filters.read(probe.located(np.arange(len(probe.ranges))))))
         return engine.map(keyed, probe)
-    buckets = _buckets(probe.ranges, costs, max(DRIVER_FILTER_BYTES // 2, 1))
+    buckets = _buckets(probe.ranges, costs, max(limits.driver_filter_bytes // 2, 1))
     count = int(buckets.max()) + 1
     # The keys of a bucket are shared out where there are many keys and few buckets.
-    splits = max(1, -(-2 * engine.parallelism // count)) if rows > GATHER_ROWS else 1
+    splits = max(1, -(-2 * engine.parallelism // count)) if many else 1
     spread = engine.map(keyed, SpreadKeys(probe.ranges, probe.paths, buckets, splits))
     tasks = max(1, min(count * splits, 8 * engine.parallelism))
     return engine.map(engine.exchange(spread, BUCKET, tasks), ProbeBuckets(probe, buckets, splits))

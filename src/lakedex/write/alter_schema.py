@@ -249,6 +249,7 @@ def _attempt(
             snapshot=snapshot,
             schema=change.schema,
             options=options,
+            limits=handle.limits,
             files=len(change.rewritten),
             renames=change.renames,
         )

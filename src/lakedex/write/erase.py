@@ -3,7 +3,7 @@
 A delete writes new versions of the files with the rows. The old versions stay for time travel until they are cleaned.
 They are searched like files in a write: by key ranges, bloom filters and key columns.
 
-Memory: the driver has up to ``PROOF_KEYS`` keys; the frame of keys stays with the engine.
+Memory: the driver has up to ``proof_keys`` keys; the frame of keys stays with the engine.
 """
 
 from __future__ import annotations
@@ -36,11 +36,7 @@ from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepa
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session
 
-__all__ = ["PROOF_KEYS", "EraseProof", "EraseReport", "Erased", "delete_rows", "erase", "erase_rows"]
-
-
-PROOF_KEYS = 10_000
-"""Up to this many keys the proof is a query that names them."""
+__all__ = ["EraseProof", "EraseReport", "Erased", "delete_rows", "erase", "erase_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +69,9 @@ def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: Wri
         now = handle.snapshot()
         snapshot = now if result.instant is None else now.at(result.instant)
         # Each task may return the same pair.
-        pairs = engine.collect(engine.map(frame, _Distinct())).group_by([KEY, PARTITION]).aggregate([])
-        few, matches = pairs.num_rows <= PROOF_KEYS, TaggingReport()
+        most = handle.limits.proof_keys
+        pairs = engine.collect(engine.map(frame, _Distinct(most))).group_by([KEY, PARTITION]).aggregate([])
+        few, matches = pairs.num_rows <= most, TaggingReport()
         if not few:
             _files_with_keys(handle, frame, snapshot, deletion, options.tagging, matches)
         old = _older(now, snapshot)
@@ -116,14 +113,16 @@ def _files_with_keys(
     files = find_key_ranges(engine, snapshot, options, report, None)
     if not files:
         return []
-    tags = tag(engine, frame, snapshot, files, options, report, any_partition=deletion.any_partition)
+    tags = tag(engine, frame, snapshot, files, options, report, handle.limits, any_partition=deletion.any_partition)
     numbers = engine.collect(engine.map(tags.frame, _FilesOnly())).column(0).to_numpy()
     return [files[number].base for number in np.unique(numbers).tolist()]
 
 
 @dataclass(frozen=True, slots=True)
 class _Distinct:
-    """Distinct keys with partitions, up to one more than ``PROOF_KEYS``."""
+    """Distinct keys with partitions, up to one more than ``most``."""
+
+    most: int
 
     @property
     def schema(self) -> pa.Schema:
@@ -136,9 +135,9 @@ class _Distinct:
         for batch in batches:
             own = pa.Table.from_batches([batch.select([0, 1])], self.schema)
             found = pa.concat_tables([found, own]).group_by([KEY, PARTITION]).aggregate([]).select([KEY, PARTITION])
-            if found.num_rows > PROOF_KEYS:
+            if found.num_rows > self.most:
                 break
-        yield from found.slice(0, PROOF_KEYS + 1).to_batches()
+        yield from found.slice(0, self.most + 1).to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +156,6 @@ class _FilesOnly:
 
 
 ProofBy = Literal["full", "index"]
-
-
-FULL_PROOF_BYTES = 1 << 30
-"""Tables up to this size are read completely for the proof, unless the caller chooses otherwise."""
 
 
 SHOWN = 10
@@ -393,7 +388,7 @@ def _proved(
 ) -> EraseProof:
     started = time.perf_counter()
     total = int(snapshot.view().table.sizes.sum())
-    full = proof == "full" or (proof is None and total <= FULL_PROOF_BYTES)
+    full = proof == "full" or (proof is None and total <= handle.limits.full_proof_bytes)
     scan = _scan(handle, session, snapshot, where, use_indexes=not full)
     try:
         rows = scan.count()

@@ -250,7 +250,7 @@ def _attempt(
     reads_all = merge.has("not matched by source")
     reading = snapshot
     if lookup is not None and not reads_all:
-        reading = _holding(handle.engine, snapshot, staged, lookup, options.tagging, report)
+        reading = _holding(handle, snapshot, staged, lookup, options.tagging, report)
     found = _equalities(snapshot, merge, source, session)
     task = MergeTask(
         snapshot=reading,
@@ -325,17 +325,23 @@ def _says_more(snapshot: Snapshot, merge: Merge, lookup: _Lookup, source: pa.Sch
 
 
 def _holding(
-    engine: Engine, snapshot: Snapshot, staged: Frame, lookup: _Lookup, options: TaggingOptions, report: TaggingReport
+    handle: TableContext,
+    snapshot: Snapshot,
+    staged: Frame,
+    lookup: _Lookup,
+    options: TaggingOptions,
+    report: TaggingReport,
 ) -> Snapshot:
     """The table's files that hold a key of the source."""
-    partitions = None
+    engine, partitions = handle.engine, None
     if lookup.with_partitions:
         seen = engine.collect(engine.map(staged, _Distinct(PARTITION, pa.string(), 1)))
         partitions = sorted(set(seen.column(0).to_pylist()))
     files = find_key_ranges(engine, snapshot, options, report, partitions)
     numbers: list[int] = []
     if files:
-        tags = tag(engine, staged, snapshot, files, options, report, any_partition=not lookup.with_partitions)
+        everywhere = not lookup.with_partitions
+        tags = tag(engine, staged, snapshot, files, options, report, handle.limits, any_partition=everywhere)
         found = engine.collect(engine.map(tags.frame, _Distinct(FILE, pa.int32(), 0)))
         numbers = sorted(set(found.column(0).to_pylist()))
     wanted = {(files[number].base.partition, files[number].base.file_id) for number in numbers}

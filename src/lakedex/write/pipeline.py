@@ -213,7 +213,13 @@ class _Attempt:
 
     def _collectors(self, files: int = 0) -> dict[str, Collector]:
         return collectors(
-            CollectContext(snapshot=self._snapshot, schema=self.spec.rows.schema, options=self.options, files=files)
+            CollectContext(
+                snapshot=self._snapshot,
+                schema=self.spec.rows.schema,
+                options=self.options,
+                limits=self.handle.limits,
+                files=files,
+            )
         )
 
     def _asked_tasks(self) -> int | None:
@@ -330,6 +336,7 @@ class _Attempt:
             files,
             self.options.tagging,
             self.report,
+            self.handle.limits,
             any_partition=spec.lookup.everywhere,
             ordering=schema.field(names[0]) if names and names[0] in schema.names else None,
             rows=pc.sum(self.summary.column("rows")).as_py() or 0,
@@ -362,7 +369,14 @@ class _Attempt:
             rows = engine.map(frame, NewRows(frame.schema, moved))
             everywhere = lookup.everywhere and not moved
             found = tag(
-                engine, rows, self._snapshot, files, self.options.tagging, self.report, any_partition=everywhere
+                engine,
+                rows,
+                self._snapshot,
+                files,
+                self.options.tagging,
+                self.report,
+                self.handle.limits,
+                any_partition=everywhere,
             )
             self._cached.append(found.cached)
             if self.report.matches:

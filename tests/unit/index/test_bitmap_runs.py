@@ -295,13 +295,13 @@ def folder_of(*sizes: int) -> RunFolder:
     ],
 )
 def test_which_runs_are_folded(sizes: list[int], taken: int) -> None:
-    found = runs_to_compact(folder_of(*sizes), lambda one: True)
+    found = runs_to_compact(folder_of(*sizes), lambda one: True, 4)
     assert found == list(folder_of(*sizes).runs[len(sizes) - taken :])
 
 
 def test_runs_of_commits_that_are_not_decided_stay() -> None:
     folder = folder_of(*[1] * 6)
-    found = runs_to_compact(folder, lambda one: one.instant != folder.runs[4].instant)
+    found = runs_to_compact(folder, lambda one: one.instant != folder.runs[4].instant, 4)
     assert found == [*folder.runs[:4], folder.runs[5]]
 
 
@@ -311,7 +311,7 @@ def test_a_thousand_commits_leave_few_runs() -> None:
     copied = 0
     for number in range(1000):
         runs.append(replace(run(number), size=SMALL // 2))
-        taken = runs_to_compact(RunFolder(manifest=Manifest(), runs=tuple(runs), idle=()), lambda one: True)
+        taken = runs_to_compact(RunFolder(manifest=Manifest(), runs=tuple(runs), idle=()), lambda one: True, 4)
         if taken:
             total = sum(one.size for one in taken)
             copied += total

@@ -22,6 +22,7 @@ from bitmap_table_kit import (
     same_answers,
     uncovered,
 )
+from faults import Faults, FaultyStorage
 from golden_tables import MERGE_ON_READ, VERSION_6, VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.codec.hfile.writer import write_hfile
@@ -35,16 +36,14 @@ from lakedex.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
-from lakedex.index.bitmap import build as bitmap_builds
-from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap.keys import coverage_prefix
 from lakedex.index.bitmap.runs import list_runs
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.metadata.files import open_hfile
-from lakedex.snapshot.snapshot import TableContext
-from limits import Limits
+from lakedex.snapshot.snapshot import Limits, TableContext
+from seams import with_context
 from table_kit import OWN_FILE, set_properties
 
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2")
@@ -56,6 +55,10 @@ def _made(path: Path) -> Table:
     made.insert(batch(0, 60))
     made.insert(batch(60, 30), options=OWN_FILE)
     return made
+
+
+SPILLING = Limits(build_inline_bytes=1)
+"""Tasks hand bitmaps over through files."""
 
 
 @pytest.fixture
@@ -109,68 +112,61 @@ def test_same_input_same_bytes(table: Table) -> None:
     assert {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()} == first
 
 
-def test_chunks_are_runs(table: Table, limits: Limits) -> None:
+def test_chunks_are_runs(table: Table) -> None:
     """A build that dies keeps the chunks that it wrote, and the next one goes on there."""
-    limits(bitmap_builds, FILES_PER_CHUNK=2)
+    small = with_context(table, limits=Limits(files_per_chunk=2))
 
     def stop(done: int, total: int) -> None:
         if done == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bitmaps(table, "g", progress=stop)
+        bitmaps(small, "g", progress=stop)
     assert len(run_names(table)) == 2
     assert len(uncovered(table, "g")) == 2
     same_answers(table, *ASKED)
     seen: list[tuple[int, int]] = []
-    result = bitmaps(table, "g", progress=lambda done, total: seen.append((done, total)))
+    result = bitmaps(small, "g", progress=lambda done, total: seen.append((done, total)))
     assert (result.files, seen) == (2, [(2, 2)])
     assert "the index exists already; covered the files that it lacked" in result.notes
     assert uncovered(table, "g") == []
     assert list((Path(table.path) / ".hoodie/.temp").iterdir()) == []
 
 
-def test_large_bitmaps_of_a_build_go_through_files(
-    table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits
-) -> None:
-    limits(bitmap_builds, INLINE_BYTES=1)
-    wanted, spilled = bitmap_builds.write_runs, []
-    monkeypatch.setattr(
-        bitmap_builds,
-        "write_runs",
-        lambda *args: spilled.extend(item.spilled.path for item in args[3] if item.spilled) or wanted(*args),
-    )
-    bitmaps(table, "g")
+def test_large_bitmaps_of_a_build_go_through_files(table: Table) -> None:
+    faults = Faults()
+    bitmaps(with_context(table, limits=SPILLING, storage=FaultyStorage(faults)), "g")
+    spilled = {path for call, path in faults.seen if call in ("create", "write") and path.endswith(".bitmaps")}
     assert len(spilled) == 6
     assert uncovered(table, "g") == []
     assert not any(Path(path).exists() for path in spilled)
 
 
 @pytest.mark.parametrize("kind", ["another file's", "cut short", "pickle", "no longer there"])
-def test_bitmaps_that_somebody_replaced_are_refused(
-    table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits, kind: str
-) -> None:
+def test_bitmaps_that_somebody_replaced_are_refused(table: Table, kind: str) -> None:
     """What lies in the table's folder until a run holds it is what the task wrote, or nothing comes of it."""
-    limits(bitmap_builds, INLINE_BYTES=1)
-    wanted = bitmap_builds.write_runs
     made = Path(table.path, "made")
 
-    def replaced(*args: Any) -> Any:
-        first, second = (Path(item.spilled.path) for item in args[3][:2])
+    def replace() -> None:
+        first, second, *_ = sorted(Path(table.path).rglob("[!.]*.bitmaps"))
         if kind == "no longer there":
             first.unlink()
         else:
             content = first.read_bytes()
             code = pickle.dumps(Makes(made))
             first.write_bytes({"cut short": content[:-9], "pickle": code}.get(kind, second.read_bytes()))
-        return wanted(*args)
 
-    monkeypatch.setattr(bitmap_builds, "write_runs", replaced)
+    class Meddling(LocalEngine):
+        def run(self, fn: Any, items: Any, label: str = "") -> list[Any]:
+            found = super().run(fn, items, label)
+            if list(Path(table.path).rglob("[!.]*.bitmaps")):
+                replace()
+            return found
+
     before = table.inspect.history().num_rows
     with pytest.raises(LakedexError, match=r"\.bitmaps"):
-        bitmaps(table, "g")
+        bitmaps(with_context(table, limits=SPILLING, engine=Meddling()), "g")
     assert not made.exists()
-    monkeypatch.undo()
     assert (len(uncovered(table, "g")), table.inspect.history().num_rows) == (6, before)
     assert bitmaps(table, "g").files == 6
 
@@ -396,9 +392,8 @@ def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPat
     assert uncovered(table, "g") == []
 
 
-def test_a_build_folds(table: Table, limits: Limits) -> None:
-    limits(bitmap_builds, FILES_PER_CHUNK=1)
-    bitmaps(table, "g")
+def test_a_build_folds(table: Table) -> None:
+    bitmaps(with_context(table, limits=Limits(files_per_chunk=1)), "g")
     assert len(list_runs(table.context.storage, table.path).runs) == 1
     assert uncovered(table, "g") == []
     assert bitmap_upkeep.compact_runs(table.context, "20990101000000000").runs == 0
@@ -448,17 +443,15 @@ def test_tables_of_other_makers(name: str, tmp_path: Path) -> None:
     assert not folder_of(table).exists()
 
 
-def test_tasks_pickle(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+def test_tasks_pickle(table: Table) -> None:
     """What goes to executors and comes back."""
 
-    def run(self: LocalEngine, fn: Any, items: Any, label: str = "") -> list[Any]:
-        assert label
-        return [pickle.loads(pickle.dumps(pickle.loads(pickle.dumps((fn, item)))[0](item))) for item in items]
+    class Pickling(LocalEngine):
+        def run(self, fn: Any, items: Any, label: str = "") -> list[Any]:
+            assert label
+            return [pickle.loads(pickle.dumps(pickle.loads(pickle.dumps((fn, item)))[0](item))) for item in items]
 
-    monkeypatch.setattr(LocalEngine, "run", run)
-    limits(bitmap_builds, FILES_PER_CHUNK=1)
-    limits(bitmap_builds, INLINE_BYTES=1)
-    limits(bitmap_folds, DRIVER_BYTES=0)
-    assert bitmaps(table, "g", "n").files == 6
+    limits = Limits(files_per_chunk=1, build_inline_bytes=1, driver_run_bytes=0)
+    assert bitmaps(with_context(table, limits=limits, engine=Pickling()), "g", "n").files == 6
     assert [name.split("_")[2] for name in run_names(table)] == ["fold"]
     assert uncovered(table, "g", "n") == []

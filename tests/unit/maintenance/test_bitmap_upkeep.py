@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,23 +24,25 @@ from bitmap_table_kit import (
     same_answers,
     uncovered,
 )
+from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.errors import SchemaMismatchError
-from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap import runs as bitmap_runs
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
-from lakedex.index.bitmap.compaction import COMPACT_AT, compact_runs, settled
+from lakedex.index.bitmap.compaction import compact_runs, settled
 from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
-from lakedex.snapshot.snapshot import TableContext
-from limits import Limits
-from seams import meanwhile
+from lakedex.snapshot.snapshot import Limits, TableContext
+from limits import Limits as Patched
+from seams import meanwhile, with_context
 from table_checks import THOROUGH
 from table_kit import OWN_FILE
 
 COLUMNS = ("g", "n", "s.k")
+NEVER = Limits(compact_at=10**9)
+"""Runs stay as commits write them."""
 ASKED = ("g = 'x'", "g is null and n = 2", "s.k = 1 or n > 2", "not (g = 'y')", "n = 99")
 
 
@@ -89,20 +92,20 @@ def test_every_write_covers_its_files(table: Table, name: str) -> None:
     assert table.indexes.refresh("idx").files == 0
 
 
-def test_nothing_is_read_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_again(table: Table) -> None:
     """R126, R128, R150: a write with bitmaps opens no more files than one without."""
     opened: list[str] = []
 
-    def noting(inner: Callable[[LocalStorage, str], Any]) -> Callable[[LocalStorage, str], Any]:
-        def call(self: LocalStorage, path: str) -> Any:
-            if path.endswith(".parquet"):
-                opened.append(path)
-            return inner(self, path)
+    class Noting(LocalStorage):
+        def open_input(self, path: str) -> Any:
+            opened.extend([path] if path.endswith(".parquet") else [])
+            return super().open_input(path)
 
-        return call
+        def read(self, path: str) -> bytes:
+            opened.extend([path] if path.endswith(".parquet") else [])
+            return super().read(path)
 
-    for name in ("open_input", "read"):
-        monkeypatch.setattr(LocalStorage, name, noting(getattr(LocalStorage, name)))
+    table = with_context(table, storage=Noting())
     assert table.upsert(batch(0, 6, 2)).bitmap_bytes > 0
     with_bitmaps = len(opened)
     table.indexes.drop("idx")
@@ -130,16 +133,18 @@ def test_row_groups_come_from_the_writer(tmp_path: Path) -> None:
         assert size == sum(c.total_compressed_size for c in chunks)
 
 
-def test_large_bitmaps_go_through_files(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+def test_large_bitmaps_go_through_files(table: Table, limits: Patched) -> None:
     """What passes the limit is written to the temp folder, and from there into runs of bounded size, by tasks."""
     labels: list[str] = []
-    monkeypatch.setattr(bitmap_upkeep, "compact_runs", lambda *_: bitmap_folds.CompactedRuns())
-    monkeypatch.setattr("lakedex.index.bitmap.index.inline_limit", lambda files: 100)
+
+    class Labelled(LocalEngine):
+        def run(self, fn: Any, items: Any, label: str = "") -> list[Any]:
+            labels.append(label)
+            return [fn(item) for item in items]
+
     limits(bitmap_runs, RUN_BYTES=1)
-    monkeypatch.setattr(
-        LocalEngine, "run", lambda self, fn, items, label="": labels.append(label) or [fn(item) for item in items]
-    )
-    result = table.upsert(batch(0, 60, 3, g="z"))
+    few = Limits(write_inline_bytes=100, compact_at=10**9)
+    result = with_context(table, limits=few, engine=Labelled()).upsert(batch(0, 60, 3, g="z"))
     own = [name for name in run_names(table) if result.instant in name and "commit" in name]
     assert len(own) == 3, "one run a file, since each is larger than a run may be"
     assert any("writing bitmaps of 3 files" in label for label in labels)
@@ -148,20 +153,17 @@ def test_large_bitmaps_go_through_files(table: Table, monkeypatch: pytest.Monkey
 
 
 def test_driver_holds_a_bounded_share() -> None:
-    assert bitmap_runs.inline_limit(1) == 256 * 1024
-    assert bitmap_runs.inline_limit(100_000) * 100_000 <= bitmap_runs.RUN_BYTES
+    assert bitmap_runs.inline_limit(1, 256 * 1024) == 256 * 1024
+    assert bitmap_runs.inline_limit(100_000, 256 * 1024) * 100_000 <= bitmap_runs.RUN_BYTES
 
 
-def test_bitmaps_that_cannot_be_written(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bitmaps_that_cannot_be_written(table: Table) -> None:
     """Rows are worth more than their index: the write succeeds and says what is missing."""
-
-    def full(*_: Any) -> None:
-        raise OSError("no space")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(bitmap_upkeep, "write_runs", full)
-        result = table.upsert(batch(0, 60, 3, g="z"))
-    assert any("could not be written (no space)" in note and "indexes.refresh" in note for note in result.notes)
+    full = FaultyStorage(Faults(1, error=OSError(errno.ENOSPC, "no space"), only=("create", "/run_")))
+    result = with_context(table, storage=full).upsert(batch(0, 60, 3, g="z"))
+    assert any(
+        "could not be written" in note and "no space" in note and "indexes.refresh" in note for note in result.notes
+    )
     assert len(uncovered(table, *COLUMNS)) == 3
     same_answers(table, *ASKED, "g = 'z'")
     assert table.indexes.refresh("idx").files == 3
@@ -212,7 +214,7 @@ def test_where_each_commit_rewrites_all_files_nothing_is_copied(table: Table) ->
         own = [name for name in files_in_folder(table) if result.instant in name and name.startswith("run_")]
         assert own == [f"run_{result.instant}_commit_00000.hfile"]
         sizes.append(result.bitmap_bytes - (Path(table.path) / ".hoodie/metadata/bitmap_index" / own[0]).stat().st_size)
-        assert len(run_names(table)) < COMPACT_AT and len(files_in_folder(table)) <= 2 * COMPACT_AT
+        assert len(run_names(table)) < Limits().compact_at and len(files_in_folder(table)) <= 2 * Limits().compact_at
         assert uncovered(table, *COLUMNS) == []
     assert sizes == [0] * 12
     assert not any("_fold_" in name for name in files_in_folder(table))
@@ -295,12 +297,11 @@ def test_a_commit_under_way_is_not_folded(table: Table) -> None:
     assert not settled(table.snapshot().timeline)(Run(str(int(last) - 1), "commit", 0))
 
 
-def test_two_folds_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_folds_at_once(table: Table) -> None:
     """One publishes; what the other one wrote counts for nothing and goes with a later fold."""
-    monkeypatch.setattr(bitmap_upkeep, "compact_runs", lambda *_: bitmap_folds.CompactedRuns())
+    many = with_context(table, limits=NEVER)
     for number in range(5):
-        table.upsert(one_partition(number, number + 2, g=f"v{number}"))
-    monkeypatch.undo()
+        many.upsert(one_partition(number, number + 2, g=f"v{number}"))
     other: list[Any] = []
     own_run = ("write", "run_20990101000000000_fold")
     slow = meanwhile(table, lambda t: other.append(compact_runs(t.context, "20990101000000001")), own_run, "before")
@@ -342,11 +343,11 @@ def test_writers_side_by_side(table: Table) -> None:
     assert table.scan("g = 'w4'").to_arrow().num_rows == 0
 
 
-def test_a_fold_is_as_new_as_what_it_folds(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fold_is_as_new_as_what_it_folds(table: Table) -> None:
     """A write that began first and completes last: what it puts together is not older than any of it."""
-    monkeypatch.setattr(bitmap_upkeep, "compact_runs", lambda *_: bitmap_folds.CompactedRuns())
+    many = with_context(table, limits=NEVER)
     for number in range(4):
-        last = table.upsert(one_partition(number, number + 2)).instant
+        last = many.upsert(one_partition(number, number + 2)).instant
     compact_runs(table.context, "20200101000000000")
     assert run_names(table) == [f"run_{last}_fold_20200101000000000000.hfile"]
     assert uncovered(table, *COLUMNS) == []

@@ -20,10 +20,9 @@ from lakedex.errors import (
     UnsupportedFeatureError,
 )
 from lakedex.index import bloom_filters as bloom_builds
-from lakedex.maintenance import index_lifecycle as index_builds
 from lakedex.parquet.base_file_reader import read_footer
+from lakedex.snapshot.snapshot import Limits
 from lakedex.timeline.instant import wall_clock
-from limits import Limits
 from seams import meanwhile, with_context
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
 
@@ -245,8 +244,8 @@ def test_progress_and_groups(table: Table, tmp_path: Path) -> None:
     assert len({log.name.split("_")[0] for log in logs}) == 7
 
 
-def test_many_files_take_several_metadata_commits(table: Table, limits: Limits) -> None:
-    limits(index_builds, FILES_PER_COMMIT=3)
+def test_many_files_take_several_metadata_commits(table: Table) -> None:
+    table = with_context(table, limits=Limits(files_per_commit=3))
     for name in ("column_stats", "bloom_filters"):
         table.indexes.create(name)
         assert table.indexes.stats(name).files_uncovered == 0

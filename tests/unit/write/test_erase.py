@@ -11,9 +11,9 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
+from lakedex.snapshot.snapshot import Limits
 from lakedex.write import erase as erase_module
-from lakedex.write import erase as erasing
-from limits import Limits
+from seams import with_context
 from table_kit import OWN_FILE, base_files, make, own, rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("g", pa.string()), ("n", pa.int32())])
@@ -137,20 +137,20 @@ def test_the_proof_as_it_is_asked_for(table: Table, proof: Any) -> None:
         table.erase(where="g = 'x'", proof="none")  # type: ignore[arg-type]
 
 
-def test_large_tables_are_proved_by_the_indexes(table: Table, limits: Limits) -> None:
-    limits(erasing, FULL_PROOF_BYTES=10)
-    assert table.erase(where="g = 'x'").proof.by == "index"
+def test_large_tables_are_proved_by_the_indexes(table: Table) -> None:
+    assert with_context(table, limits=Limits(full_proof_bytes=10)).erase(where="g = 'x'").proof.by == "index"
 
 
-def test_many_keys_are_looked_for_again(table: Table, limits: Limits) -> None:
-    limits(erase_module, PROOF_KEYS=3)
-    report = table.erase(keys=[f"0{city}{i}" for city in "abc" for i in range(4)], all_partitions=True)
+def test_many_keys_are_looked_for_again(table: Table) -> None:
+    report = with_context(table, limits=Limits(proof_keys=3)).erase(
+        keys=[f"0{city}{i}" for city in "abc" for i in range(4)], all_partitions=True
+    )
     assert (report.rows, report.proof.rows, report.proof.by) == (12, 0, "index")
     assert "the keys of the frame" in report.proof.sql
     assert len(report.retained_in) == 3
 
 
-def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count comes from the data: rows that a delete left behind are told."""
     from lakedex.reports import WriteResult
 
@@ -159,8 +159,7 @@ def test_a_proof_that_fails_says_so(table: Table, monkeypatch: pytest.MonkeyPatc
     assert not report.is_verified
     assert report.proof.rows == 1
     assert "they are NOT erased" in str(report)
-    limits(erase_module, PROOF_KEYS=0)
-    assert table.erase(keys=["0a1"], all_partitions=True).proof.rows == 1
+    assert with_context(table, limits=Limits(proof_keys=0)).erase(keys=["0a1"], all_partitions=True).proof.rows == 1
 
 
 def test_keys_of_several_columns_and_odd_texts(tmp_path: Path) -> None:

@@ -55,12 +55,6 @@ from lakedex.types import META_COLUMNS, Progress
 __all__ = ["MAX_DISTINCT_VALUES", "BitmapBuild", "plan_bitmaps"]
 
 
-FILES_PER_CHUNK = 64
-
-
-INLINE_BYTES = 1024 * 1024
-
-
 MAX_DISTINCT_VALUES = "max_distinct_values"
 """The index's option: distinct values of a column in one file past which it is not indexed there."""
 
@@ -171,10 +165,11 @@ class BitmapBuild:
         groups = self._missing(snapshot)
         limits = indexed_limits(read_bitmap_definitions(snapshot.storage, snapshot.base_path)) if groups else {}
         total, done = sum(len(files) for _, files in groups), 0
+        step = self.ctx.table.limits.files_per_chunk
         for names, files in groups:
             columns = {name: limits[name] for name in names if name in limits}
-            for start in range(0, len(files) if columns else 0, FILES_PER_CHUNK):
-                chunk = files[start : start + FILES_PER_CHUNK]
+            for start in range(0, len(files) if columns else 0, step):
+                chunk = files[start : start + step]
                 self._cover_chunk(snapshot, columns, chunk)
                 done += len(chunk)
                 if progress is not None:
@@ -236,7 +231,7 @@ class BitmapBuild:
         build = _BuildFile(
             task=task,
             folder=f"{self.ctx.temp}/.bitmaps",
-            limit=inline_limit(len(chunk), INLINE_BYTES),
+            limit=inline_limit(len(chunk), self.ctx.table.limits.build_inline_bytes),
         )
         label = f"lakedex {base}: building bitmaps of {len(chunk)} files"
         made = [item for item in run(build, chunk, label) if item is not None]

@@ -61,10 +61,6 @@ __all__ = [
 ]
 
 
-COMPACT_AT = 4
-"""So many runs are put together at least."""
-
-
 SMALL = 4 * 1024 * 1024
 """Runs up to this size together are always put together, in bytes."""
 
@@ -72,12 +68,13 @@ SMALL = 4 * 1024 * 1024
 SHARD_BYTES = 128 * 1024 * 1024
 
 
-def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool]) -> list[Run]:
+def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool], least: int) -> list[Run]:
     """The runs that the next fold takes, oldest first; none where it is not yet time.
 
     Args:
         folder: the runs.
         is_settled: whether a run's commit is decided; others stay as they are.
+        least: number of runs from which it is time.
     """
     taken: list[Run] = []
     total = 0
@@ -88,7 +85,7 @@ def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool]) -> lis
             break
         taken.append(run)
         total += run.size
-    return taken[::-1] if len(taken) >= COMPACT_AT else []
+    return taken[::-1] if len(taken) >= least else []
 
 
 def only_live(storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str]) -> Run | None:
@@ -310,10 +307,6 @@ def _shard(
     )
 
 
-DRIVER_BYTES = 16 * 1024 * 1024
-"""Runs up to this size together are folded on the driver: a task takes longer to start."""
-
-
 @dataclass(frozen=True, slots=True)
 class CompactedRuns:
     """A compaction: the runs that it took, the bytes that it wrote, and its seconds."""
@@ -334,10 +327,10 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
     storage, base = handle.storage, handle.base_path
     columns = indexed_limits(read_bitmap_definitions(storage, base))
     folder = list_runs(storage, base) if columns else None
-    if folder is None or len(folder.runs) < COMPACT_AT:
+    if folder is None or len(folder.runs) < handle.limits.compact_at:
         return CompactedRuns()
     snapshot = handle.snapshot()
-    taken = runs_to_compact(folder, settled(snapshot.timeline))
+    taken = runs_to_compact(folder, settled(snapshot.timeline), handle.limits.compact_at)
     if not taken:
         return CompactedRuns()
     live = {file.name for file in snapshot.base_files()}
@@ -349,7 +342,7 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
         return CompactedRuns(len(taken) - 1, 0, time.perf_counter() - started)
     parts = shards(storage, base, taken, live, columns)
     targets = [_Target(shard, _output(taken, instant, number)) for number, shard in enumerate(parts)]
-    if sum(run.size for run in taken) <= DRIVER_BYTES:
+    if sum(run.size for run in taken) <= handle.limits.driver_run_bytes:
         written = [_fold(target) for target in targets]
     else:
         written = handle.engine.run(_fold, targets, f"lakedex {base}: folding {len(taken)} runs of bitmaps")

@@ -68,7 +68,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
     def collector(self, ctx: CollectContext) -> CollectBitmaps | None:
         """Collect the columns of all bitmap indexes that the table has."""
         columns = bitmap_columns(ctx.snapshot.storage, ctx.snapshot.base_path, ctx.schema, ctx.renames)
-        return CollectBitmaps(columns, inline_limit(ctx.files)) if columns else None
+        return CollectBitmaps(columns, inline_limit(ctx.files, ctx.limits.write_inline_bytes)) if columns else None
 
     def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
         """Write the runs of the commit's files, and let definitions follow the schema.

@@ -474,10 +474,6 @@ def _is_run_of(name: str, commit: str) -> bool:
     return match is not None and match["instant"] == commit and match["origin"] == "commit"
 
 
-INLINE_BYTES = 256 * 1024
-"""Bitmaps of one file up to this size come back with the task's result."""
-
-
 RUN_BYTES = 64 * 1024 * 1024
 
 
@@ -533,7 +529,7 @@ class TaskBitmaps:
         return replace(self.bitmaps, columns=_spilled_columns(self.spilled.read(storage)))
 
 
-def inline_limit(files: int, most: int = INLINE_BYTES) -> int:
+def inline_limit(files: int, most: int) -> int:
     """Size up to which bitmaps of one file of ``files`` come back with the result."""
     return min(most, RUN_BYTES // max(files, 1))
 

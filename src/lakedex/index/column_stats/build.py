@@ -151,13 +151,14 @@ class StatsBuild:
         """Records of the files; with the last ones those of their partitions, and the list of columns for Java."""
         now, files = ctx.snapshot, list(parts)
         version = _version(now)
-        for start in range(0, max(len(files), 1), ctx.per_commit):
+        step = ctx.table.limits.files_per_commit
+        for start in range(0, max(len(files), 1), step):
             records: Keyed = []
-            for base in files[start : start + ctx.per_commit]:
+            for base in files[start : start + step]:
                 storable = storable_stats(parts[base], now.metadata.table_version)
                 records.extend(stats_records(storable, base.partition, base.name, self.indexed, version))
             updates = {COLUMN_STATS.name: records}
-            is_last = start + ctx.per_commit >= len(files)
+            is_last = start + step >= len(files)
             if self.with_partitions and is_last:
                 merged = self._over_partitions(parts)
                 updates[PARTITION_STATS.name] = partition_records(merged, self.indexed, ctx.instant, version)
