@@ -30,7 +30,7 @@ from lakedex.codec.metadata_record import (
 )
 from lakedex.codec.roaring import decode_bitmap, encode_bitmap
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
-from lakedex.index.bitmap.runs import column_entries
+from lakedex.index.bitmap.run_files import column_entries
 from tests.bitmap_rfc import SliceRows, change
 
 VALUES = (2, 12, 100, 10_000)

@@ -19,10 +19,10 @@ from benchmarks.synthetic import ROWS, file_name, make_table, partition_of
 from lakedex import Table
 from lakedex.codec.metadata_record import BitmapRecord
 from lakedex.index.bitmap.builder import INDEXED, ColumnBitmaps, FileBitmaps, RowGroup
-from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
 from lakedex.index.bitmap.keys import coverage_key, files_key
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import load_bitmap_index
+from lakedex.index.bitmap.run_files import (
     FILES_PER_BLOCK,
     Run,
     column_block,

@@ -20,7 +20,7 @@ from lakedex.index.bitmap.definitions import (
     read_bitmap_definitions,
     write_bitmap_definitions,
 )
-from lakedex.index.bitmap.runs import Manifest, Run, encode_run, list_runs, publish_manifest, write_run
+from lakedex.index.bitmap.run_files import Manifest, Run, encode_run, list_runs, publish_manifest, write_run
 from lakedex.layout.file_slice import BaseFile
 
 __all__ = ["ByHand", "built", "file_bitmaps", "positions_in_files", "run"]

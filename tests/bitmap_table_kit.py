@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex import Table
-from lakedex.index.bitmap.coverage import NULL, Coverage
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.runs import IS_INDEXED, list_runs, state_text
+from lakedex.index.bitmap.loaded_index import NULL, Coverage
+from lakedex.index.bitmap.run_files import IS_INDEXED, list_runs, state_text
 from lakedex.snapshot.file_system_view import TableCache
 
 Said = dict[Any, list[int]] | str | None

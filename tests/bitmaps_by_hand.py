@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from lakedex import Table
 from lakedex.index.bitmap.builder import BitmapsOfFile
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
-from lakedex.index.bitmap.runs import Run, encode_run, write_run
+from lakedex.index.bitmap.run_files import Run, encode_run, write_run
 from lakedex.io.fsspec import open_storage
 
 

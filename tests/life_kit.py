@@ -22,7 +22,7 @@ from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.bloom import BloomBuilder
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.index.bitmap.runs import list_runs
+from lakedex.index.bitmap.run_files import list_runs
 from lakedex.io.local import LocalStorage
 from lakedex.metadata.records import ALL_PARTITIONS, all_partitions_record, files_key, files_record
 from lakedex.metadata.writer import write_delta_commit

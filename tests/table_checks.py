@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from faults import run_child
 from lakedex import Table
-from lakedex.index.bitmap.runs import list_runs
+from lakedex.index.bitmap.run_files import list_runs
 from lakedex.index.column_stats.stats import stat_of
 from lakedex.io.local import LocalStorage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name

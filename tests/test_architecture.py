@@ -30,17 +30,17 @@ MAY_PICKLE = (
 )
 MAY_ASSERT = ("testing/",)
 NEVER_IMPORTED = ("marshal", "shelve", "dill", "joblib", "yaml", "copyreg")
-# Each deletes only what it has made itself or checked: whatever a table's files name goes by layout/table_files.py.
+# Each deletes only what it has made itself or checked: whatever a table's files name goes by layout/contained_files.py.
 MAY_DELETE = (
     "io/",
     "timeline/active.py",
     "timeline/table_config.py",
-    "layout/table_files.py",
+    "layout/contained_files.py",
     "timeline/archived.py",
     "parquet/base_file_writer.py",
     "maintenance/metadata_compaction.py",
     "index/definitions.py",
-    "index/bitmap/runs.py",
+    "index/bitmap/run_files.py",
     "write/create_table.py",
     "write/file_group_tasks.py",
     "spark/catalog/",
@@ -279,7 +279,7 @@ def deletions(modules: list[Module]) -> Iterator[str]:
             continue
         owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
         if node.attr == "delete_tree" or owner.endswith("storage"):
-            yield f"{place(module, node)}: deletes files; call layout/table_files.py with what the table names"
+            yield f"{place(module, node)}: deletes files; call layout/contained_files.py with what the table names"
 
 
 def assertions(modules: list[Module]) -> Iterator[str]:

@@ -401,7 +401,7 @@ ACTS_ON: dict[str, frozenset[str]] = {
 """Methods of a table on which a field of :class:`WriteOptions` has an effect; others note that it has none.
 
 Other fields act on every call: those of locks, retries, heartbeats, cleaning and archival. Fields that a table stores
-(:mod:`lakedex.commit.write_checks`) must agree with it.
+(:mod:`lakedex.commit.write_preconditions`) must agree with it.
 """
 
 

@@ -36,8 +36,8 @@ from lakedex.codec.properties import decode_properties, encode_properties
 from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap, encode_bitmap, serialize_bitmap
 from lakedex.codec.varint import decode_varint, decode_vlong, encode_varint, encode_vlong
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.runs import COLUMN_SCHEMA, FILES_SCHEMA
-from lakedex.index.bitmap.runs import decode_block as decode_coverage
+from lakedex.index.bitmap.run_files import COLUMN_SCHEMA, FILES_SCHEMA
+from lakedex.index.bitmap.run_files import decode_block as decode_coverage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name, parse_marker_name
 from lakedex.snapshot.schema import moved_names
 from lakedex.timeline.commit_metadata import (

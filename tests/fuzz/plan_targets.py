@@ -15,7 +15,7 @@ from fuzz.hostile_seeds import seed_files, seed_names
 from fuzz.mutations import Mutator
 from fuzz.running import FILE, Case, Target
 from lakedex.index.bitmap.definitions import bitmap_definitions_path, read_bitmap_definitions
-from lakedex.index.bitmap.runs import bitmap_folder, list_runs
+from lakedex.index.bitmap.run_files import bitmap_folder, list_runs
 from lakedex.index.definitions import read_definitions, source_fields
 from lakedex.io.liveness import is_expired, is_ours
 from lakedex.timeline.archived import archived_completion_times, archived_files, read_archive_log, read_history

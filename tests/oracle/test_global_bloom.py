@@ -16,7 +16,7 @@ from judging import own_rows
 from rust_judge import RustJudge
 
 from lakedex import Table
-from lakedex.commit.write_checks import INDEX_TYPE
+from lakedex.commit.write_preconditions import INDEX_TYPE
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
-from lakedex.index.bitmap.runs import bitmap_folder
+from lakedex.index.bitmap.run_files import bitmap_folder
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Batches that count once: ``txn=(application, batch)`` of a write, kept in the commit's extra metadata.
+"""Make a repeated write a no-op: its ``txn=(application, batch)`` is kept in the commit's extra metadata.
 
 Each commit of lakedex carries, under ``lakedex.txn``, the last batch of every application with the instant that wrote
 it: ``{"app": [7, "20260101000000000"]}``. Hudi's commits do not carry it, so it is looked for from the newest commit

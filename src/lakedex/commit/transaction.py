@@ -18,7 +18,7 @@ from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.comments import with_docs
 from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import next_batches
-from lakedex.commit.write_checks import require_plain_types, require_settings
+from lakedex.commit.write_preconditions import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
@@ -26,11 +26,11 @@ from lakedex.index.registry import INDEXES
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
+from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.names import join_path
-from lakedex.layout.table_files import delete_files, delete_temp
-from lakedex.maintenance.failed_writes import marked_files, roll_back
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
+from lakedex.maintenance.undo_write import marked_files, roll_back
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     FILES,

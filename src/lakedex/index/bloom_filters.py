@@ -35,8 +35,8 @@ from lakedex.index.protocol import (
     index_missing,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
-from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
+from lakedex.io.task_output import Spilled
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.keys import value_text
 from lakedex.metadata.files import MetadataFiles, decode_cell, record_schema

@@ -25,8 +25,8 @@ from lakedex.errors import IndexNotFoundError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.layout.contained_files import temp_path
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.table_files import temp_path
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed

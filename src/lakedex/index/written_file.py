@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
+from lakedex.io.task_output import Spilled
 from lakedex.parquet.base_file_writer import BaseFileSummary
 
 __all__ = ["Collector", "FileCollector", "FinishedFile", "WrittenFile"]

@@ -18,7 +18,7 @@ from functools import partial
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
-from lakedex.layout.table_files import delete_temp, list_folder, require_folders
+from lakedex.layout.contained_files import delete_temp, list_folder, require_folders
 from lakedex.maintenance.metadata_cleaning import commits_retained
 from lakedex.maintenance.metadata_compaction import delta_commits_since, last_compaction
 from lakedex.metadata.store import metadata_path

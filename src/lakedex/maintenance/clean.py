@@ -22,12 +22,12 @@ from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputEr
 from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.layout.contained_files import delete_files, delete_partition, list_folder
 from lakedex.layout.file_slice import BaseFile, base_versions
 from lakedex.layout.names import PARTITION_METAFILE
-from lakedex.layout.table_files import delete_files, delete_partition, list_folder
-from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
 from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import recover
+from lakedex.maintenance.undo_write import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
 from lakedex.options import CleanOptions, LockOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report

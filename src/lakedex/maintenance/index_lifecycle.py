@@ -33,11 +33,11 @@ from lakedex.index.protocol import BuildContext, BuildPlan, CommitPolicy, DropPl
 from lakedex.index.registry import INDEXES, not_found, table_indexes
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, require_exclusive_create, table_lock
+from lakedex.layout.contained_files import delete_partition, delete_temp
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.table_files import delete_partition, delete_temp
-from lakedex.maintenance.failed_writes import HeartbeatPolicy, remove_orphans
 from lakedex.maintenance.metadata_init import make_metadata_table, require_no_pending_writes
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
+from lakedex.maintenance.undo_write import HeartbeatPolicy, remove_orphans
 from lakedex.metadata.records import FILES, SUPPORTED, metadata_partitions_property
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.metadata.writer import LogWritten, build_instant, create_file_groups, write_delta_commit

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from lakedex.codec.table_paths import last_part
 from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
+from lakedex.layout.contained_files import delete_files
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
-from lakedex.layout.table_files import delete_files
 from lakedex.maintenance.metadata_compaction import last_compaction
 from lakedex.metadata.store import metadata_path
 from lakedex.options import CleanOptions, WriteOptions

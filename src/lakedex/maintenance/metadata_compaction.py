@@ -36,8 +36,8 @@ from lakedex.engine import current_task
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.locks import Lock
 from lakedex.io.storage import Storage
+from lakedex.layout.contained_files import delete_files, list_folder
 from lakedex.layout.names import BaseFileName, parse_base_file_name, parse_log_file_name
-from lakedex.layout.table_files import delete_files, list_folder
 from lakedex.metadata.file_groups import MetadataFileGroup
 from lakedex.metadata.files import Layer
 from lakedex.metadata.records import compact_records

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakedex.errors import CommitConflictError
-from lakedex.index.bitmap.runs import BITMAP_INDEX
+from lakedex.index.bitmap.run_files import BITMAP_INDEX
 from lakedex.io.liveness import is_ours
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.io.storage import Storage
+from lakedex.layout.contained_files import delete_entries, inner_folders, list_folder
 from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
-from lakedex.layout.table_files import delete_entries, inner_folders, list_folder
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.metadata.records import FILES, metadata_partitions_property
 from lakedex.metadata.writer import FIRST_BUILD_SUFFIX, create_metadata_table

@@ -16,7 +16,7 @@ from lakedex.index.protocol import CommitPolicy, Index
 from lakedex.index.registry import INDEXES, table_indexes
 from lakedex.io.liveness import Heartbeat, is_expired
 from lakedex.io.locks import table_lock
-from lakedex.layout.table_files import delete_partition
+from lakedex.layout.contained_files import delete_partition
 from lakedex.maintenance.index_lifecycle import build_index, refresh_live
 from lakedex.maintenance.metadata_init import REBUILDING, Folders, make_metadata_table, remove_metadata_table
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS

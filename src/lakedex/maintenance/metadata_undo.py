@@ -1,4 +1,4 @@
-"""Repair of what the metadata table took over from a commit that is undone.
+"""Undo in the metadata table what came from a commit that is rolled back or restored away.
 
 A commit's own log files of the metadata table go with it. But what came after it may hold the same: a compaction has
 its records in a base file, an index build has computed from its files, and a metadata table that was built again knows

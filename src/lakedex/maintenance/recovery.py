@@ -16,21 +16,21 @@ from dataclasses import dataclass, field
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import Lock
+from lakedex.layout.contained_files import list_folder
 from lakedex.layout.names import join_path, parse_base_file_name
-from lakedex.layout.table_files import list_folder
-from lakedex.maintenance.failed_writes import (
+from lakedex.maintenance.metadata_undo import (
+    prepare_undo,
+    record_undo,
+    snapshot_without,
+    written_since,
+)
+from lakedex.maintenance.undo_write import (
     HeartbeatPolicy,
     remove_metadata_of,
     remove_orphans,
     replace_metadata_timeline,
     roll_back,
     rollback_failed_writes,
-)
-from lakedex.maintenance.metadata_undo import (
-    prepare_undo,
-    record_undo,
-    snapshot_without,
-    written_since,
 )
 from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.printing import printed

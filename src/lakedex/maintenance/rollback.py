@@ -14,12 +14,12 @@ import pyarrow as pa
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.layout.contained_files import list_folder
 from lakedex.layout.names import join_path, parse_base_file_name
-from lakedex.layout.table_files import list_folder
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
-from lakedex.maintenance.failed_writes import HeartbeatPolicy, replace_metadata_timeline, roll_back
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, recover, restore_to, undone_partitions
+from lakedex.maintenance.undo_write import HeartbeatPolicy, replace_metadata_timeline, roll_back
 from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report

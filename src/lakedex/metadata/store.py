@@ -23,8 +23,8 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.table_paths import check_partition
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import FileInfo, Storage
+from lakedex.layout.contained_files import inner_folders, list_folder
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
-from lakedex.layout.table_files import inner_folders, list_folder
 from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name, missing_file
 from lakedex.metadata.files import (
     Layer,

@@ -25,8 +25,8 @@ from lakedex.codec.log_block import encode_delete_block, encode_log_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.codec.properties import encode_properties
 from lakedex.errors import CommitError, IndexingError
-from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
+from lakedex.io.task_output import Spilled
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, LogFileName
 from lakedex.metadata.records import (
     ALL_PARTITIONS,

@@ -46,7 +46,7 @@ from lakedex.parquet.calendars import LegacyCalendar, calendar_of
 from lakedex.parquet.chunk_reuse import StoredChunks, TeeSource
 from lakedex.parquet.conform import encoded_columns
 from lakedex.parquet.footer import FooterStats, group_spans
-from lakedex.parquet.validated_values import check_values, columns_to_validate
+from lakedex.parquet.value_validation import check_values, columns_to_validate
 from lakedex.types import RECORD_KEY
 
 __all__ = [

@@ -25,7 +25,7 @@ from lakedex.expr.nodes import Column
 from lakedex.expr.pruner import evaluate_bounds
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.aggregates import COUNT, BitmapAggregates
-from lakedex.index.bitmap.coverage import LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.loaded_index import LoadedBitmapIndex, load_bitmap_index
 from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.partition_values import partition_bounds

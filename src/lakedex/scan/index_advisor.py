@@ -30,11 +30,11 @@ from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import BATCH_ROWS, INDEXED, TOO_MANY, BitmapsOfFile, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.condition import CountEvaluator, row_sets, to_bitmap_expr
-from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.definitions import DEFAULT_MAX_DISTINCT
 from lakedex.index.bitmap.keys import is_indexable, normal_values
+from lakedex.index.bitmap.loaded_index import Coverage
 from lakedex.index.bitmap.pruning import fetch_rows
-from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
+from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import Storage
 from lakedex.layout.file_slice import BaseFile

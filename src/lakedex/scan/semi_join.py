@@ -27,7 +27,7 @@ from lakedex.expr.nodes import And, Column, In, IsNull, Literal, Not, Or, Predic
 from lakedex.expr.sort_keys import literals_of
 from lakedex.expr.types import Kind, NotPrunableError, kind_of
 from lakedex.index.bitmap.keys import normal_values
-from lakedex.layout.store_assignment import StoreAssignment
+from lakedex.lossless_cast import StoreAssignment
 
 __all__ = ["MAX_KEYS", "KeyReader", "key_condition"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakedex.errors import InvalidInputError
-from lakedex.layout.store_assignment import match_names
+from lakedex.lossless_cast import match_names
 
 __all__ = ["LATEST_SCHEMA", "moved_names", "nearest", "require_columns", "spelled"]
 

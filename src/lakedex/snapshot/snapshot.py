@@ -18,9 +18,9 @@ from lakedex.codec.vectors import hudi_types
 from lakedex.engine import Engine
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
+from lakedex.layout.contained_files import inner_folders, require_folders, require_own_folders
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
-from lakedex.layout.table_files import inner_folders, require_folders, require_own_folders
 from lakedex.metadata.files import key_text
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
 from lakedex.metadata.store import MetadataStore, metadata_path

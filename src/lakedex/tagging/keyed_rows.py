@@ -1,4 +1,4 @@
-"""Keyed rows: record key, partition path and position of incoming rows, and which of two rows wins.
+"""Keyed rows: record key, partition path and position of incoming rows, and the policy by which they meet stored rows.
 
 Rows are prepared inside the engine's tasks, over the input exactly once: brought to the table's types, given key and
 partition path, and numbered (task, row in the task) before any shuffle, so that "the last of two equal keys" has a
@@ -22,7 +22,7 @@ from lakedex.codec.table_paths import is_partition_path
 from lakedex.engine import Engine, Frame, current_task
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.layout.keys import KeyGenerator, StoredKeys
-from lakedex.layout.store_assignment import StoreAssignment, child_parts
+from lakedex.lossless_cast import StoreAssignment, child_parts
 from lakedex.types import MISFIT, RECORD_KEY
 
 __all__ = [

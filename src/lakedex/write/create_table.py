@@ -12,15 +12,15 @@ import pyarrow as pa
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.column_bounds import default_stats_version
 from lakedex.codec.comments import arrow_comments, check_comment, with_comments, with_docs
-from lakedex.commit.write_checks import INDEX_TYPE
+from lakedex.commit.write_preconditions import INDEX_TYPE
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats.stats import indexable_columns, unlisted
 from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
 from lakedex.io.folders import entries_of, remove_empty
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.io.storage import Storage
+from lakedex.layout.contained_files import delete_entries, require_own_folders
 from lakedex.layout.names import PARTITION_METAFILE
-from lakedex.layout.table_files import delete_entries, require_own_folders
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.metadata.writer import create_metadata_table
 from lakedex.options import WriteOptions, parse_options

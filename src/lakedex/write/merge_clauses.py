@@ -12,7 +12,7 @@ from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.expr.nodes import And, Cast, Column, Comparison, Predicate, Scalar, all_of
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import columns_of, unknown_texts
-from lakedex.layout.store_assignment import match_names
+from lakedex.lossless_cast import match_names
 from lakedex.parquet.conform import can_widen
 from lakedex.printing import printed
 from lakedex.snapshot.schema import nearest

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
-from lakedex.commit.write_checks import has_global_index
+from lakedex.commit.write_preconditions import has_global_index
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from lakedex.expr.nodes import Predicate
 from lakedex.layout.keys import KeyGenerator
-from lakedex.layout.store_assignment import StoreAssignment, match_names
+from lakedex.lossless_cast import StoreAssignment, match_names
 from lakedex.options import TaggingOptions, WriteOptions
 from lakedex.parquet.conform import conform
 from lakedex.reports import TaggingReport, WriteResult

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
-from lakedex.commit.write_checks import has_global_index, require_no_buckets, require_plain_types
+from lakedex.commit.write_preconditions import has_global_index, require_no_buckets, require_plain_types
 from lakedex.engine import BatchMap, Frame
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
 from lakedex.layout.keys import StoredKeys
-from lakedex.layout.store_assignment import StoreAssignment, match_names
+from lakedex.lossless_cast import StoreAssignment, match_names
 from lakedex.options import RowOptions, TableOptions, WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult

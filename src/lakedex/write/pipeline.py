@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from lakedex.commit.context import WriteContext
 from lakedex.commit.retry import run_with_retries
 from lakedex.commit.transaction import PendingCommit, Transaction
-from lakedex.commit.write_checks import require_no_buckets
+from lakedex.commit.write_preconditions import require_no_buckets
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.layout.contained_files import require_folders
 from lakedex.layout.keys import KeyGenerator
-from lakedex.layout.table_files import require_folders
 from lakedex.options import WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import TaggingReport, WriteResult

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakedex.codec.avro_schema import arrow_to_avro, avro_to_arrow, check_names
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.store_assignment import can_assign, match_names
+from lakedex.lossless_cast import can_assign, match_names
 from lakedex.parquet.conform import can_widen
 from lakedex.snapshot.schema import nearest
 from lakedex.snapshot.snapshot import Snapshot

@@ -7,7 +7,7 @@ import pytest
 
 from lakedex.codec.arrow_stream import unpacked_size
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.runs import COLUMN_SCHEMA, decode_block
+from lakedex.index.bitmap.run_files import COLUMN_SCHEMA, decode_block
 from limits import Limits
 
 TABLE = pa.table(

@@ -33,9 +33,9 @@ from lakedex.index.bitmap.condition import (
     terms_in,
     to_bitmap_expr,
 )
-from lakedex.index.bitmap.coverage import Coverage
+from lakedex.index.bitmap.loaded_index import Coverage
 from lakedex.index.bitmap.pruning import fetch_rows
-from lakedex.index.bitmap.runs import encode_run, list_runs, write_run
+from lakedex.index.bitmap.run_files import encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.snapshot.file_system_view import TableCache
 

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from lakedex import Table
 from lakedex.codec.bloom import BloomFilter
 from lakedex.index import bloom_filters
-from lakedex.index.bitmap.coverage import BitmapCache
+from lakedex.index.bitmap.loaded_index import BitmapCache
 from lakedex.metadata.records import bloom_key
 from lakedex.metadata.store import MetadataStore
 from table_kit import make

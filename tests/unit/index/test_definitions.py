@@ -7,7 +7,7 @@ import pytest
 
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.runs import FILES_SCHEMA, bitmap_folder, decode_block, encode_block, list_runs
+from lakedex.index.bitmap.run_files import FILES_SCHEMA, bitmap_folder, decode_block, encode_block, list_runs
 from lakedex.index.definitions import (
     definitions_path,
     encode_definitions,

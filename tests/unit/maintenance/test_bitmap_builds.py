@@ -38,7 +38,7 @@ from lakedex.errors import (
 )
 from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap.keys import coverage_prefix
-from lakedex.index.bitmap.runs import list_runs
+from lakedex.index.bitmap.run_files import list_runs
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.metadata.files import open_hfile

@@ -28,10 +28,10 @@ from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.errors import SchemaMismatchError
 from lakedex.index.bitmap import index as bitmap_upkeep
-from lakedex.index.bitmap import runs as bitmap_runs
+from lakedex.index.bitmap import run_files as bitmap_runs
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import compact_runs, settled
-from lakedex.index.bitmap.runs import Run, encode_run, list_runs, write_run
+from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
 from lakedex.snapshot.snapshot import Limits, TableContext

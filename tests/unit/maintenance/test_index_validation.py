@@ -24,8 +24,8 @@ from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, deco
 from lakedex.errors import CorruptFileError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.index.bitmap import compaction as bitmap_folds
 from lakedex.index.bitmap.compaction import CompactShard
-from lakedex.index.bitmap.coverage import run_records
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import run_records
+from lakedex.index.bitmap.run_files import (
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     Manifest,

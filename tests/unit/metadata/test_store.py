@@ -26,8 +26,8 @@ from lakedex.codec.metadata_record import decode_metadata_record, encode_metadat
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
-from lakedex.io.spilled import Spilled
 from lakedex.io.storage import FileInfo
+from lakedex.io.task_output import Spilled
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     MERGE_RULES,

@@ -17,7 +17,7 @@ from golden_tables import MERGE_ON_READ, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.parser import bind
-from lakedex.index.bitmap.runs import bitmap_folder
+from lakedex.index.bitmap.run_files import bitmap_folder
 from lakedex.scan import aggregate_pushdown as answers
 from lakedex.scan.aggregate_pushdown import AggregatePlan, answer_aggregates
 from lakedex.scan.aggregation import find_column

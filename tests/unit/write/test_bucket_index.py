@@ -11,7 +11,7 @@ import pytest
 
 from golden_tables import read_by_java, unpack_java_1_2
 from lakedex import Table
-from lakedex.commit.write_checks import has_bucket_names
+from lakedex.commit.write_preconditions import has_bucket_names
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.layout.names import new_file_id
 from lakedex.write import file_assignment as route

@@ -15,7 +15,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError
-from lakedex.layout.store_assignment import StoreAssignment
+from lakedex.lossless_cast import StoreAssignment
 from lakedex.tagging.keyed_rows import require_values
 from table_kit import make, own, picture
 

@@ -37,7 +37,7 @@ from lakedex.index.bitmap.condition import (
     row_sets,
     to_bitmap_expr,
 )
-from lakedex.index.bitmap.coverage import NULL, Coverage
+from lakedex.index.bitmap.loaded_index import NULL, Coverage
 from lakedex.index.bitmap.pruning import bitmap_cost, bitmaps_cost, fetch_rows
 from lakedex.types import BoolArray, IntArray
 

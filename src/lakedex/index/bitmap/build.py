@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from lakedex.errors import CorruptFileError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.index.bitmap.builder import BitmapsOfFile, column_of
-from lakedex.index.bitmap.coverage import Coverage
 from lakedex.index.bitmap.definitions import (
     DEFAULT_MAX_DISTINCT,
     BitmapDefinition,
@@ -29,7 +28,8 @@ from lakedex.index.bitmap.definitions import (
     read_bitmap_definitions,
 )
 from lakedex.index.bitmap.keys import is_indexable
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import Coverage
+from lakedex.index.bitmap.run_files import (
     BITMAP_INDEX,
     Manifest,
     Run,
@@ -42,9 +42,9 @@ from lakedex.index.bitmap.runs import (
     write_runs,
 )
 from lakedex.index.protocol import BuildContext
-from lakedex.io.spilled import Spilled
+from lakedex.io.task_output import Spilled
+from lakedex.layout.contained_files import delete_partition
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.table_files import delete_partition
 from lakedex.metadata.records import SUPPORTED
 from lakedex.metadata.store import metadata_path
 from lakedex.reports import IndexResult

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
-from lakedex.index.bitmap.coverage import read_files_block, run_records
 from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
 from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import read_files_block, run_records
+from lakedex.index.bitmap.run_files import (
     COLUMN_SCHEMA,
     FILES_PER_BLOCK,
     FILES_SCHEMA,

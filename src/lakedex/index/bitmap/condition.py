@@ -26,8 +26,8 @@ from lakedex.errors import LakedexError
 from lakedex.expr.evaluator import truth
 from lakedex.expr.nodes import And, Column, Literal, Not, Or
 from lakedex.expr.terms import BoundPredicate
-from lakedex.index.bitmap.coverage import ColumnCoverage, Coverage
-from lakedex.index.bitmap.runs import IS_INDEXED
+from lakedex.index.bitmap.loaded_index import ColumnCoverage, Coverage
+from lakedex.index.bitmap.run_files import IS_INDEXED
 from lakedex.types import BoolArray, IntArray
 
 __all__ = [

@@ -18,7 +18,6 @@ from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.build import MAX_DISTINCT_VALUES, BitmapBuild, plan_bitmaps
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import compact_runs
-from lakedex.index.bitmap.coverage import load_bitmap_index
 from lakedex.index.bitmap.definitions import (
     bitmap_columns,
     definitions_file,
@@ -27,8 +26,9 @@ from lakedex.index.bitmap.definitions import (
     read_bitmap_definitions,
     with_new_names,
 )
+from lakedex.index.bitmap.loaded_index import load_bitmap_index
 from lakedex.index.bitmap.pruning import Bitmaps
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.run_files import (
     BITMAP_INDEX,
     Run,
     TaskBitmaps,

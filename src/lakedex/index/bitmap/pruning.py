@@ -38,7 +38,7 @@ from lakedex.index.bitmap.condition import (
     terms_in,
     to_bitmap_expr,
 )
-from lakedex.index.bitmap.coverage import NULL, Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.loaded_index import NULL, Coverage, LoadedBitmapIndex, load_bitmap_index
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.protocol import PruneResult, RowSelection, UnusedIndex
 from lakedex.snapshot.snapshot import Snapshot

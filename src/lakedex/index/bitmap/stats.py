@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakedex.index.bitmap.coverage import Coverage, LoadedBitmapIndex, load_bitmap_index
 from lakedex.index.bitmap.definitions import BitmapDefinition
-from lakedex.index.bitmap.runs import IS_INDEXED, RunFolder, state_text
+from lakedex.index.bitmap.loaded_index import Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.run_files import IS_INDEXED, RunFolder, state_text
 from lakedex.reports import ColumnIndexStats, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import IntArray

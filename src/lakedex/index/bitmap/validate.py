@@ -21,10 +21,10 @@ from lakedex.codec.metadata_record import BitmapRecord
 from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.builder import INDEXED, BitmapsOfFile, ColumnBitmaps, FileBitmaps, column_of
-from lakedex.index.bitmap.coverage import Coverage, run_records
 from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
 from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import Coverage, run_records
+from lakedex.index.bitmap.run_files import (
     IS_INDEXED,
     NO_ENTRY,
     RUN_BYTES,

@@ -11,11 +11,11 @@ import pytest
 
 from bitmap_samples import file_bitmaps, run
 from lakedex.codec.metadata_record import bitmap_cells
-from lakedex.index.bitmap import coverage as module
+from lakedex.index.bitmap import loaded_index as module
 from lakedex.index.bitmap.builder import FileBitmaps
 from lakedex.index.bitmap.compaction import shards
-from lakedex.index.bitmap.coverage import NULL, Coverage
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import NULL, Coverage
+from lakedex.index.bitmap.run_files import (
     IS_INDEXED,
     NO_ENTRY,
     Manifest,
@@ -319,7 +319,7 @@ def test_timestamps_of_any_unit_have_values(folder: Folder, kind: pa.DataType) -
 
 
 def test_blocks_of_many_files(folder: Folder, limits: Limits) -> None:
-    limits("lakedex.index.bitmap.runs", FILES_PER_BLOCK=3)
+    limits("lakedex.index.bitmap.run_files", FILES_PER_BLOCK=3)
     limits("lakedex.index.bitmap.compaction", FILES_PER_BLOCK=2)
     files = [made(f"f{n:02d}_1", *("ab"[: n % 3]), "c") for n in range(10)]
     wanted = {f"f{n:02d}_1": {**dict.fromkeys("ab"[: n % 3], 1), "c": 1} for n in range(10)}

@@ -1,5 +1,7 @@
 """Convert a frame's columns to the table's types without loss, or fail with the row of the first misfit.
 
+Spark calls this store assignment.
+
 Every write does this first, so that keys, partition paths, bounds and filters do not depend on the frame's types. Types
 are checked first (:func:`can_assign`), then each value: integers in range, floats that are integers, decimals without
 loss of digits, timestamps without overflow or lost fractions, dates at midnight. Text, bytes and lists in any Arrow

@@ -1,4 +1,4 @@
-"""Spill large task results into the table's temp folder, with a checksum in the result.
+"""Hand a task's large result to the driver through a file in the table's temp folder, with a checksum in the result.
 
 Other processes may write to that folder, so bytes whose SHA-256 differs are refused.
 """

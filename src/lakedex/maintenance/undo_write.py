@@ -1,4 +1,4 @@
-"""Roll back writes: remove their files, on the data timeline and in the metadata table.
+"""Undo a write, failed or completed, on the data timeline and in the metadata table; and find the failed ones.
 
 By themselves only failed writes are rolled back: their writer is dead for sure (its process on this host is gone) or
 its heartbeat stopped long ago. Order matters, since a crash may strike here too. A completed commit becomes pending
@@ -17,8 +17,15 @@ from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import delete_heartbeat, is_expired
 from lakedex.io.storage import FileInfo, Storage
+from lakedex.layout.contained_files import (
+    delete_files,
+    delete_temp,
+    inner_folders,
+    list_folder,
+    require_folders,
+    temp_path,
+)
 from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
-from lakedex.layout.table_files import delete_files, delete_temp, inner_folders, list_folder, require_folders, temp_path
 from lakedex.maintenance.metadata_undo import record_undo, snapshot_without, written_since
 from lakedex.metadata.store import MetadataStore, metadata_path
 from lakedex.options import HeartbeatOptions

@@ -18,9 +18,9 @@ from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import FileBitmaps
 from lakedex.index.bitmap.compaction import SMALL, CompactShard, only_live, runs_to_compact, shards
-from lakedex.index.bitmap.coverage import read_files_block
 from lakedex.index.bitmap.keys import NULL_MARK, parse_bitmap_key, value_prefix
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.loaded_index import read_files_block
+from lakedex.index.bitmap.run_files import (
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     NO_ENTRY,

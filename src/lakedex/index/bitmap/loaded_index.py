@@ -1,4 +1,4 @@
-"""Coverage of base files by a bitmap index, cached as arrays from query to query.
+"""The bitmap index as read so far: covered base files, the values of their columns, and recently read bitmaps.
 
 A *file number* stands for a base file that a run covers. Each column has at most one entry per file, that of the newest
 run. Runs never change, so what was read of one stays true, and columns are read when a query needs them.
@@ -27,7 +27,7 @@ from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
 from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, parse_type, typed_values
-from lakedex.index.bitmap.runs import (
+from lakedex.index.bitmap.run_files import (
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     IS_INDEXED,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakedex.errors import SchemaMismatchError
-from lakedex.layout.store_assignment import StoreAssignment, can_assign, match_names
+from lakedex.lossless_cast import StoreAssignment, can_assign, match_names
 
 US = pa.timestamp("us")
 UTC = pa.timestamp("us", "UTC")

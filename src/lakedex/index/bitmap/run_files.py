@@ -1,4 +1,6 @@
-"""Runs: HFiles of ``.hoodie/metadata/bitmap_index`` with the bitmaps and the coverage of some base files.
+"""The bitmap index on storage: immutable HFiles, its *runs*, with bitmaps and coverage of base files, and a manifest.
+
+Runs are those of an LSM tree, in ``.hoodie/metadata/bitmap_index``.
 
 A writer adds a run before it completes its commit and never changes one. An entry of a base file counts only if that
 file is its slice's base file, so a run of a commit that failed, or was rolled back, counts for nobody. Those runs count
@@ -68,8 +70,8 @@ from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import INDEXED, NOT_INDEXED, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix
-from lakedex.io.spilled import Spilled
 from lakedex.io.storage import Storage
+from lakedex.io.task_output import Spilled
 from lakedex.metadata.store import metadata_path
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Refuse writes that a table's settings, types or foreign index do not allow.
+"""Refuse writes that a table's settings, column types or foreign bucket index do not allow.
 
 Settings belong to all writers of a table. Hudi keeps most of them in ``hoodie.properties``. ``hoodie.index.type`` is
 none of its table properties, but its Spark data source takes whatever the file holds for options that the user left
