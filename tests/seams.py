@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.file_system_view import TableCache
+from lakedex.testing import Faults, FaultyStorage
 
 ANNOUNCED = ("create", ".inflight")
 """A write has its instant and lets go of the lock."""

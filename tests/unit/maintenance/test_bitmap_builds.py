@@ -22,7 +22,6 @@ from bitmap_table_kit import (
     same_answers,
     uncovered,
 )
-from faults import Faults, FaultyStorage
 from golden_tables import MERGE_ON_READ, VERSION_6, VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.codec.hfile.writer import write_hfile
@@ -43,6 +42,7 @@ from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.metadata.files import open_hfile
 from lakedex.snapshot.snapshot import Limits, TableContext
+from lakedex.testing import Faults, FaultyStorage
 from seams import with_context
 from table_kit import OWN_FILE, set_properties
 

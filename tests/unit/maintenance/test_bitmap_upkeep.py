@@ -24,7 +24,6 @@ from bitmap_table_kit import (
     same_answers,
     uncovered,
 )
-from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.errors import SchemaMismatchError
 from lakedex.index.bitmap import index as bitmap_upkeep
@@ -35,6 +34,7 @@ from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
 from lakedex.snapshot.snapshot import Limits, TableContext
+from lakedex.testing import Faults, FaultyStorage
 from limits import Limits as Patched
 from seams import meanwhile, with_context
 from table_checks import THOROUGH

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faults import Faults, FaultyStorage
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError, InvalidInputError, SchemaMismatchError
 from lakedex.index.column_stats.stats import stat_of
 from lakedex.metadata.records import partition_stats_key
+from lakedex.testing import Faults, FaultyStorage
 from lakedex.timeline.instant import State
 from seams import ANNOUNCED, meanwhile, with_context
 from table_kit import OWN_FILE, ROWS, base_files, make, own, rows
