@@ -33,8 +33,8 @@ UNDOING = {"rollback", "restore"}
 class EagerLife(FoldingLife):
     """Runs are put together two by two."""
 
-    def _made(self) -> Table:
-        return with_context(super()._made(), limits=Limits(compact_at=2))
+    def create_table(self) -> Table:
+        return with_context(super().create_table(), limits=Limits(compact_at=2))
 
     def reopened(self) -> Table:
         return with_context(super().reopened(), limits=Limits(compact_at=2))
@@ -43,7 +43,7 @@ class EagerLife(FoldingLife):
 def live(name: str, kind: type[Life], version: int, lives: int) -> Counter[str]:
     """Let tables live; how many operations of each kind there were."""
     done: Counter[str] = Counter()
-    made = type(name, (kind,), {"version": version, "done": done, "thin": 1 if DEEP else 3})
+    made = type(name, (kind,), {"version": version, "done": done, "validate_every": 1 if DEEP else 3})
     # No shrinking: it would take minutes, and the steps of a life are short to read.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     started = time.monotonic()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         open_table,
     )
     from lakedex.testing.strategies import frames, predicates, schemas
+    from lakedex.testing.table_machine import TableMachine
 
 __all__ = [
     "CountingStorage",
@@ -31,6 +32,7 @@ __all__ = [
     "LatencyStorage",
     "StorageTests",
     "StorageWrapper",
+    "TableMachine",
     "frames",
     "open_table",
     "predicates",
@@ -48,6 +50,7 @@ _EXPORTS = {
         "open_table",
     ),
     "strategies": ("frames", "predicates", "schemas"),
+    "table_machine": ("TableMachine",),
 }
 
 _HOMES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names}

@@ -180,7 +180,7 @@ for name in NAMES:
     except MissingDependencyError as error:
         print(error.extra, error)
 """
-NEEDY = ("StorageTests", "frames", "predicates", "schemas")
+NEEDY = ("StorageTests", "TableMachine", "frames", "predicates", "schemas")
 
 
 def test_without_the_extra_the_error_names_it() -> None:
