@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import shutil
 from collections.abc import Callable
@@ -38,6 +39,7 @@ from lakedex.errors import (
 from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap.keys import coverage_prefix
 from lakedex.index.bitmap.run_files import list_runs
+from lakedex.io.local import LocalStorage
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.metadata.files import open_hfile
@@ -258,12 +260,19 @@ def test_refused(table: Table) -> None:
     assert files_in_folder(table) == set()
 
 
-def test_refresh_covers_what_others_wrote(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+class Blind(LocalStorage):
+    """A writer's that knows nothing of bitmap indexes."""
+
+    def read(self, path: str) -> bytes:
+        if path.endswith("/bitmap_index.json"):
+            raise FileNotFoundError(path)
+        return super().read(path)
+
+
+def test_refresh_covers_what_others_wrote(table: Table) -> None:
     """A writer that knows nothing of bitmaps leaves its files uncovered, and what was said of older ones is no matter."""
     bitmaps(table, "g", "n")
-    with monkeypatch.context() as patch:
-        patch.setattr("lakedex.index.bitmap.index.bitmap_columns", lambda *_: {})
-        table.upsert(batch(0, 30, 5, g="theirs"))
+    with_context(table, storage=Blind()).upsert(batch(0, 30, 5, g="theirs"))
     assert len(uncovered(table, "g", "n")) == 3
     same_answers(table, *ASKED, "g = 'theirs'")
     result = table.indexes.refresh("idx")
@@ -273,13 +282,12 @@ def test_refresh_covers_what_others_wrote(table: Table, monkeypatch: pytest.Monk
     same_answers(table, *ASKED, "g = 'theirs'")
 
 
-def test_a_writer_that_began_before_the_index(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_began_before_the_index(table: Table) -> None:
     """It completes while the index is built and has no bitmaps: the build looks again."""
 
     def other(done: int, total: int) -> None:
         if done == 6:
-            monkeypatch.setattr("lakedex.index.bitmap.index.bitmap_columns", lambda *_: {})
-            Table.open(table.path).upsert(batch(0, 6, 5, g="theirs"))
+            with_context(table, storage=Blind()).upsert(batch(0, 6, 5, g="theirs"))
 
     assert bitmaps(table, "g", progress=other).files == 6 + 3
     assert uncovered(table, "g") == []
@@ -383,12 +391,10 @@ def test_older_generations(tmp_path: Path) -> None:
     same_answers(table, *ASKED, "g is null", "s.k is null and n = 1")
 
 
-def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
-        raise OSError("gone")
-
-    monkeypatch.setattr(bitmap_upkeep, "compact_runs", fails)
-    assert any("could not be compacted (gone)" in note for note in bitmaps(table, "g").notes)
+def test_a_fold_that_fails_is_a_note(table: Table) -> None:
+    full = FaultyStorage(Faults(1, error=OSError(errno.ENOSPC, "no space"), only=("write", "_fold_00000")))
+    notes = bitmaps(with_context(table, limits=Limits(files_per_chunk=1), storage=full), "g").notes
+    assert any("could not be compacted" in note and "no space" in note for note in notes)
     assert uncovered(table, "g") == []
 
 

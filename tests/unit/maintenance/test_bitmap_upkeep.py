@@ -26,7 +26,6 @@ from bitmap_table_kit import (
 )
 from lakedex import Table
 from lakedex.errors import SchemaMismatchError
-from lakedex.index.bitmap import index as bitmap_upkeep
 from lakedex.index.bitmap import run_files as bitmap_runs
 from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import compact_runs, settled
@@ -170,17 +169,11 @@ def test_bitmaps_that_cannot_be_written(table: Table) -> None:
     assert uncovered(table, *COLUMNS) == []
 
 
-def test_a_dropped_index_is_not_written(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_index_is_not_written(table: Table) -> None:
     """The index was dropped while the write was under way."""
-    wanted = bitmap_upkeep.BitmapIndex.records_of_commit
-
-    def dropped(self: Any, *args: Any) -> Any:
-        (Path(table.path) / ".hoodie/.index_defs/bitmap_index.json").unlink()
-        return wanted(self, *args)
-
-    monkeypatch.setattr(bitmap_upkeep.BitmapIndex, "records_of_commit", dropped)
+    definitions = Path(table.path) / ".hoodie/.index_defs/bitmap_index.json"
     before = files_in_folder(table)
-    assert table.upsert(batch(0, 6, 3)).bitmap_bytes == 0
+    assert meanwhile(table, lambda _: definitions.unlink()).upsert(batch(0, 6, 3)).bitmap_bytes == 0
     assert files_in_folder(table) == before
 
 
@@ -257,14 +250,23 @@ class _Snapshot:
         return self.live
 
 
-def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+class _Context(TableContext):
+    """A table whose files are given."""
+
+    live: list[Any]
+
+    def snapshot(self, *_: Any, **__: Any) -> Any:
+        return _Snapshot(self.live)
+
+
+def test_a_thousand_commits(table: Table) -> None:
     """The same for a thousand runs of made-up files, of which the newest twenty are current."""
     table.indexes.drop("idx")
     table.indexes.create("bitmap", ["g"], name="idx")
     values = batch(0, 4).select(["g"])
     storage, live = table.context.storage, list[Any]()
-    snapshot = _Snapshot(live)
-    monkeypatch.setattr(TableContext, "snapshot", lambda self: snapshot)
+    context = _Context(storage, table.path, table.context.engine)
+    context.live = live
     builder = BitmapsBuilder({"g": 10}, values.schema)
     builder.add(values.to_batches()[0])
     groups = (RowGroup(4, 4, 100),)
@@ -276,7 +278,7 @@ def test_a_thousand_commits(table: Table, monkeypatch: pytest.MonkeyPatch) -> No
         item = FileBitmaps(partition="", file_id=group, base_file=name, rows=4, row_groups=groups, columns=columns)
         write_run(storage, table.path, Run(instant, "commit", 0), encode_run([item]))
         live[number % 20 : number % 20 + 1] = [type("Base", (), {"name": name})]
-        compact_runs(table.context, instant)
+        compact_runs(context, instant)
         most = max(most, len(list_runs(storage, table.path).runs))
     assert most <= 8
     coverage = coverage_of(table)
@@ -353,14 +355,13 @@ def test_a_fold_is_as_new_as_what_it_folds(table: Table) -> None:
     assert uncovered(table, *COLUMNS) == []
 
 
-def test_a_fold_that_fails_is_a_note(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
-        raise OSError("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(bitmap_upkeep, "compact_runs", fails)
-        result = table.upsert(batch(0, 6, 3))
-    assert any("could not be compacted (gone)" in note for note in result.notes)
+def test_a_fold_that_fails_is_a_note(table: Table) -> None:
+    full = FaultyStorage(Faults(1, error=OSError(errno.ENOSPC, "no space"), only=("write", "_fold_00000")))
+    many = with_context(table, limits=NEVER)
+    for number in range(3):
+        many.upsert(one_partition(number, number + 2))
+    result = with_context(table, storage=full).upsert(batch(0, 6, 5))
+    assert any("could not be compacted" in note and "no space" in note for note in result.notes), result.notes
     assert uncovered(table, *COLUMNS) == []
 
 

@@ -18,7 +18,8 @@ from lakedex.errors import CommitConflictError, CorruptFileError, IndexInconsist
 from lakedex.layout.names import parse_base_file_name
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import encode_commit_metadata
-from seams import meanwhile
+from lakedex.timeline.instant import instant_to_epoch_ms
+from seams import meanwhile, with_context
 from service_kit import known_files
 from table_kit import OWN_FILE, base_files, make, own, properties, rows, set_properties
 
@@ -320,27 +321,24 @@ def pending_of_java(path: Path) -> Path:
     return file
 
 
-def test_a_write_of_another_engine_is_under_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def after_2999(path: Path) -> Table:
+    """The table, on a machine whose clock is past the pending write's."""
+    return with_context(Table.open(path), now_ms=lambda: instant_to_epoch_ms("29990101000001000"))
+
+
+def test_a_write_of_another_engine_is_under_way(path: Path) -> None:
     """It knows of no metadata table. What is damaged is given up; ours goes on, and the next one makes it."""
     shutil.rmtree(metadata(path))
     other = pending_of_java(path)
-    monkeypatch.setattr("lakedex.timeline.instant.InstantClock.next", _next_after_2999)
     with pytest.raises(CommitConflictError, match="29990101000000000 of another engine is under way"):
-        Table.open(path).maintenance.rebuild_metadata()
-    result = Table.open(path).upsert(rows(("1", "a", 2, 11)))
+        after_2999(path).maintenance.rebuild_metadata()
+    result = after_2999(path).upsert(rows(("1", "a", 2, 11)))
     assert any("was not rebuilt" in note for note in result.notes)
     assert properties(path)[LISTED] == ""
     assert own(Table.open(path), "n") == [(11,), (20,), (30,)]
     other.unlink()
-    Table.open(path).upsert(rows(("2", "b", 2, 21)))
+    after_2999(path).upsert(rows(("2", "b", 2, 21)))
     assert_whole(path, files=5)
-
-
-_COUNT = iter(range(10**6))
-
-
-def _next_after_2999(self: Any, floor: str = "") -> str:
-    return f"{max(int(floor or 0), 29990101000000000) + 1 + next(_COUNT):017d}"
 
 
 def test_damage_while_a_write_is_under_way(path: Path) -> None:

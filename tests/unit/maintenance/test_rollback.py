@@ -24,6 +24,7 @@ from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import RollbackPlan, RollbackRequest, encode_rollback_plan
 from lakedex.timeline.instant import State, plus_millis
 from lakedex.timeline.service_metadata import RestorePlan, encode_restore_plan
+from seams import with_context
 from service_kit import actions_of, commits_of, files_on_disk, known_files, with_bitmaps
 from table_checks import NEXT, START, Rows, check_table, frame, new_table, read, rows_of
 
@@ -405,17 +406,17 @@ def test_a_restore_of_hudis_in_the_metadata_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plan", ["empty", "damaged", "of a commit that stays"])
-def test_plans_of_rollbacks_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+def test_plans_of_rollbacks_are_read_once(tmp_path: Path, plan: str) -> None:
     """However many there are and however often a write looks among them; one that changed is read again."""
-    table = new_table(tmp_path, START)
-    read, plans = LocalStorage.read, []
+    plans: list[str] = []
 
-    def counted(self: LocalStorage, path: str) -> bytes:
-        if path.endswith(".rollback.requested"):
-            plans.append(path.rpartition("/")[2])
-        return read(self, path)
+    class Counting(LocalStorage):
+        def read(self, path: str) -> bytes:
+            if path.endswith(".rollback.requested"):
+                plans.append(path.rpartition("/")[2])
+            return super().read(path)
 
-    monkeypatch.setattr(LocalStorage, "read", counted)
+    table = with_context(new_table(tmp_path, START), storage=Counting())
     folder = tmp_path / ".hoodie/timeline"
     beating = table.snapshot().timeline.instants[-1].requested
     whole = encode_rollback_plan(RollbackPlan(instant=beating, action="commit", requests=()))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lakedex import Table
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.types import PARTITION_PATH
-from lakedex.write import pipeline
+from seams import meanwhile
 from table_kit import OWN_FILE, make, own, rows
 
 GLOBAL = {"hoodie.index.type": "GLOBAL_BLOOM"}
@@ -162,24 +162,16 @@ def test_a_widened_ordering_column_is_compared_with_older_files(tmp_path: Path) 
     assert own(table) == [("1", "b", 2**40, 10), ("2", "a", 5, 2)]
 
 
-def test_another_writer_anywhere_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writer_anywhere_is_a_conflict(tmp_path: Path) -> None:
     """The whole table was looked up: the same new key may have come to any partition."""
     table = table_of(tmp_path, rows(("1", "a", 1, 1)), {**GLOBAL, **OWN_FILE})
-    whole, other, names = pipeline.tag, Table.open(tmp_path, options=GLOBAL), ["another", "new"]
-
-    def and_another(*args: Any, **kwargs: Any) -> Any:
-        found = whole(*args, **kwargs)
-        monkeypatch.setattr(pipeline, "tag", whole)
-        other.upsert(rows((names.pop(), "x", 1, 1)))
-        return found
-
-    monkeypatch.setattr(pipeline, "tag", and_another)
-    result = table.upsert(rows(("new", "y", 2, 2)))
+    other = Table.open(tmp_path, options=GLOBAL)
+    result = meanwhile(table, lambda _: other.upsert(rows(("new", "x", 1, 1)))).upsert(rows(("new", "y", 2, 2)))
     assert own(table) == [("1", "a", 1, 1), ("new", "y", 2, 2)]
     assert (result.inserted, result.deleted) == (1, 1)
-    monkeypatch.setattr(pipeline, "tag", and_another)
+    again = meanwhile(table, lambda _: other.upsert(rows(("another", "x", 1, 1))))
     with pytest.raises(CommitConflictError, match="while the whole table was being looked up"):
-        table.upsert(rows(("new", "z", 3, 3)), options={"hoodie.write.num.retries.on.conflict.failures": "0"})
+        again.upsert(rows(("new", "z", 3, 3)), options={"hoodie.write.num.retries.on.conflict.failures": "0"})
 
 
 # ------------------------------------------------------------------------------------------------- against a model
