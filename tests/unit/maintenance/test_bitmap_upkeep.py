@@ -360,7 +360,7 @@ def test_a_fold_that_fails_is_a_note(table: Table) -> None:
     many = with_context(table, limits=NEVER)
     for number in range(3):
         many.upsert(one_partition(number, number + 2))
-    result = with_context(table, storage=full).upsert(batch(0, 6, 5))
+    result = with_context(table, storage=full).upsert(one_partition(3, 5))
     assert any("could not be compacted" in note and "no space" in note for note in result.notes), result.notes
     assert uncovered(table, *COLUMNS) == []
 
