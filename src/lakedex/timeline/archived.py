@@ -190,17 +190,20 @@ def read_history(storage: Storage, path: str, first: str = "", last: str = "") -
                     )
 
 
-def append_history(storage: Storage, path: str, instants: Iterable[ArchivedInstant]) -> list[str]:
+def append_history(
+    storage: Storage, path: str, instants: Iterable[ArchivedInstant], file_bytes: int = _FILE_BYTES
+) -> list[str]:
     """Archive instants, ascending by requested time. They take effect with the manifest that names their files.
 
-    Call under the table lock. A file of the same name without a manifest, from a dead writer, is replaced.
+    Call under the table lock. A file of the same name without a manifest, from a dead writer, is replaced. Instants
+    whose bodies take more than ``file_bytes`` go to several files.
 
     Returns:
         Names of the files written.
     """
     manifest = _read_manifest(storage, path)
     added: dict[str, int] = {}
-    for group in _groups(instants):
+    for group in _groups(instants, file_bytes):
         name = f"{group[0].requested}_{group[-1].requested}_0.parquet"
         if name in manifest.files:
             continue  # an archival that died before deleting anything
@@ -265,13 +268,13 @@ def _small_enough(names: Sequence[str], sizes: dict[str, int]) -> list[str]:
     return chosen
 
 
-def _groups(instants: Iterable[ArchivedInstant]) -> Iterator[list[ArchivedInstant]]:
+def _groups(instants: Iterable[ArchivedInstant], file_bytes: int) -> Iterator[list[ArchivedInstant]]:
     """Split instants into groups whose bodies fit into memory."""
     group: list[ArchivedInstant] = []
     size = 0
     for item in instants:
         more = len(item.metadata or b"") + len(item.plan or b"")
-        if group and size + more > _FILE_BYTES:
+        if group and size + more > file_bytes:
             yield group
             group, size = [], 0
         group.append(item)

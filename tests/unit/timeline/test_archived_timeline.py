@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
-from lakedex.timeline import archived as archived_timeline
 from lakedex.timeline.archived import (
     ArchivedInstant,
     append_history,
@@ -117,10 +116,9 @@ def test_without_its_version_the_newest_manifest_counts(tmp_path: Path) -> None:
     assert len(list(read_history(STORE, path))) == 2
 
 
-def test_many_bodies_make_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_bodies_make_several_files(tmp_path: Path) -> None:
     """Memory: the bodies of one file."""
-    monkeypatch.setattr(archived_timeline, "_FILE_BYTES", 1000)
-    written = append_history(STORE, str(tmp_path), (instant(n, b"x" * 400) for n in range(10)))
+    written = append_history(STORE, str(tmp_path), (instant(n, b"x" * 400) for n in range(10)), file_bytes=1000)
     assert len(written) == 5
     assert (tmp_path / "_version_").read_text() == "1"
     assert len(list(read_history(STORE, str(tmp_path)))) == 10
