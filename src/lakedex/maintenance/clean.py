@@ -414,7 +414,7 @@ def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapsho
     snapshot = handle.snapshot() if snapshot is None else snapshot
     notes = []
     for instant in snapshot.timeline.pending({"clean"}):
-        if not HeartbeatPolicy.of(options.heartbeat).is_expired_write(snapshot, instant):
+        if not HeartbeatPolicy(options.heartbeat).is_expired_write(snapshot, instant):
             continue
         require_writable(snapshot.config)
         try:

@@ -248,7 +248,7 @@ def open_live(
         recover_table_config(handle.storage, handle.base_path)
         snapshot = handle.snapshot()
         clock = handle.clock(snapshot.config.timezone)
-        clock.leave_out(remove_orphans(snapshot, HeartbeatPolicy.of(options.heartbeat)))
+        clock.leave_out(remove_orphans(snapshot, HeartbeatPolicy(options.heartbeat)))
         instant = clock.next(snapshot.last_time)
         # The instant is on no timeline: the heartbeat keeps the next writer from taking the same.
         heartbeat = Heartbeat(handle.storage, handle.base_path, instant, options.heartbeat.interval_ms)

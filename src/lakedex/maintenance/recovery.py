@@ -314,7 +314,7 @@ def recover(
     snapshot = handle.snapshot() if base is None else base.refreshed()
     require_writable(snapshot.config)
     clock = handle.clock(snapshot.config.timezone)
-    expiry = HeartbeatPolicy.of(options)
+    expiry = HeartbeatPolicy(options)
     if finish_restores(snapshot, clock, expiry):
         snapshot = snapshot.refreshed()
     undone = rollback_failed_writes(snapshot, clock, expiry)

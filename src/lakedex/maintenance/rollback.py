@@ -19,7 +19,7 @@ from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, recover, restore_to, undone_partitions
-from lakedex.maintenance.undo_write import HeartbeatPolicy, replace_metadata_timeline, roll_back
+from lakedex.maintenance.undo_write import replace_metadata_timeline, roll_back
 from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report
@@ -124,10 +124,9 @@ def _refuse_other(snapshot: Snapshot, instant: str, options: HeartbeatOptions) -
     if found is None:
         return
     if found.action in WRITE_ACTIONS and not found.is_completed:
-        silence = HeartbeatPolicy.of(options)
         raise CommitConflictError(
             f"{snapshot.base_path}: the writer of {found} may be alive; it counts as dead after "
-            f"{silence.interval_ms * silence.misses / 1000:.0f} s of silence, and the next writer rolls it back then",
+            f"{options.interval_ms * options.misses / 1000:.0f} s of silence, and the next writer rolls it back then",
             ours=None,
             theirs=instant,
             file_groups=frozenset(),

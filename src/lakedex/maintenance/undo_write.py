@@ -66,21 +66,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatPolicy:
-    """How long a writer may be silent before it counts as dead: ``misses`` beats of ``interval_ms``.
+    """How long a writer may be silent before it counts as dead: ``misses`` beats of ``interval``.
 
-    ``policy`` is ``hoodie.clean.failed.writes.policy``. EAGER takes a pending action without a heartbeat for dead at
-    once, as Hudi does: a single Java writer has none. Writers that show that they live are left alone in any case. With
-    NEVER no write is undone.
+    ``failed_writes`` is ``hoodie.clean.failed.writes.policy``. EAGER takes a pending action without a heartbeat for
+    dead at once, as Hudi does: a single Java writer has none. Writers that show that they live are left alone in any
+    case. With NEVER no write is undone.
     """
 
-    interval_ms: int
-    misses: int
-    policy: str | None = None
-
-    @classmethod
-    def of(cls, options: HeartbeatOptions) -> HeartbeatPolicy:
-        """As the options of a write have it."""
-        return cls(options.interval_ms, options.misses, options.failed_writes)
+    options: HeartbeatOptions
 
     def is_expired_write(self, snapshot: Snapshot, instant: Instant) -> bool:
         """Whether the writer of a pending instant is dead."""
@@ -88,7 +81,7 @@ class HeartbeatPolicy:
             started = snapshot.storage.modified(f"{snapshot.timeline.path}/{instant.file_name}")
         except FileNotFoundError:
             return False  # Its own writer is just going on with it, or giving it up.
-        return self._is_expired(snapshot, instant.requested, None if self.policy == "EAGER" else started)
+        return self._is_expired(snapshot, instant.requested, None if self.options.failed_writes == "EAGER" else started)
 
     def has_stopped(self, snapshot: Snapshot, instant: str) -> bool:
         """Whether the heartbeat of an instant that nobody should be working on has stopped, or there is none."""
@@ -101,8 +94,8 @@ class HeartbeatPolicy:
             instant,
             int(time.time() * 1000),
             started_ms=started,
-            interval_ms=self.interval_ms,
-            misses=self.misses,
+            interval_ms=self.options.interval_ms,
+            misses=self.options.misses,
         )
 
 
@@ -129,7 +122,9 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: Hear
             remove_pending(snapshot.timeline, instant)
         if instant.action not in WRITE_ACTIONS:
             continue
-        if expiry.policy != "NEVER" and (instant.is_completed or expiry.is_expired_write(snapshot, instant)):
+        if expiry.options.failed_writes != "NEVER" and (
+            instant.is_completed or expiry.is_expired_write(snapshot, instant)
+        ):
             roll_back(snapshot, instant, clock)
             snapshot = replace_metadata_timeline(snapshot)
             undone.append(instant.requested)
