@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from bitmap_samples import ByHand, positions_in_files
@@ -155,6 +155,7 @@ class BitmapJudged(Judged):
 # A condition that fails is cut down by ``smallest_failing``; Hypothesis could only look for a smaller number.
 @settings(max_examples=TABLES, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**32 - 1))
+@example(seed=10153032)  # Files of several row groups, and values that are in few of them.
 def ask(seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -173,8 +174,8 @@ def test_bitmaps_lose_no_row_and_add_none() -> None:
     SEEN.clear()
     ask()
     assert SEEN["dropped"] > SEEN["asked"] / 2, SEEN
-    assert SEEN["selections"] > SEEN["asked"] / 2, SEEN
-    assert SEEN["exact"] > SEEN["asked"] / 10 and SEEN["groups left out"] > SEEN["asked"] / 4, SEEN
+    assert SEEN["selections"] > SEEN["asked"] / 3, SEEN
+    assert SEEN["exact"] > SEEN["asked"] / 10 and SEEN["groups left out"] > SEEN["asked"] / 10, SEEN
 
 
 @pytest.mark.parametrize("name", [*VERSION_8, *VERSION_9])
