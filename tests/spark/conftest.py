@@ -6,9 +6,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from pyspark import __version__ as pyspark_version
 from pyspark.sql import SparkSession
 
 from lakedex.spark.session import configure_spark
+
+MASTER = "local[2, 2]" if pyspark_version.startswith("3.") else "local[2]"
+"""After a task whose JVM side failed, PySpark 3.5 may hand the next task a worker with a closed socket. A cluster tries
+that task again, and so do these tests."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def spark() -> Iterator[SparkSession]:
     os.environ["TZ"] = "UTC"
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(MASTER)
         .appName("lakedex-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")

@@ -200,7 +200,9 @@ def test_pandas_and_other_frames(engine: Engine) -> None:
     schema = engine.schema_of(frame)
     assert schema == pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us"))])
     read = engine.read_frame(frame)
-    assert read.schema == pa.schema([("k", pa.int64()), ("s", pa.large_string()), ("t", pa.timestamp("ns"))])
+    text = read.schema.field("s").type  # It depends on the version of pandas.
+    assert text in (pa.string(), pa.large_string())
+    assert read.schema == pa.schema([("k", pa.int64()), ("s", text), ("t", pa.timestamp("ns"))])
     out = by_key(engine.collect(engine.stage(read, Tag(read.schema))))
     assert out["s"].to_pylist() == ["a", None]
     assert out["t"].to_pylist()[0] == dt.datetime(2024, 1, 1, 0, 0, 0, 123456)
