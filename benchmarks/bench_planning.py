@@ -50,7 +50,7 @@ def row_of(files: int, what: str, when: str, runs: Sequence[Run], read: IoCount)
 
 def measure(path: Path, files: int, what: str, where: str) -> list[dict[str, Any]]:
     table = Table.open(path)
-    counted = table.context.storage.counted
+    counted = table.context.files.storage.counted
     before = counted.copy()
     rows = [row_of(files, what, "cold", [timed(table.scan(where).plan)], counted - before)]
     before = counted.copy()
@@ -65,7 +65,7 @@ def measure_refresh(path: Path, files: int, where: str) -> dict[str, Any]:
     table = Table.open(path)
     table.scan(where).plan()
     add_files(path, range(files, files + 10))
-    counted = table.context.storage.counted
+    counted = table.context.files.storage.counted
     before = counted.copy()
     runs = [timed(lambda: table.scan(where).plan())]
     return row_of(files, "range of n", "one commit later", runs, counted - before)

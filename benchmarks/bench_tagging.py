@@ -30,6 +30,7 @@ from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.bloom import BloomSizing
 from lakedex.index.column_stats.stats import ColumnStat, stats_records
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.local.engine import LocalEngine
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
@@ -76,9 +77,9 @@ def key_of(number: int, day: int) -> str:
 # ------------------------------------------------------------------------------------------------------- the table
 def make_table(path: Path, files: int) -> None:
     """A table of so many files, as one commit."""
-    storage, base = LocalStorage(), str(path)
+    own = TableFiles(LocalStorage(), str(path))
     Table.create(path, SCHEMA, name="bench", record_key="key", partition_by="day")
-    snapshot, clock = Snapshot.load(storage, base), InstantClock("UTC")
+    snapshot, clock = Snapshot.load(own), InstantClock("UTC")
     timeline = snapshot.timeline
     requested = create_requested(timeline, clock.next(), "commit")
     inflight = create_inflight(timeline, requested)
@@ -92,7 +93,7 @@ def make_table(path: Path, files: int) -> None:
         partition = f"day={day:02d}"
         name = f"{number:08d}-0000-0000-0000-000000000000-0_0-0-0_{requested.requested}.parquet"
         keys = sorted(key_of(place * ROWS + row, day) for row in range(ROWS))
-        summary = write_file(storage, f"{base}/{partition}/{name}", keys, partition, requested.requested, settings)
+        summary = write_file(own.storage, own.path(partition, name), keys, partition, requested.requested, settings)
         listing.setdefault(partition, {})[name] = summary.size
         stat = ColumnStat(column=RECORD_KEY, minimum=keys[0], maximum=keys[-1], value_count=ROWS, null_count=0)
         updates[COLUMN_STATS.name] += stats_records([stat], partition, name, {RECORD_KEY: pa.string()})
@@ -150,7 +151,7 @@ def ask(path: Path, keys: pa.Table, *, metadata: bool, everywhere: bool, latency
     storage, engine = LatencyStorage(latency), LocalEngine(THREADS)
     options = parse_options({"hoodie.bloom.index.use.metadata": metadata}).tagging
     report, started = TaggingReport(), time.perf_counter()
-    snapshot = Snapshot.load(storage, str(path))
+    snapshot = Snapshot.load(TableFiles(storage, str(path)))
     partitions = None if everywhere else keys.column(PARTITION).unique().to_pylist()
     before = storage.counted.copy()
     found = find_key_ranges(engine, snapshot, options, report, partitions)

@@ -33,6 +33,7 @@ from lakedex.index.bitmap.run_files import (
     write_run,
 )
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 
 __all__ = ["add_coverage", "commits_of", "coverage"]
 
@@ -74,7 +75,7 @@ def add_coverage(
     """Write a run for the files of each commit; the bytes of all."""
     rng = np.random.default_rng(3)
     variants = {name: _variants(name, kind, rng) for name in names}
-    storage, base = LocalStorage(), str(path)
+    table = TableFiles(LocalStorage(), str(path))
     groups = tuple(RowGroup(ROWS // GROUPS, 4 + place * 1000, 1000) for place in range(GROUPS))
     total, share = 0, -(-len(files) // len(instants))
     for place, instant in enumerate(instants):
@@ -99,8 +100,8 @@ def add_coverage(
                 (coverage_key(name, block), BitmapRecord(coverage=encode_block(column_block(name, of_file))))
                 for name in names
             ]
-        total += write_run(storage, base, Run(instant, "commit", place), encode_cells(record_cells(items))).size
-    write_bitmap_definitions(storage, base, {"all": BitmapDefinition(name="all", columns=tuple(names))})
+        total += write_run(table, Run(instant, "commit", place), encode_cells(record_cells(items))).size
+    write_bitmap_definitions(table, {"all": BitmapDefinition(name="all", columns=tuple(names))})
     return total
 
 

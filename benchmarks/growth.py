@@ -107,7 +107,7 @@ def measured(x: float, works: Sequence[Callable[[], Any]], table_of: Table | Non
     """Medians over some calls."""
     seconds, cpu, requests, size = [], [], [], []
     for work in works:
-        counted = None if table_of is None else table_of.context.storage.counted
+        counted = None if table_of is None else table_of.context.files.storage.counted
         before = None if counted is None else counted.copy()
         started, cpu_started = time.perf_counter(), time.process_time()
         work()

@@ -16,6 +16,7 @@ from lakedex import Table
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.index.column_stats.stats import ColumnStat, merge_stats, stat_record, stats_records
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
     COLUMN_STATS,
@@ -59,8 +60,7 @@ def make_table(path: Path, files: int, per_partition: int = 100, per_commit: int
 
 def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
     """Commit files of these numbers. A partition's stats become those of its files in ``numbers``."""
-    storage, base = LocalStorage(), str(path)
-    snapshot = Snapshot.load(storage, base)
+    snapshot = Snapshot.load(TableFiles(LocalStorage(), str(path)))
     clock = InstantClock("UTC")
     timeline = snapshot.timeline
     requested = create_requested(timeline, clock.next(), "commit")

@@ -82,19 +82,19 @@ class ByHand:
         }
         self.number = 0
         self.known: set[str] = set()
-        self.storage = table.scan().snapshot.storage
-        write_bitmap_definitions(self.storage, self.path, self.definitions)
+        self.files = table.scan().snapshot.files
+        write_bitmap_definitions(self.files, self.definitions)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
         """Writers meanwhile do not know the index, as those of other engines do not."""
-        write_bitmap_definitions(self.storage, self.path, {})
+        write_bitmap_definitions(self.files, {})
         yield
-        write_bitmap_definitions(self.storage, self.path, self.definitions)
+        write_bitmap_definitions(self.files, self.definitions)
 
     def look(self) -> None:
         """Take over what a writer did to the definitions: columns were renamed or dropped."""
-        self.definitions = read_bitmap_definitions(self.storage, self.path)
+        self.definitions = read_bitmap_definitions(self.files)
 
     def base_files(self) -> list[BaseFile]:
         """Base files of the table's slices now."""
@@ -105,23 +105,23 @@ class ByHand:
         wanted = [base for base in self.base_files() if base.name not in self.known] if files is None else list(files)
         schema = Table.open(self.path).scan().snapshot.schema
         limits = {name: cap for name, cap in indexed_limits(self.definitions).items() if has_column(schema, name)}
-        task = BitmapsOfFile(storage=self.storage, base_path=self.path, columns=limits, schema=schema)
+        task = BitmapsOfFile(files=self.files, columns=limits, schema=schema)
         runs = []
         for part in range(split):
             own = [task(base) for base in wanted[part::split]]
             if own:
                 self.number += 1
-                runs.append(write_run(self.storage, self.path, run(self.number, origin), encode_run(own)))
+                runs.append(write_run(self.files, run(self.number, origin), encode_run(own)))
         self.known |= {base.name for base in wanted}
         return runs
 
     def fold(self, take: Callable[[Run], bool] = lambda one: True, *, delete: bool = False) -> list[Run]:
         """Fold runs, and publish that; ``delete`` also removes what nobody needs any more."""
-        folder = list_runs(self.storage, self.path)
+        folder = list_runs(self.files)
         taken = [one for one in folder.runs if take(one)]
         self.number += 1
         live = {base.name for base in self.base_files()}
-        tasks = shards(self.storage, self.path, taken, live, indexed_limits(self.definitions))
+        tasks = shards(self.files, taken, live, indexed_limits(self.definitions))
         outputs = [task(run(self.number, "fold", at)) for at, task in enumerate(tasks)]
         outputs = [one for one in outputs if one.size]
         left = [name for name in folder.manifest.runs if name not in {one.name for one in taken}]
@@ -130,10 +130,10 @@ class ByHand:
             runs=(*left, *(one.name for one in outputs)),
             folded=tuple(one.name for one in taken),
         )
-        assert publish_manifest(self.storage, self.path, manifest)
+        assert publish_manifest(self.files, manifest)
         if delete:
-            for name in list_runs(self.storage, self.path).idle:
-                self.storage.delete(f"{self.path}/.hoodie/metadata/bitmap_index/{name}")
+            for name in list_runs(self.files).idle:
+                self.files.storage.delete(f"{self.path}/.hoodie/metadata/bitmap_index/{name}")
         return outputs
 
 

@@ -20,7 +20,7 @@ Said = dict[Any, list[int]] | str | None
 
 def run_names(table: Table) -> list[str]:
     """Runs that count."""
-    return [run.name for run in list_runs(table.context.storage, table.path).runs]
+    return [run.name for run in list_runs(table.context.files).runs]
 
 
 def files_in_folder(table: Table) -> set[str]:
@@ -31,8 +31,8 @@ def files_in_folder(table: Table) -> set[str]:
 
 def coverage_of(table: Table) -> Coverage:
     """What the runs say, read anew."""
-    coverage = Coverage(table.context.storage, table.path, TableCache())
-    coverage.refresh(list_runs(table.context.storage, table.path))
+    coverage = Coverage(table.context.files, TableCache())
+    coverage.refresh(list_runs(table.context.files))
     return coverage
 
 
@@ -105,7 +105,7 @@ def same_answers(table: Table, *conditions: str) -> None:
 
 def defined(table: Table) -> dict[str, tuple[str, ...]]:
     """Indexes and their columns."""
-    found = read_bitmap_definitions(table.context.storage, table.path)
+    found = read_bitmap_definitions(table.context.files)
     return {name: index.columns for name, index in found.items()}
 
 

@@ -9,6 +9,7 @@ from lakedex.index.bitmap.builder import BitmapsOfFile
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
 from lakedex.index.bitmap.run_files import Run, encode_run, write_run
 from lakedex.io.fsspec import open_storage
+from lakedex.io.storage import TableFiles
 
 
 def put_bitmaps(
@@ -26,14 +27,14 @@ def put_bitmaps(
         limits: by number of a base file the cap of distinct values in it.
     """
     snapshot = table.snapshot()
-    storage, _ = open_storage(table.path)
+    files = open_storage(table.path)
     definition = BitmapDefinition(name="by_hand", columns=columns)
-    write_bitmap_definitions(storage, table.path, {definition.name: definition})
+    write_bitmap_definitions(TableFiles(files.storage, table.path), {definition.name: definition})
     for number, base in enumerate(snapshot.base_files()):
         if number in uncovered:
             continue
         cap = (limits or {}).get(number, definition.max_distinct)
         task = BitmapsOfFile(
-            storage=storage, base_path=table.path, columns=dict.fromkeys(columns, cap), schema=snapshot.schema
+            files=TableFiles(files.storage, table.path), columns=dict.fromkeys(columns, cap), schema=snapshot.schema
         )
-        write_run(storage, table.path, Run(f"{number:017d}", "build", 0), encode_run([task(base)]))
+        write_run(TableFiles(files.storage, table.path), Run(f"{number:017d}", "build", 0), encode_run([task(base)]))

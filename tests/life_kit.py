@@ -20,6 +20,7 @@ from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.bloom import BloomBuilder
 from lakedex.index.bitmap.run_files import list_runs
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.metadata.records import ALL_PARTITIONS, all_partitions_record, files_key, files_record
 from lakedex.metadata.writer import write_delta_commit
 from lakedex.testing import Faults, FaultyStorage, open_table
@@ -79,7 +80,7 @@ def plain_commit(path: Path, partition: str, key: str, row: Row, schema: pa.Sche
     instant = clock.next(max(snapshot.timeline.last_time, snapshot.metadata.timeline.last_time))
     dropped = snapshot.config.metadata_partitions - {"files"}
     if dropped and snapshot.uses_metadata:
-        update_table_config(storage, str(path), {"hoodie.table.metadata.partitions": "files"})
+        update_table_config(TableFiles(storage, str(path)), {"hoodie.table.metadata.partitions": "files"})
         for name in dropped:
             storage.delete_tree(f"{path}/.hoodie/metadata/{name}")
         snapshot = Table.open(path).snapshot()
@@ -169,5 +170,5 @@ class FoldingLife(Life):
     @invariant()
     def manifest_lists_what_is_there(self) -> None:
         if hasattr(self, "table"):
-            found = list_runs(LocalStorage(), str(self.path))
+            found = list_runs(TableFiles(LocalStorage(), str(self.path)))
             assert set(found.manifest.runs) <= {run.name for run in found.runs}

@@ -17,6 +17,7 @@ from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.hfile.writer import write_hfile
 from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode_log_block, encode_rollback_block
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
 from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.scan.plan import read_columns
@@ -133,7 +134,7 @@ def slice_of(path: Path, base: pa.Table | None, *logs: bytes | Sequence[bytes]) 
 def merged(path: Path, item: FileSlice, merge: MergeSettings, needed: pa.Schema | None = None) -> pa.Table:
     """The slice's rows."""
     wanted = merge.schema if needed is None else needed
-    batches = list(iter_merged_slice(LocalStorage(), str(path), item, wanted, merge))
+    batches = list(iter_merged_slice(TableFiles(LocalStorage(), str(path)), item, wanted, merge))
     assert all(batch.schema.equals(wanted) for batch in batches)
     return pa.Table.from_batches(batches, wanted)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakedex import Table
+from lakedex.io.storage import Storage
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.file_system_view import TableCache
@@ -18,9 +19,10 @@ FILE_WRITTEN = ("close_output", ".parquet")
 """A write has its first file, and does not have the lock."""
 
 
-def with_context(table: Table, **parts: Any) -> Table:
+def with_context(table: Table, storage: Storage | None = None, **parts: Any) -> Table:
     """The table with other parts of its context, and nothing cached."""
-    context = replace(table.context, cache=TableCache(), **parts)
+    files = table.context.files if storage is None else replace(table.context.files, storage=storage)
+    context = replace(table.context, files=files, cache=TableCache(), **parts)
     assert isinstance(context.engine, LocalEngine)
     return Table(context, LocalSession(context.engine))
 

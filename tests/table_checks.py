@@ -19,6 +19,7 @@ from lakedex import Table
 from lakedex.index.bitmap.run_files import list_runs
 from lakedex.index.column_stats.stats import stat_of
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.metadata.records import partition_stats_key
 from lakedex.testing import Faults, FaultyStorage, open_table
@@ -133,7 +134,7 @@ def check_table(path: Path, rows: Rows, *, index_builds: bool = False) -> None:
     _check_data_files(path, snapshot)
     _check_metadata_files(path, snapshot, index_builds)
     _check_partition_stats(snapshot, rows)
-    runs = list_runs(LocalStorage(), str(path))
+    runs = list_runs(TableFiles(LocalStorage(), str(path)))
     assert set(runs.manifest.runs) <= {run.name for run in runs.runs}
     for folder in (".temp", ".heartbeat"):
         assert _names(path / ".hoodie" / folder) == set()

@@ -27,7 +27,7 @@ from lakedex.index.protocol import (
     ValidationContext,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.reports import Difference, IndexResult, IndexStats
@@ -49,7 +49,7 @@ def _folder(base_path: str) -> str:
 
 def _column(snapshot: Snapshot) -> str | None:
     try:
-        return str(json.loads(snapshot.storage.read(_definition(snapshot.base_path))))
+        return str(json.loads(snapshot.files.storage.read(_definition(snapshot.files.base_path))))
     except FileNotFoundError:
         return None
 
@@ -57,8 +57,8 @@ def _column(snapshot: Snapshot) -> str | None:
 def _parts(snapshot: Snapshot) -> dict[str, dict[File, frozenset[str]]]:
     """What each file of the index says: its name → base files → their values."""
     found = {}
-    for entry in snapshot.storage.list(_folder(snapshot.base_path)):
-        rows = json.loads(snapshot.storage.read(f"{_folder(snapshot.base_path)}/{entry.name}"))
+    for entry in snapshot.files.storage.list(_folder(snapshot.files.base_path)):
+        rows = json.loads(snapshot.files.storage.read(f"{_folder(snapshot.files.base_path)}/{entry.name}"))
         found[entry.name] = {(path, name): frozenset(values) for path, name, values in rows}
     return found
 
@@ -67,9 +67,9 @@ def _entries(snapshot: Snapshot) -> dict[File, frozenset[str]]:
     return {file: values for part in _parts(snapshot).values() for file, values in part.items()}
 
 
-def _write(storage: Storage, base_path: str, name: str, entries: Mapping[File, frozenset[str]]) -> int:
+def _write(files: TableFiles, name: str, entries: Mapping[File, frozenset[str]]) -> int:
     content = json.dumps([[*file, sorted(values)] for file, values in sorted(entries.items())]).encode()
-    storage.write(f"{_folder(base_path)}/{name}", content)
+    files.storage.write(f"{_folder(files.base_path)}/{name}", content)
     return len(content)
 
 
@@ -106,13 +106,12 @@ class FileValues:
 class ValuesOfFile:
     """Task: the values of a base file."""
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     column: str
 
     def __call__(self, base: BaseFile) -> frozenset[str]:
         found = FileValues(self.column)
-        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", [self.column]):
+        for batch in iter_base_file(self.files.storage, self.files.path(base.relative_path), [self.column]):
             found.add(batch, {})
         return frozenset(found.values)
 
@@ -130,11 +129,11 @@ class ToyBuild:
     def cover(self, snapshot: Snapshot, progress: Progress | None) -> int:
         known = _entries(snapshot)
         lacking = [base for base in snapshot.base_files() if (base.partition, base.name) not in known]
-        task = ValuesOfFile(snapshot.storage, snapshot.base_path, self.column)
+        task = ValuesOfFile(snapshot.files, self.column)
         values = self.ctx.table.engine.run(task, lacking, "toy")
         found = {(base.partition, base.name): own for base, own in zip(lacking, values, strict=True)}
         if found:
-            _write(snapshot.storage, snapshot.base_path, f"{self.ctx.instant}_build.json", found)
+            _write(snapshot.files, f"{self.ctx.instant}_build.json", found)
         self.files += len(lacking)
         return len(lacking)
 
@@ -158,7 +157,7 @@ class ToyValidation:
     def compare(self, files: Sequence[BaseFile], progress: Progress | None) -> None:
         known = _entries(self.ctx.snapshot)
         covered = [base for base in files if (base.partition, base.name) in known]
-        task = ValuesOfFile(self.ctx.snapshot.storage, self.ctx.snapshot.base_path, self.column)
+        task = ValuesOfFile(self.ctx.snapshot.files, self.column)
         for base, values in zip(covered, self.ctx.table.engine.run(task, covered, "toy"), strict=True):
             self.checked += 1
             if known[base.partition, base.name] != values:
@@ -201,18 +200,18 @@ class ToyIndex(UnindexedBase):
         found = {file: values for file, values in parts.items() if values is not None}
         if not found:
             return IndexUpdate()
-        size = _write(ctx.snapshot.storage, ctx.snapshot.base_path, f"{ctx.instant}.json", found)
+        size = _write(ctx.snapshot.files, f"{ctx.instant}.json", found)
         return IndexUpdate(bytes_written=size)
 
     def discard(self, snapshot: Snapshot, instant: str) -> None:
-        snapshot.storage.delete(f"{_folder(snapshot.base_path)}/{instant}.json")
+        snapshot.files.storage.delete(f"{_folder(snapshot.files.base_path)}/{instant}.json")
 
     def undo(self, ctx: UndoContext, removed: RemovedFiles) -> IndexUpdate:
         gone = {(path, name) for path, names in removed.names.items() for name in names}
         for name, entries in _parts(ctx.snapshot).items():
             left = {file: values for file, values in entries.items() if file not in gone}
             if left != entries:
-                _write(ctx.snapshot.storage, ctx.snapshot.base_path, name, left)
+                _write(ctx.snapshot.files, name, left)
         return IndexUpdate()
 
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
@@ -231,7 +230,7 @@ class ToyIndex(UnindexedBase):
     def build(self, ctx: BuildContext) -> ToyBuild:
         known = _column(ctx.snapshot)
         column = known or (ctx.columns or ("",))[0]
-        definitions = {} if known else {_definition(ctx.snapshot.base_path): json.dumps(column).encode()}
+        definitions = {} if known else {_definition(ctx.snapshot.files.base_path): json.dumps(column).encode()}
         return ToyBuild(ctx, column, definitions, known is None)
 
     def validate(self, ctx: ValidationContext) -> ToyValidation:
@@ -253,4 +252,4 @@ class ToyIndex(UnindexedBase):
         )
 
     def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
-        return DropPlan(definitions={_definition(snapshot.base_path): None}, folders=(TOY,))
+        return DropPlan(definitions={_definition(snapshot.files.base_path): None}, folders=(TOY,))

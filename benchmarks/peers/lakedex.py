@@ -43,7 +43,7 @@ class _Reading:
 
     def watch(self, table: Table) -> Table:
         """Count a table's reads from now on."""
-        counted = table.context.storage.counted
+        counted = table.context.files.storage.counted
         self._counts[id(counted)] = counted
         return table
 

@@ -13,6 +13,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import CommitStateUnknownError, LakedexError, StorageError
+from lakedex.io.storage import TableFiles
 from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.table_config import read_table_config
 from table_checks import (
@@ -193,7 +194,7 @@ def test_side_files_of_rewritten_files_go(path: Path) -> None:
     Table.open(path).upsert(wide(8))  # brings the settings back from the backup
     assert not settings.exists()
     assert not backup.exists()
-    assert read_table_config(FaultyStorage(), str(path)).name == "table"
+    assert read_table_config(TableFiles(FaultyStorage(), str(path))).name == "table"
     check_table(path, {**START, "n0": ("a", 5, 8)})
 
 

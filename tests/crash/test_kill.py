@@ -18,6 +18,7 @@ from rust_judge import RustJudge
 from faults import run_child
 from lakedex import Table
 from lakedex.errors import TableNotFoundError
+from lakedex.io.storage import TableFiles
 from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State
 from lakedex.timeline.table_config import read_table_config, update_table_config
@@ -241,15 +242,15 @@ def create(path: Path, storage: FaultyStorage) -> None:
 
 def test_kill_at_every_change_of_the_settings(fresh: Callable[[], Path]) -> None:
     def change(path: Path, storage: FaultyStorage) -> None:
-        update_table_config(storage, str(path), {"hoodie.some.key": "new"})
+        update_table_config(TableFiles(storage, str(path)), {"hoodie.some.key": "new"})
 
     for path in deaths(fresh, change, sparse=2):
-        found = read_table_config(FaultyStorage(), str(path)).raw.get("hoodie.some.key")
+        found = read_table_config(TableFiles(FaultyStorage(), str(path))).raw.get("hoodie.some.key")
         assert found in (None, "new")
         assert read(path) == START
         Table.open(path).upsert(frame(NEXT))
         check_table(path, {**START, **NEXT})
-        assert read_table_config(FaultyStorage(), str(path)).raw.get("hoodie.some.key") == found
+        assert read_table_config(TableFiles(FaultyStorage(), str(path))).raw.get("hoodie.some.key") == found
 
 
 def test_first_write_dies(path: Path) -> None:

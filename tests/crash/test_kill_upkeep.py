@@ -126,7 +126,7 @@ def _check_upkeep(path: Path) -> None:
         assert set(per_slice.values()) <= {1}
         assert all(own.is_committed(instant) for _, instant in per_slice)
     for timeline, base in ((snapshot.timeline, path), (own, path / ".hoodie/metadata")):
-        archived = [item.requested for item in read_history(snapshot.storage, f"{base}/.hoodie/timeline/history")]
+        archived = [item.requested for item in read_history(snapshot.files.storage, f"{base}/.hoodie/timeline/history")]
         active = {instant.requested for instant in timeline.completed()}
         assert not active & set(archived)
         assert sorted(set(archived)) == sorted(archived)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from faults import run_child
 from fuzz.seeds import GOLDEN
 from lakedex import Table
+from lakedex.io.storage import TableFiles
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.testing import Faults, FaultyStorage
@@ -67,7 +68,9 @@ _STARTED = wall_clock()
 def _table(path: Path, faults: Faults, options: Mapping[str, str] = OPTIONS) -> Table:
     session = LocalSession()
     storage, engine = FaultyStorage(faults), session.engine
-    context = TableContext(storage, str(path), engine, options, now_ms=lambda: BEGIN_MS + wall_clock() - _STARTED)
+    context = TableContext(
+        TableFiles(storage, str(path)), engine, options, now_ms=lambda: BEGIN_MS + wall_clock() - _STARTED
+    )
     return Table(context, session)
 
 

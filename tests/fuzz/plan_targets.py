@@ -14,10 +14,11 @@ from fuzz.hostile import Facts, hostile_body, hostile_json, hostile_properties
 from fuzz.hostile_seeds import seed_files, seed_names
 from fuzz.mutations import Mutator
 from fuzz.running import FILE, Case, Target
-from lakedex.index.bitmap.definitions import bitmap_definitions_path, read_bitmap_definitions
-from lakedex.index.bitmap.run_files import bitmap_folder, list_runs
-from lakedex.index.definitions import read_definitions, source_fields
+from lakedex.index.bitmap.definitions import BITMAP_DEFINITIONS, read_bitmap_definitions
+from lakedex.index.bitmap.run_files import BITMAP_FOLDER, list_runs
+from lakedex.index.definitions import DEFINITIONS, read_definitions, source_fields
 from lakedex.io.liveness import is_expired, is_ours
+from lakedex.io.storage import TableFiles
 from lakedex.timeline.archived import archived_completion_times, archived_files, read_archive_log, read_history
 from lakedex.timeline.commit_metadata import (
     decode_body,
@@ -156,20 +157,25 @@ def _held(mutator: Mutator, endings: tuple[str, ...], path: str, read: Callable[
 
 
 def _definitions(mutator: Mutator) -> Case:
-    return _held(mutator, ("index.json",), FILE, lambda held: source_fields(read_definitions(held, FILE)))
+    return _held(
+        mutator,
+        ("index.json",),
+        f"{FILE}/{DEFINITIONS}",
+        lambda held: source_fields(read_definitions(TableFiles(held, FILE))),
+    )
 
 
 def _bitmap_definitions(mutator: Mutator) -> Case:
-    path = bitmap_definitions_path(FILE)
-    return _held(mutator, ("bitmap_index.json",), path, lambda held: read_bitmap_definitions(held, FILE))
+    path = f"{FILE}/{BITMAP_DEFINITIONS}"
+    return _held(mutator, ("bitmap_index.json",), path, lambda held: read_bitmap_definitions(TableFiles(held, FILE)))
 
 
 def _bitmap_manifest(mutator: Mutator) -> Case:
-    folder = bitmap_folder(FILE)
+    folder = f"{FILE}/{BITMAP_FOLDER}"
     number = mutator.choice(("0000000001", "9999999999", "0000000000"))
 
     def run(held: HeldStorage) -> None:
-        for name in list_runs(held, FILE).manifest.runs:
+        for name in list_runs(TableFiles(held, FILE)).manifest.runs:
             assert "/" not in name
 
     return _held(mutator, ("manifest_0000000001.json",), f"{folder}/manifest_{number}.json", run)
@@ -219,7 +225,7 @@ def _table_properties(mutator: Mutator) -> Case:
 
 
 def _checked_config(held: HeldStorage) -> None:
-    config = read_table_config(held, FILE, retries=1)
+    config = read_table_config(TableFiles(held, FILE), retries=1)
     for folder in (config.timeline_path, config.archive_folder):
         parts = folder.split("/")
         assert parts[0] == ".hoodie" and not {"..", ""} & set(parts) and folder.isprintable(), (
@@ -233,8 +239,8 @@ def _heartbeat(mutator: Mutator) -> Case:
     held = HeldStorage({f"{FILE}/.hoodie/.heartbeat/1": damaged})
 
     def run() -> None:
-        is_ours(held, FILE, "1")
-        assert is_expired(held, FILE, "1", 1_800_000_000_000)
+        is_ours(TableFiles(held, FILE), "1")
+        assert is_expired(TableFiles(held, FILE), "1", 1_800_000_000_000)
 
     return Case(len(damaged), run)
 

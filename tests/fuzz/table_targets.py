@@ -45,6 +45,7 @@ from fuzz.running import Case, Target
 from golden_tables import unpack
 from lakedex import Table
 from lakedex.codec.log_block import decode_log_blocks, encode_log_block
+from lakedex.io.storage import TableFiles
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline import table_config
@@ -99,7 +100,7 @@ def _answers(files: Mapping[str, bytes], questions: Iterable[str]) -> dict[str, 
     session = LocalSession()
     # Damaged properties are read again for half a second, since another writer may be at work.
     with patch.object(table_config, "time", SimpleNamespace(sleep=lambda seconds: None)):
-        table = Table(TableContext(HeldStorage(files), BASE, session.engine), session)
+        table = Table(TableContext(TableFiles(HeldStorage(files), BASE), session.engine), session)
         return {question: QUESTIONS[question](table) for question in questions}
 
 

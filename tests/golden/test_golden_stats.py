@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from golden_tables import unpack
+from lakedex.io.storage import TableFiles
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.codec.column_bounds import unwrap_stat, value_type, wrap_stat
@@ -26,7 +27,7 @@ from lakedex.types import META_COLUMNS
     ],
 )
 def test_bytes_of_java(tmp_path: Path, name: str, records: int) -> None:
-    snapshot = Snapshot.load(LocalStorage(), str(unpack(name, tmp_path)))
+    snapshot = Snapshot.load(TableFiles(LocalStorage(), str(unpack(name, tmp_path))))
     types = {column.name: column.type for column in snapshot.schema} | {name: pa.string() for name in META_COLUMNS}
     seen = 0
     kinds = set()

@@ -23,6 +23,7 @@ from rust_judge import RustJudge
 from lakedex import Table
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot
 from table_checks import rounds
 
@@ -104,7 +105,7 @@ def alternate(java: JavaJudge, rust: RustJudge, table: Table, expected: dict[str
 
 def stats_of(path: Path) -> list[dict[str, Any]]:
     """All live records of column stats and partition stats."""
-    store = Snapshot.load(LocalStorage(), str(path)).metadata
+    store = Snapshot.load(TableFiles(LocalStorage(), str(path))).metadata
     records = [*store.scan("column_stats").values(), *store.scan("partition_stats").values()]
     return [r["ColumnStatsMetadata"] for r in records if not r["ColumnStatsMetadata"]["isDeleted"]]
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows
 
@@ -84,7 +85,7 @@ def test_rows_are_the_same(table: pa.Table, where: str, size: int, version: str,
         found = []
         for skipping in (True, False):
             reader = SliceReader(
-                storage=LocalStorage(), base_path=folder, table_columns=SCHEMA, names=("p", "s", "l"),
+                files=TableFiles(LocalStorage(), folder), table_columns=SCHEMA, names=("p", "s", "l"),
                 predicate=BoundPredicate(predicate), use_indexes=skipping,
             )  # fmt: skip
             count = ReadCount()

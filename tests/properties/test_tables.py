@@ -316,8 +316,8 @@ def alter(table: Table, model: Model, name: str, what: str) -> None:
 def sum_of_empty_files(table: Table) -> int:
     """Files without rows, which have no statistics."""
     snapshot = table.snapshot()
-    paths = [f"{snapshot.base_path}/{base.relative_path}" for base in snapshot.base_files()]
-    return sum(read_footer(snapshot.storage, path).rows == 0 for path in paths)
+    paths = [snapshot.files.path(base.relative_path) for base in snapshot.base_files()]
+    return sum(read_footer(snapshot.files.storage, path).rows == 0 for path in paths)
 
 
 def canonical(row: Row) -> str:

@@ -250,7 +250,7 @@ def capacity(bloom: BloomFilter, keys: int, fpp: float) -> int:
 def _file(table: Table) -> tuple[Any, str]:
     snapshot = table.snapshot()
     (base,) = snapshot.base_files()
-    return snapshot.storage, f"{snapshot.base_path}/{base.relative_path}"
+    return snapshot.files.storage, snapshot.files.path(base.relative_path)
 
 
 def bloom_of(table: Table) -> BloomFilter:

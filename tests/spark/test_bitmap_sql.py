@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakedex import Table, register_catalog
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.parquet.base_file_writer import BaseFileWriter
 from spark_plans import files_read, nodes
 from table_kit import OWN_FILE
@@ -76,7 +77,7 @@ def size_read(frame: DataFrame) -> int:
 
 
 def test_an_index_is_made_listed_and_dropped_by_sql(spark: SparkSession, town: Path) -> None:
-    definition = read_bitmap_definitions(LocalStorage(), str(town / "t"))["people"]
+    definition = read_bitmap_definitions(TableFiles(LocalStorage(), str(town / "t")))["people"]
     assert definition.columns == ("k", "g", "s.x") and definition.max_distinct == 5000
     listed = spark.sql("select name, using, columns from town.t.indexes where using = 'bitmap'").collect()
     assert [tuple(row) for row in listed] == [("people", "bitmap", ["k", "g", "s.x"])]
@@ -91,7 +92,7 @@ def test_an_index_is_made_listed_and_dropped_by_sql(spark: SparkSession, town: P
     spark.sql("create index if not exists people on town.t using bitmap (k)")
     spark.sql("create index more on town.t using bitmap (p)")
     spark.sql("drop index more on town.t")
-    assert set(read_bitmap_definitions(LocalStorage(), str(town / "t"))) == {"people"}
+    assert set(read_bitmap_definitions(TableFiles(LocalStorage(), str(town / "t")))) == {"people"}
     with pytest.raises(AnalysisException, match="more"):
         spark.sql("drop index more on town.t")
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakedex import Table
 from lakedex.errors import InvalidInputError
-from lakedex.index.bitmap.run_files import bitmap_folder
+from lakedex.index.bitmap.run_files import BITMAP_FOLDER
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_validate_on_spark(spark: SparkSession, table: Table) -> None:
     assert table.indexes.validate("idx").ok
     assert table.indexes.validate("column_stats").ok
     assert table.indexes.validate("bloom_filters").ok
-    (run,) = Path(bitmap_folder(table.path)).glob("run_*.hfile")
+    (run,) = Path(table.path, BITMAP_FOLDER).glob("run_*.hfile")
     run.write_bytes(run.read_bytes()[:-50])
     fresh = Table.open(table.path, spark=spark)
     report = fresh.indexes.validate("idx", repair=True)

@@ -64,10 +64,10 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[[Choice], None]:
         def ranges(snapshot: Snapshot, plan: ScanPlan) -> Mapping[str, FileRanges]:
             found = {}
             for base in plan.files:
-                path = f"{snapshot.base_path}/{base.relative_path}"
+                path = snapshot.files.path(base.relative_path)
                 kept = choice(path)
                 if kept is not None:
-                    with open_for_scan(snapshot.storage, path) as source:
+                    with open_for_scan(snapshot.files.storage, path) as source:
                         part = ranges_of(row_groups_of(source), kept)
                     assert part is not None and part.total == 8
                     found[path] = part

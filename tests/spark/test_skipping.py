@@ -55,7 +55,7 @@ def plain_frame(spark: SparkSession, judged: Judged) -> DataFrame:
     groups: dict[str, list[str]] = {}
     for item in judged.snapshot.view().table.slices:
         assert item.base_file is not None
-        path = f"{judged.snapshot.base_path}/{item.base_file.relative_path}"
+        path = judged.snapshot.files.path(item.base_file.relative_path)
         groups.setdefault(str(pq.read_schema(path).remove_metadata()), []).append(path)
     frames = []
     for paths in groups.values():

@@ -239,7 +239,7 @@ def test_footers_hold_all_keys(tmp_path: Path) -> None:
         table.upsert(pa.table({"id": keys}, schema))
         for file in base_files(tmp_path):
             stored = pq.read_table(tmp_path / file, columns=["id"]).column("id").to_pylist()
-            footer = read_footer(table.snapshot().storage, str(tmp_path / file))
+            footer = read_footer(table.snapshot().files.storage, str(tmp_path / file))
             assert (footer.min_key, footer.max_key) == (min(stored), max(stored))
 
 

@@ -79,16 +79,16 @@ def test_partitions_of_the_metadata_table(path: Path, snapshot: Snapshot) -> Non
         found = 0
         for group in snapshot.metadata.file_groups(name):
             for file, size in group.logs:
-                blocks = snapshot.metadata.cache.log(snapshot.storage, file, size).blocks
+                blocks = snapshot.metadata.cache.log(snapshot.files.storage, file, size).blocks
                 readers = [block.layer for block in blocks if isinstance(block.layer, HFileReader)]
                 found += len(readers)
                 assert all(b"HoodieMetadataRecord" in reader.info["schema"] for reader in readers)
         assert found
     (group, *_) = (g for g in snapshot.metadata.file_groups("bloom_filters") if len(g.logs) > 1)
-    before = snapshot.storage.counted.copy()
+    before = snapshot.files.storage.counted.copy()
     some = next(iter(records(snapshot, "bloom_filters")))
     assert snapshot.metadata.get_many("bloom_filters", [some])
-    assert (snapshot.storage.counted - before).bytes_read < sum(size for _, size in group.logs) * 64
+    assert (snapshot.files.storage.counted - before).bytes_read < sum(size for _, size in group.logs) * 64
 
 
 def test_every_base_file_has_its_filter(snapshot: Snapshot) -> None:
@@ -132,10 +132,10 @@ def _ends(snapshot: Snapshot) -> Iterator[Any]:
 
 def test_ranges_are_in_the_type_of_the_column(snapshot: Snapshot) -> None:
     """R48: a reader gets a value of the column's own type, whatever text or wrapper is stored."""
-    stats = Table.open(snapshot.base_path).inspect.column_stats().to_pylist()
+    stats = Table.open(snapshot.files.base_path).inspect.column_stats().to_pylist()
     texts = {(row["column_name"], row["min_value"], row["max_value"]) for row in stats if row["column_name"] == "n"}
     assert ("n", "0", "9") in texts and len(texts) == FILES_PER_PARTITION
-    kept = Table.open(snapshot.base_path).scan("n >= 9 and n < 10").plan().files_kept
+    kept = Table.open(snapshot.files.base_path).scan("n >= 9 and n < 10").plan().files_kept
     assert len(kept) == 2  # as numbers: as text, 9 would be above 10 … 59 too
 
 

@@ -97,7 +97,7 @@ def require_new(snapshot: Snapshot, txn: tuple[str, int]) -> None:
         last, instant = known
         which = f"commit {instant} wrote it" if last == batch else f"commit {instant} wrote batch {last}, a later one"
         note = f"batch {batch} of {application!r} is in the table already ({which}): nothing was done"
-        raise DuplicateBatchError(f"{snapshot.base_path}: {note}", note=note)
+        raise DuplicateBatchError(f"{snapshot.files}: {note}", note=note)
 
 
 def next_batches(snapshot: Snapshot, txn: tuple[str, int] | None, instant: str) -> dict[str, str]:
@@ -155,11 +155,11 @@ def carried_batches(snapshot: Snapshot) -> Iterator[Batches]:
     folder = snapshot.history_path
     if timeline.layout == 1:
         # Newest first; of each the map alone is kept.
-        writes = archived_writes(snapshot.storage, folder)
+        writes = archived_writes(snapshot.files.storage, folder)
         texts = [(i.requested, m.extra[BATCHES_KEY]) for i, m in writes if m.extra.get(BATCHES_KEY)]
         yield from (_decoded(text, folder) for _, text in sorted(texts, reverse=True))
         return
-    for metadata in archived_commits(snapshot.storage, folder):
+    for metadata in archived_commits(snapshot.files.storage, folder):
         text = metadata.extra.get(BATCHES_KEY)
         if text is not None:
             yield _decoded(text, folder)

@@ -129,16 +129,16 @@ class Transaction:
 
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
-        require_exclusive_create(self.handle.storage, self.handle.base_path)
+        require_exclusive_create(self.handle.files)
         try:
-            with table_lock(self.handle.storage, self.handle.base_path, self.options.lock) as lock:
+            with table_lock(self.handle.files, self.options.lock) as lock:
                 self.snapshot = self._recovered(lock, self.base)
                 needs = needs_repair(self.snapshot, self.options)
                 if not needs:
                     requested = self._announce(lock)
             if needs:
                 self.ctx.notes += repair_metadata(self.handle, self.options)
-                with table_lock(self.handle.storage, self.handle.base_path, self.options.lock) as lock:
+                with table_lock(self.handle.files, self.options.lock) as lock:
                     self.snapshot = self._recovered(lock, self.snapshot)
                     requested = self._announce(lock)
             self._pending = create_inflight(self.snapshot.timeline, requested)
@@ -157,7 +157,7 @@ class Transaction:
         require_plain_types(snapshot)
         if snapshot.schema is not None and snapshot.evolves_on_read:
             raise UnsupportedFeatureError(
-                f"{self.handle.base_path}: its schema was changed under Hudi's schema-on-read "
+                f"{self.handle.files}: its schema was changed under Hudi's schema-on-read "
                 "(hoodie.schema.on.read.enable), whose column ids lakedex does not carry on; write it with Hudi",
                 feature="schema on read",
             )
@@ -167,7 +167,7 @@ class Transaction:
         handle, snapshot = self.handle, self.snapshot
         interval = self.options.heartbeat.interval_ms
         self.instant = self._next_time(snapshot)
-        self._heartbeat = Heartbeat(handle.storage, handle.base_path, self.instant, interval)
+        self._heartbeat = Heartbeat(handle.files, self.instant, interval)
         self._heartbeat.start()
         lock.check()
         # Set first: a call that fails may have taken effect all the same.
@@ -206,7 +206,7 @@ class Transaction:
         self._remove_unaccepted(change.results)
         logs: list[LogWritten] = []
         try:
-            with table_lock(self.handle.storage, self.handle.base_path, self.options.lock) as lock:
+            with table_lock(self.handle.files, self.options.lock) as lock:
                 logs = self._commit_locked(lock, change)
             self._remove_unaccepted(change.results)  # A late attempt may have found the write still in flight.
             self._finish()
@@ -229,7 +229,7 @@ class Transaction:
         updates = self._index(now, change)
         lock.check()
         for update in updates:
-            replace_definitions(handle.storage, update.definitions)
+            replace_definitions(handle.files.storage, update.definitions)
         delta, logs = self._write_metadata(now, merge_records(_files(change.results), updates))
         lock.check()
         comments = now.comments if change.comments is None else change.comments
@@ -252,7 +252,7 @@ class Transaction:
         done = complete(now.timeline, inflight, self._next_time(now), body)
         self.committed = now.with_commit(done, delta)
         for update in updates:
-            replace_definitions(handle.storage, update.definitions_after)
+            replace_definitions(handle.files.storage, update.definitions_after)
         return logs
 
     def _index(self, now: Snapshot, change: PendingCommit) -> list[IndexUpdate]:
@@ -376,7 +376,7 @@ class Transaction:
     ) -> CommitConflictError:
         who = f"commit {theirs}" if theirs else "the write"
         return CommitConflictError(
-            f"{self.handle.base_path}: {who} {what} {self.instant}; nothing was written, run the write again",
+            f"{self.handle.files}: {who} {what} {self.instant}; nothing was written, run the write again",
             ours=self.instant,
             theirs=theirs or None,
             file_groups=groups,
@@ -388,10 +388,10 @@ class Transaction:
         accepted = {(result.partition, result.file_name) for result in results}
         for partition, name in marked_files(self.snapshot, self.instant):
             if (partition, name) not in accepted:
-                delete_files(self.handle.storage, self.handle.base_path, [(partition, name)])
+                delete_files(self.handle.files, [(partition, name)])
 
     def _finish(self) -> None:
-        delete_temp(self.handle.storage, self.handle.base_path, self.instant)
+        delete_temp(self.handle.files, self.instant)
         if self._heartbeat is not None:
             self._heartbeat.stop()
 
@@ -400,7 +400,7 @@ class Transaction:
         self._remove_unaccepted([])
         for index in INDEXES if self._indexing else ():
             index.discard(self.snapshot, self.instant)
-        delete_temp(self.handle.storage, self.handle.base_path, self.instant)
+        delete_temp(self.handle.files, self.instant)
         if self._pending is not None:
             remove_pending(self.snapshot.timeline, self._pending)
         self._finish()
@@ -416,7 +416,7 @@ class Transaction:
         if not isinstance(error, CommitStateUnknownError):
             with (
                 contextlib.suppress(LakedexError, OSError),
-                table_lock(self.handle.storage, self.handle.base_path, self.options.lock),
+                table_lock(self.handle.files, self.options.lock),
             ):
                 lost = self._undo()
         self._stop_heartbeat()

@@ -135,7 +135,7 @@ def require_no_buckets(snapshot: Snapshot, file_ids: Collection[str], partitions
     ]
     if has_bucket_names(found or _last_written(snapshot)):
         kind = "SIMPLE"
-    elif snapshot.storage.exists(f"{snapshot.base_path}/.hoodie/.bucket_index"):
+    elif snapshot.files.storage.exists(snapshot.files.path(".hoodie/.bucket_index")):
         kind = "CONSISTENT_HASHING"
     else:
         return

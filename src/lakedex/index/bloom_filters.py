@@ -35,7 +35,7 @@ from lakedex.index.protocol import (
     index_missing,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.io.task_output import Spilled
 from lakedex.layout.file_slice import BaseFile
 from lakedex.layout.keys import value_text
@@ -293,7 +293,7 @@ class BloomFilters(MetadataIndex):
         bases = {bloom_key(base.partition, base.name): base for base in target.base_files(partitions)}
         known = target.metadata.get_many(self.name, list(bases))
         missing = [base for key, base in bases.items() if key not in known or is_deleted(known[key])]
-        task = BloomOfFile(storage=target.storage, base_path=target.base_path, folder=None, options=options.bloom)
+        task = BloomOfFile(files=target.files, folder=None, options=options.bloom)
         built = dict(zip(missing, ctx.run(task, missing), strict=True))
         return IndexUpdate(records=next(bloom_records(built, missing, len(missing) + 1)))
 
@@ -324,7 +324,7 @@ class BloomFilters(MetadataIndex):
             list(ctx.snapshot.config.record_key_fields),
         ):
             raise UnsupportedFeatureError(
-                f"{ctx.snapshot.base_path}: {self.name} takes no columns: it covers the record key",
+                f"{ctx.snapshot.files}: {self.name} takes no columns: it covers the record key",
                 feature=f"{self.name} of other columns",
             )
         present = ctx.snapshot.metadata.has(self.name)
@@ -384,8 +384,7 @@ class FilterBuild:
     def task(self, ctx: BuildContext) -> BloomOfFile:
         """Read or make a file's filter; large ones go to the build's temp folder."""
         return BloomOfFile(
-            storage=ctx.snapshot.storage,
-            base_path=ctx.snapshot.base_path,
+            files=ctx.snapshot.files,
             folder=f"{ctx.temp}/.blooms",
             options=ctx.options.bloom,
             recompute=ctx.recompute,
@@ -487,22 +486,21 @@ class BloomOfFile:
     ``folder`` takes larger filters; None returns them all.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     folder: str | None
     options: BloomOptions | None
     recompute: bool = False
 
     def __call__(self, base: BaseFile) -> FileBloom:
         """The filter."""
-        path = f"{self.base_path}/{base.relative_path}"
-        footer = read_footer(self.storage, path)
+        path = self.files.path(base.relative_path)
+        footer = read_footer(self.files.storage, path)
         kind, text = footer.bloom_type, footer.bloom
         if text is None or self.recompute or not self._will_do(text, kind, footer.rows):
             kind, text = bloom_sizing(self.options).type_code, self._built(path, footer.rows)
         if self.folder is None or len(text) <= INLINE_BLOOM_BYTES:
             return FileBloom(kind, text)
-        return FileBloom(kind, None, Spilled.write(self.storage, f"{self.folder}/{base.name}.bloom", text))
+        return FileBloom(kind, None, Spilled.write(self.files.storage, f"{self.folder}/{base.name}.bloom", text))
 
     def _will_do(self, text: bytes, kind: str, rows: int) -> bool:
         """Whether the footer's filter is what was asked for, if anything was."""
@@ -515,7 +513,7 @@ class BloomOfFile:
 
     def _built(self, path: str, rows: int) -> bytes:
         builder = bloom_sizing(self.options).builder(rows)
-        for batch in iter_base_file(self.storage, path, [RECORD_KEY]):
+        for batch in iter_base_file(self.files.storage, path, [RECORD_KEY]):
             builder.add(batch.column(0))
         return builder.finish().encode()
 
@@ -562,7 +560,7 @@ class FilterValidation(MetadataValidation):
     def compare_some(self, files: Sequence[BaseFile], label: str) -> None:
         """Compare some files."""
         snapshot = self.ctx.snapshot
-        task = _ProbeFile(snapshot.storage, snapshot.base_path, snapshot.metadata, self.ctx.of_table)
+        task = _ProbeFile(snapshot.files, snapshot.metadata, self.ctx.of_table)
         for probed in self.ctx.table.engine.run(task, files, label):
             self.checked += probed.known
             self.entries += probed.known
@@ -582,8 +580,7 @@ class _Probed:
 class _ProbeFile:
     """Task: ask a file's filter for each of the file's keys. Memory: the filter and a batch of keys."""
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     store: MetadataStore
     trust_footers: bool = False
 
@@ -612,7 +609,7 @@ class _ProbeFile:
         missed: list[str] = []
         count = 0
         try:
-            for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", [RECORD_KEY]):
+            for batch in iter_base_file(self.files.storage, self.files.path(base.relative_path), [RECORD_KEY]):
                 keys = batch.column(0).drop_null()
                 lost = keys.filter(pc.invert(pa.array(loaded[0][1].probe(keys))))
                 count += len(lost)
@@ -628,7 +625,7 @@ class _ProbeFile:
         key = bloom_key(base.partition, base.name)
         payload = self.store.get_many(BLOOM_FILTERS.name, [key])[key]["BloomFilterMetadata"]
         try:
-            footer = read_footer(self.storage, f"{self.base_path}/{base.relative_path}")
+            footer = read_footer(self.files.storage, self.files.path(base.relative_path))
         except FileNotFoundError:
             return True
         return (payload["type"], payload["bloomFilter"]) == (footer.bloom_type, footer.bloom)

@@ -13,10 +13,10 @@ from typing import Any
 from lakedex.codec.column_bounds import StatsVersion, default_stats_version
 from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 
 __all__ = [
-    "definitions_path",
+    "DEFINITIONS",
     "encode_definitions",
     "read_definitions",
     "replace_definitions",
@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 
-def definitions_path(base_path: str, relative: str = ".hoodie/.index_defs/index.json") -> str:
-    """Where a table keeps its definitions (``hoodie.table.index.defs.path``)."""
-    return f"{base_path}/{relative}"
+DEFINITIONS = ".hoodie/.index_defs/index.json"
+"""Where a table keeps its definitions (``hoodie.table.index.defs.path``)."""
 
 
-def read_definitions(storage: Storage, path: str) -> dict[str, Any]:
+def read_definitions(files: TableFiles) -> dict[str, Any]:
     """The definitions document; empty when there is none."""
+    path = files.path(DEFINITIONS)
     try:
-        content = storage.read(path)
+        content = files.storage.read(path)
     except FileNotFoundError:
         return {"indexDefinitions": {}}
     what = "JSON with indexDefinitions"

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from lakedex.index.definitions import definitions_path, encode_definitions, read_definitions, without_indexes
+from lakedex.index.definitions import DEFINITIONS, encode_definitions, read_definitions, without_indexes
 from lakedex.index.protocol import DropPlan, IndexInfo, UnindexedBase, ValidationContext
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import FILES, MetadataPartition, is_deleted
-from lakedex.metadata.store import metadata_path
 from lakedex.reports import ColumnIndexStats, Difference, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import Progress
@@ -52,13 +51,13 @@ class MetadataIndex(UnindexedBase):
         covered = sum(all(key in live for key in keys) for keys in wanted)
         columns = self.columns(snapshot)
         entries = [sum(keys[number] in live for keys in wanted) for number in range(len(columns))]
-        folder = f"{metadata_path(snapshot.base_path)}/{name}"
+        folder = snapshot.files.metadata.path(name)
         return IndexStats(
             name=name,
             entries=sum(entries),
             files_covered=covered,
             files_uncovered=len(wanted) - covered,
-            bytes=sum(entry.size for entry in snapshot.storage.list(folder) if not entry.is_dir),
+            bytes=sum(entry.size for entry in snapshot.files.storage.list(folder) if not entry.is_dir),
             columns=tuple(
                 ColumnIndexStats(column=column, entries=count, files_indexed=count)
                 for column, count in zip(columns, entries, strict=True)
@@ -72,10 +71,10 @@ class MetadataIndex(UnindexedBase):
 
 def drop_partitions(snapshot: Snapshot, names: frozenset[str]) -> DropPlan:
     """Take metadata partitions out of a table, with their definitions."""
-    path = definitions_path(snapshot.base_path)
-    if not snapshot.storage.exists(path):
+    path = snapshot.files.path(DEFINITIONS)
+    if not snapshot.files.storage.exists(path):
         return DropPlan(partitions=names)
-    document = read_definitions(snapshot.storage, path)
+    document = read_definitions(snapshot.files)
     return DropPlan(partitions=names, definitions={path: encode_definitions(without_indexes(document, names))})
 
 
@@ -106,7 +105,7 @@ class MetadataValidation:
         """Compare base files, one task a file."""
         for start in range(0, len(files) if self.ctx.reads_files else 0, STEP):
             some = files[start : start + STEP]
-            base_path, name = self.ctx.snapshot.base_path, self.ctx.name
+            base_path, name = self.ctx.snapshot.files.base_path, self.ctx.name
             self.compare_some(some, f"lakedex {base_path}: comparing {name} of {len(some)} files")
             if progress is not None:
                 progress(start + len(some), len(files))

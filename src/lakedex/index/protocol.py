@@ -25,7 +25,6 @@ from lakedex.errors import IndexNotFoundError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.written_file import Collector, WrittenFile
-from lakedex.layout.contained_files import temp_path
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
@@ -319,7 +318,7 @@ class BuildContext:
     @property
     def temp(self) -> str:
         """The build's temp folder."""
-        return temp_path(self.snapshot.base_path, self.instant)
+        return self.snapshot.files.temp(self.instant)
 
 
 @runtime_checkable
@@ -609,7 +608,7 @@ class UnindexedBase:
 
     def stats(self, snapshot: Snapshot, name: str) -> IndexStats:
         """Refuse: the table has no such index."""
-        raise IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}", index=name)
+        raise IndexNotFoundError(f"{snapshot.files} has no index {name!r}", index=name)
 
     def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
         """Take nothing away."""

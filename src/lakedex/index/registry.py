@@ -12,7 +12,7 @@ from lakedex.errors import IndexInconsistentError, IndexNotFoundError, Unsupport
 from lakedex.index.bitmap.index import BitmapIndex
 from lakedex.index.bloom_filters import BloomFilters
 from lakedex.index.column_stats.index import ColumnStatsIndex, PartitionStatsIndex
-from lakedex.index.definitions import definitions_path, read_definitions
+from lakedex.index.definitions import read_definitions
 from lakedex.index.metadata_index import state_of
 from lakedex.index.partition_values import PartitionValues
 from lakedex.index.protocol import CollectContext, Index, IndexInfo
@@ -86,7 +86,7 @@ def _foreign_names(snapshot: Snapshot) -> list[str]:
 
 def _foreign(snapshot: Snapshot, name: str) -> IndexInfo:
     using = next((using for prefix, using in _FOREIGN.items() if name.startswith(prefix)), name)
-    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    document = read_definitions(snapshot.files)
     fields = (document["indexDefinitions"].get(name) or {}).get("sourceFields") or ()
     columns = (RECORD_KEY,) if name == "record_index" else tuple(fields)
     return IndexInfo(name=name, using=using, columns=columns, state=state_of(snapshot, name), maintained=False)
@@ -118,7 +118,7 @@ def index_named(snapshot: Snapshot, name: str) -> Index:
         return index
     if name in found:
         raise UnsupportedFeatureError(
-            f"{snapshot.base_path}: lakedex does not read the index {name!r}", feature=f"index {name}"
+            f"{snapshot.files}: lakedex does not read the index {name!r}", feature=f"index {name}"
         )
     raise not_found(snapshot, name)
 
@@ -126,7 +126,7 @@ def index_named(snapshot: Snapshot, name: str) -> Index:
 def not_found(snapshot: Snapshot, name: str) -> IndexNotFoundError:
     """The error for a name that no index of the table has."""
     present = ", ".join(sorted(table_indexes(snapshot))) or "none"
-    return IndexNotFoundError(f"{snapshot.base_path} has no index {name!r}; it has {present}", index=name)
+    return IndexNotFoundError(f"{snapshot.files} has no index {name!r}; it has {present}", index=name)
 
 
 def require_readable(snapshot: Snapshot, name: str) -> None:
@@ -139,13 +139,12 @@ def require_readable(snapshot: Snapshot, name: str) -> None:
     if name not in SUPPORTED:
         return
     if name not in snapshot.metadata.partitions:
-        raise IndexNotFoundError(f"{snapshot.base_path} has no complete index {name!r}", index=name)
+        raise IndexNotFoundError(f"{snapshot.files} has no complete index {name!r}", index=name)
     wrong = snapshot.metadata.damage_of(FILES.name) or snapshot.metadata.damage_of(name)
     if wrong:
         raise IndexInconsistentError(
-            f"{snapshot.base_path}: the index {name!r} is damaged: {wrong}; maintenance.rebuild_metadata() builds "
-            "it again",
-            table=snapshot.base_path,
+            f"{snapshot.files}: the index {name!r} is damaged: {wrong}; maintenance.rebuild_metadata() builds it again",
+            table=snapshot.files.base_path,
             index=name,
         )
 

@@ -7,23 +7,23 @@ import os
 from collections.abc import Iterable, Iterator
 
 from lakedex.errors import InvalidInputError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 
 __all__ = ["entries_of", "links_below", "remove_empty"]
 
 
-def links_below(storage: Storage, root: str, folders: Iterable[str]) -> Iterator[str]:
-    """Links on the way from ``root``, which may itself be one, down to each of the folders; one lookup per folder."""
-    if storage.scheme != "file":
+def links_below(files: TableFiles, folders: Iterable[str]) -> Iterator[str]:
+    """Links on the way from a table, which may itself be one, down to each of the folders; one lookup per folder."""
+    if files.storage.scheme != "file":
         return  # Object stores have no links.
     seen: set[str] = set()
     for folder in folders:
-        path = root
+        path = files.base_path
         for part in folder.split("/") if folder else ():
             path = f"{path}/{part}"
             if path not in seen:
                 seen.add(path)
-                if storage.is_link(path):
+                if files.storage.is_link(path):
                     yield path
 
 

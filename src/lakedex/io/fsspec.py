@@ -21,7 +21,7 @@ from lakedex.io.local import LocalStorage
 from lakedex.io.storage import (
     OPERATIONS,
     FileInfo,
-    Storage,
+    TableFiles,
     VersionChangedError,
     WrappedReader,
     first_argument,
@@ -297,7 +297,7 @@ def _missing(protocol: str, error: ImportError) -> MissingDependencyError:
     )
 
 
-def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
+def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> TableFiles:
     """Find the storage of a path.
 
     Args:
@@ -320,8 +320,8 @@ def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any
         text = "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
     elif "://" in text:
         protocol = _ALIASES.get(scheme, scheme)
-        return _open_fsspec(protocol, dict(storage_options or {})), text.rstrip("/")
-    return LocalStorage(), os.path.abspath(text)
+        return TableFiles(_open_fsspec(protocol, dict(storage_options or {})), text.rstrip("/"))
+    return TableFiles(LocalStorage(), os.path.abspath(text))
 
 
 def _open_fsspec(protocol: str, options: dict[str, Any]) -> FsspecStorage:

@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 
 __all__ = ["Heartbeat", "ProcessIdentity", "delete_heartbeat", "is_expired", "is_ours", "parse_json_object"]
 
@@ -130,19 +130,19 @@ MISSES = 2
 """``hoodie.client.heartbeat.tolerable.misses``."""
 
 
-def _path(base_path: str, instant: str) -> str:
-    return f"{base_path}/.hoodie/.heartbeat/{instant}"
+def _path(files: TableFiles, instant: str) -> str:
+    return files.path(".hoodie/.heartbeat", instant)
 
 
 class Heartbeat:
     """The heartbeat of one write; a daemon thread refreshes it until :meth:`stop`."""
 
-    def __init__(self, storage: Storage, base_path: str, instant: str, interval_ms: int = INTERVAL_MS) -> None:
-        self._storage = storage
+    def __init__(self, files: TableFiles, instant: str, interval_ms: int = INTERVAL_MS) -> None:
+        self._storage = files.storage
         self._interval_s = interval_ms / 1000
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self.path = _path(base_path, instant)
+        self.path = _path(files, instant)
         self.last_error: Exception | None = None
 
     def __enter__(self) -> Heartbeat:
@@ -183,23 +183,22 @@ class Heartbeat:
                 self.last_error = error
 
 
-def delete_heartbeat(storage: Storage, base_path: str, instant: str) -> None:
+def delete_heartbeat(files: TableFiles, instant: str) -> None:
     """Remove the heartbeat of a completed or rolled back write."""
-    storage.delete(_path(base_path, instant))
+    files.storage.delete(_path(files, instant))
 
 
-def is_ours(storage: Storage, base_path: str, instant: str) -> bool:
+def is_ours(files: TableFiles, instant: str) -> bool:
     """Whether lakedex writes a pending instant; Java's heartbeats are empty, if there are any."""
     try:
-        content = storage.read(_path(base_path, instant))
+        content = files.storage.read(_path(files, instant))
     except FileNotFoundError:
         return False
     return ProcessIdentity.from_fields(parse_json_object(content)) is not None
 
 
 def is_expired(
-    storage: Storage,
-    base_path: str,
+    files: TableFiles,
     instant: str,
     now_ms: int,
     *,
@@ -210,8 +209,7 @@ def is_expired(
     """Whether the writer of a pending instant counts as dead.
 
     Args:
-        storage: Storage of the table.
-        base_path: Folder of the table.
+        files: the table's files.
         instant: Requested time of the pending instant.
         now_ms: Current time, epoch milliseconds.
         started_ms: Time of the request. A write without heartbeat file expires once it is older than the tolerated
@@ -219,11 +217,11 @@ def is_expired(
         interval_ms: Time between two beats.
         misses: Number of missed beats that are tolerated.
     """
-    path = _path(base_path, instant)
+    path = _path(files, instant)
     silence = interval_ms * misses
     try:
-        beat = storage.modified(path)
-        owner = ProcessIdentity.from_fields(parse_json_object(storage.read(path)))
+        beat = files.storage.modified(path)
+        owner = ProcessIdentity.from_fields(parse_json_object(files.storage.read(path)))
     except FileNotFoundError:
         return started_ms is None or now_ms - started_ms > silence
     if owner is not None and owner.is_dead():

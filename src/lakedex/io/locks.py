@@ -29,7 +29,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 from lakedex.errors import (
@@ -42,7 +42,7 @@ from lakedex.errors import (
 )
 from lakedex.io.fsspec import open_storage
 from lakedex.io.liveness import ProcessIdentity, parse_json_object
-from lakedex.io.storage import Storage, VersionChangedError
+from lakedex.io.storage import Storage, TableFiles, VersionChangedError
 from lakedex.options import LockOptions
 
 __all__ = [
@@ -142,8 +142,7 @@ class TableLock(Lock):
     """A table's lock, as a context manager. Reusable, but not re-entrant.
 
     Args:
-        storage: Storage of the table.
-        base_path: Folder of the table.
+        files: the table's files.
         timeout_s: Longest time to wait for the lock.
         poll_s: Time between two attempts.
         expire_minutes: Age from which a lock is broken if its holder is not known to be alive; 0 means never
@@ -153,20 +152,19 @@ class TableLock(Lock):
 
     def __init__(
         self,
-        storage: Storage,
-        base_path: str,
+        files: TableFiles,
         timeout_s: float = 60.0,
         poll_s: float = 0.1,
         expire_minutes: float = 0.0,
         folder: str | None = None,
     ) -> None:
-        self._storage = storage
+        self._storage = files.storage
         self._timeout_s = timeout_s
         self._poll_s = poll_s
         self._expire_minutes = expire_minutes
         self._token: str | None = None
         self._pid = 0
-        self.path = f"{folder or f'{base_path}/.hoodie'}/lock"
+        self.path = f"{folder or files.path('.hoodie')}/lock"
 
     @property
     def held(self) -> bool:
@@ -353,8 +351,7 @@ class StorageLock(Lock):
     """A table's lock, as a context manager. Reusable, but not re-entrant.
 
     Args:
-        storage: Storage of the table; must support conditional writes.
-        base_path: Folder of the table.
+        files: the table's files.
         timeout_s: Longest time to wait for the lock.
         poll_s: Time between two attempts.
         validity_s: Length of a lease (``hoodie.write.lock.storage.validity.timeout.secs``).
@@ -364,22 +361,21 @@ class StorageLock(Lock):
 
     def __init__(
         self,
-        storage: Storage,
-        base_path: str,
+        files: TableFiles,
         timeout_s: float = 60.0,
         poll_s: float = 1.0,
         validity_s: float = 300.0,
         renew_s: float = 30.0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self.path = f"{base_path}/.hoodie/.locks/table_lock.json"
-        if not isinstance(storage, ConditionalStorage) or not storage.has_conditional_put:
+        self.path = files.path(".hoodie/.locks/table_lock.json")
+        if not isinstance(files.storage, ConditionalStorage) or not files.storage.has_conditional_put:
             raise UnsupportedFeatureError(
                 f"{self.path}: StorageBasedLockProvider needs conditional writes, which lakedex does not support on "
-                f"'{storage.scheme}'; use org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
-                feature=f"storage-based lock on {storage.scheme}",
+                f"'{files.storage.scheme}'; use org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+                feature=f"storage-based lock on {files.storage.scheme}",
             )
-        self._storage: ConditionalStorage = storage
+        self._storage: ConditionalStorage = files.storage
         self._timeout_s, self._poll_s = timeout_s, poll_s
         self._validity_ms, self._renew_s = int(validity_s * 1000), renew_s
         self._now_ms = now_ms
@@ -509,15 +505,14 @@ class StorageLock(Lock):
                     self._storage.put_version(self.path, ended.encode(), self._version)
 
 
-def table_lock(storage: Storage, base_path: str, options: LockOptions) -> Lock:
+def table_lock(files: TableFiles, options: LockOptions) -> Lock:
     """The table's lock, shared with Hudi's provider of the same name (``hoodie.write.lock.provider``).
 
     Taken in every ``hoodie.write.concurrency.mode``: another process may write unexpectedly.
     """
     if options.provider == "StorageBasedLockProvider":
         return StorageLock(
-            storage,
-            base_path,
+            files,
             timeout_s=options.wait,
             poll_s=options.poll,
             validity_s=options.validity,
@@ -525,11 +520,11 @@ def table_lock(storage: Storage, base_path: str, options: LockOptions) -> Lock:
         )
     folder = None
     if options.path is not None:
-        other, folder = open_storage(options.path)
-        storage = storage if other.scheme == storage.scheme else other
+        other = open_storage(options.path)
+        folder = other.base_path
+        files = files if other.storage.scheme == files.storage.scheme else replace(files, storage=other.storage)
     return TableLock(
-        storage,
-        base_path,
+        files,
         timeout_s=options.wait,
         poll_s=options.poll,
         expire_minutes=options.expire_minutes,
@@ -537,10 +532,10 @@ def table_lock(storage: Storage, base_path: str, options: LockOptions) -> Lock:
     )
 
 
-def require_exclusive_create(storage: Storage, base_path: str) -> None:
+def require_exclusive_create(files: TableFiles) -> None:
     """Refuse a store on which two writers could create the same file."""
-    if not storage.can_create_exclusively:
+    if not files.storage.can_create_exclusively:
         raise LakedexError(
-            f"{base_path}: the store {storage.scheme!r} has no put-if-absent, which the timeline and the "
+            f"{files}: the store {files.storage.scheme!r} has no put-if-absent, which the timeline and the "
             "lock need; write to a local disk or to S3"
         )

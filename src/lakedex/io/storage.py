@@ -20,7 +20,7 @@ import errno
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
@@ -31,6 +31,7 @@ __all__ = [
     "OPERATIONS",
     "FileInfo",
     "Storage",
+    "TableFiles",
     "VersionChangedError",
     "WrappedReader",
     "first_argument",
@@ -122,6 +123,35 @@ class Storage(Protocol):
 
     def sync(self) -> None:
         """Make the files of a batched storage durable; does nothing for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files of a table: its storage and its folder. Pickles if the storage does; as text it is the folder.
+
+    Attributes:
+        storage: store of all its files.
+        base_path: its folder, without a slash at the end.
+    """
+
+    storage: Storage
+    base_path: str
+
+    def __str__(self) -> str:
+        return self.base_path
+
+    def path(self, *parts: str) -> str:
+        """Join a path below the folder; empty parts are left out (the partition path of a table without partitions)."""
+        return "/".join([self.base_path, *filter(None, parts)])
+
+    @property
+    def metadata(self) -> TableFiles:
+        """The files of its metadata table."""
+        return replace(self, base_path=self.path(".hoodie/metadata"))
+
+    def temp(self, instant: str) -> str:
+        """Folder of an instant's markers and spilled filters."""
+        return self.path(".hoodie/.temp", instant)
 
 
 def read_coalesced(

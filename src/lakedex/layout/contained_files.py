@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from lakedex.codec.table_paths import check_instant, check_partition, file_path
 from lakedex.errors import CorruptFileError
 from lakedex.io.folders import links_below
-from lakedex.io.storage import FileInfo, Storage
-from lakedex.layout.names import join_path
+from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.parallel import run_threads
 
 __all__ = [
@@ -25,13 +24,7 @@ __all__ = [
     "list_folder",
     "require_folders",
     "require_own_folders",
-    "temp_path",
 ]
-
-
-def temp_path(base_path: str, instant: str) -> str:
-    """Folder of an instant's markers and spilled filters."""
-    return f"{base_path}/.hoodie/.temp/{instant}"
 
 
 _OWN_FOLDERS = (
@@ -44,12 +37,11 @@ _OWN_FOLDERS = (
 )
 
 
-def require_own_folders(storage: Storage, base_path: str, timeline: str, archive: str) -> None:
+def require_own_folders(files: TableFiles, timeline: str, archive: str) -> None:
     """Refuse a table with links among its own folders, which would be those of another table.
 
     Args:
-        storage: Storage of the table.
-        base_path: Folder of the table.
+        files: the table's files.
         timeline: Folder of the timeline.
         archive: Folder of archived instants.
 
@@ -57,16 +49,16 @@ def require_own_folders(storage: Storage, base_path: str, timeline: str, archive
         CorruptFileError: A folder is a link; the error names it.
     """
     inner = (f".hoodie/metadata/{folder}" for folder in (timeline, archive))
-    require_folders(storage, base_path, (timeline, archive, *inner, *_OWN_FOLDERS))
+    require_folders(files, (timeline, archive, *inner, *_OWN_FOLDERS))
 
 
-def require_folders(storage: Storage, base_path: str, folders: Iterable[str]) -> None:
+def require_folders(files: TableFiles, folders: Iterable[str]) -> None:
     """Refuse paths below a table that are or contain links. Costs one lookup per folder.
 
     Raises:
         CorruptFileError: A folder is a link; the error names it.
     """
-    for link in links_below(storage, base_path, folders):
+    for link in links_below(files, folders):
         raise _is_link(link)
 
 
@@ -74,14 +66,14 @@ def _is_link(path: str) -> CorruptFileError:
     return CorruptFileError(path, 0, "a folder of the table", "a link, which lakedex does not follow; mount it instead")
 
 
-def list_folder(storage: Storage, base_path: str, folder: str) -> Sequence[FileInfo]:
+def list_folder(files: TableFiles, folder: str) -> Sequence[FileInfo]:
     """List a folder below a table; empty if there is no such folder.
 
     Raises:
         CorruptFileError: The folder is a link.
     """
-    require_folders(storage, base_path, [folder])
-    return storage.list(join_path(base_path, folder))
+    require_folders(files, [folder])
+    return files.storage.list(files.path(folder))
 
 
 def inner_folders(path: str, entries: Iterable[FileInfo]) -> list[str]:
@@ -97,48 +89,48 @@ def inner_folders(path: str, entries: Iterable[FileInfo]) -> list[str]:
     return [entry.name for entry in found]
 
 
-def delete_files(storage: Storage, base_path: str, files: Iterable[tuple[str, str]], threads: int = 1) -> None:
+def delete_files(files: TableFiles, names: Iterable[tuple[str, str]], threads: int = 1) -> None:
     """Delete data files, given by partition and name; nothing is deleted if one of them is invalid.
 
     Raises:
         CorruptFileError: A path leaves the table, or a name is not that of a data file.
     """
-    wanted = list(files)
-    paths = [f"{base_path}/{file_path(partition, name, base_path)}" for partition, name in wanted]
-    require_folders(storage, base_path, {partition for partition, _ in wanted})
-    run_threads(storage.delete, paths, threads)
+    wanted = list(names)
+    paths = [files.path(file_path(partition, name, files.base_path)) for partition, name in wanted]
+    require_folders(files, {partition for partition, _ in wanted})
+    run_threads(files.storage.delete, paths, threads)
 
 
-def delete_partition(storage: Storage, base_path: str, partition: str) -> None:
+def delete_partition(files: TableFiles, partition: str) -> None:
     """Delete the folder of a partition, of the table or of its metadata table, but never the table's own.
 
     Raises:
         CorruptFileError: The path is not a partition's, or contains a link.
     """
-    if not check_partition(partition, base_path):
-        raise CorruptFileError(base_path, 0, "a partition's folder", "the table's own")
-    require_folders(storage, base_path, [partition.rpartition("/")[0]])
-    storage.delete_tree(f"{base_path}/{partition}")
+    if not check_partition(partition, files.base_path):
+        raise CorruptFileError(files.base_path, 0, "a partition's folder", "the table's own")
+    require_folders(files, [partition.rpartition("/")[0]])
+    files.storage.delete_tree(files.path(partition))
 
 
-def delete_entries(storage: Storage, base_path: str, folder: str, keep: Collection[str] = ()) -> None:
+def delete_entries(files: TableFiles, folder: str, keep: Collection[str] = ()) -> None:
     """Delete the content of a folder below the table, except for the names in ``keep``.
 
     Raises:
         CorruptFileError: The folder is a link.
     """
-    for entry in list_folder(storage, base_path, folder):
-        path = f"{base_path}/{folder}/{entry.name}"
+    for entry in list_folder(files, folder):
+        path = files.path(folder, entry.name)
         if entry.name not in keep:
-            (storage.delete_tree if entry.is_dir else storage.delete)(path)
+            (files.storage.delete_tree if entry.is_dir else files.storage.delete)(path)
 
 
-def delete_temp(storage: Storage, base_path: str, instant: str) -> None:
+def delete_temp(files: TableFiles, instant: str) -> None:
     """Delete an instant's markers and spilled filters.
 
     Raises:
         CorruptFileError: ``instant`` is not an instant.
     """
-    check_instant(instant, f"{base_path}/.hoodie/.temp")
-    require_folders(storage, base_path, [".hoodie/.temp"])
-    storage.delete_tree(temp_path(base_path, instant))
+    check_instant(instant, files.path(".hoodie/.temp"))
+    require_folders(files, [".hoodie/.temp"])
+    files.storage.delete_tree(files.temp(instant))

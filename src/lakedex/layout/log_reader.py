@@ -19,7 +19,7 @@ from lakedex.codec.avro_vectorized import Datums, datum_schema, decode_datums, s
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.log_block import LogBlock, decode_command_block, decode_delete_block, read_block_headers
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.file_slice import LogFile
 from lakedex.parquet.base_file_reader import parquet_columns
 from lakedex.types import RECORD_KEY
@@ -83,8 +83,7 @@ class _OpenLog:
 
 
 def read_log_files(
-    storage: Storage,
-    base_path: str,
+    files: TableFiles,
     log_files: Sequence[LogFile],
     counts: Callable[[str], bool],
     columns: Collection[str],
@@ -94,8 +93,7 @@ def read_log_files(
     Memory: one block and its rows, the headers of all blocks, and up to 64 MiB of small files.
 
     Args:
-        storage: Storage of the table.
-        base_path: Folder of the table.
+        files: the table's files.
         log_files: Log files in Hudi's order.
         counts: Whether blocks of an instant are committed and not after the instant of the read.
         columns: Names of the requested columns.
@@ -104,25 +102,23 @@ def read_log_files(
         CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
         UnsupportedFeatureError: A block has partial updates.
     """
-    for opened, block in _counted_blocks(storage, base_path, log_files, counts, BUFFER_BYTES):
+    for opened, block in _counted_blocks(files, log_files, counts, BUFFER_BYTES):
         yield _read_block(opened, block, columns)
 
 
-def require_complete_rows(
-    storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool]
-) -> None:
+def require_complete_rows(files: TableFiles, log_files: Sequence[LogFile], counts: Callable[[str], bool]) -> None:
     """Check by the headers of the blocks that :func:`read_log_files` can read the log files of a slice.
 
     Raises:
         CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
         UnsupportedFeatureError: A block has partial updates.
     """
-    for opened, block in _counted_blocks(storage, base_path, log_files, counts, 0):
+    for opened, block in _counted_blocks(files, log_files, counts, 0):
         _check_complete(opened.path, block)
 
 
 def _counted_blocks(
-    storage: Storage, base_path: str, log_files: Sequence[LogFile], counts: Callable[[str], bool], buffer_bytes: int
+    files: TableFiles, log_files: Sequence[LogFile], counts: Callable[[str], bool], buffer_bytes: int
 ) -> list[tuple[_OpenLog, LogBlock]]:
     """Blocks that count, with up to ``buffer_bytes`` of small files."""
     counted: list[tuple[_OpenLog, LogBlock]] = []
@@ -132,7 +128,7 @@ def _counted_blocks(
             continue
         fits = log.size <= SINGLE_READ_BYTES and buffered + log.size <= buffer_bytes
         buffered += log.size if fits else 0
-        opened = _OpenLog(storage, f"{base_path}/{log.relative_path}", log.size, fits)
+        opened = _OpenLog(files.storage, files.path(log.relative_path), log.size, fits)
         for block in opened.blocks:
             if block.block_type == "COMMAND":
                 target = decode_command_block(block, opened.path).target_instant

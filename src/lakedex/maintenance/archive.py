@@ -21,7 +21,6 @@ from lakedex.io.locks import Lock
 from lakedex.layout.contained_files import delete_temp, list_folder, require_folders
 from lakedex.maintenance.metadata_cleaning import commits_retained
 from lakedex.maintenance.metadata_compaction import delta_commits_since, last_compaction
-from lakedex.metadata.store import metadata_path
 from lakedex.options import ArchiveOptions, WriteOptions
 from lakedex.parallel import run_threads
 from lakedex.snapshot.snapshot import Snapshot
@@ -240,9 +239,9 @@ def archive_data(now: Snapshot, options: WriteOptions, lock: Lock) -> list[Insta
     if going:
         _archive(now.timeline, now.history_path, going, options.archive, lock)
         wanted = {instant.requested for instant in going}
-        for entry in list_folder(now.storage, now.base_path, ".hoodie/.temp"):
+        for entry in list_folder(now.files, ".hoodie/.temp"):
             if entry.name in wanted:
-                delete_temp(now.storage, now.base_path, entry.name)
+                delete_temp(now.files, entry.name)
     return going
 
 
@@ -250,13 +249,13 @@ def archive_metadata(now: Snapshot, options: WriteOptions, lock: Lock) -> list[I
     """Archive instants of the metadata timeline if due. Call under the table lock."""
     going = metadata_to_archive(now, options)
     if going:
-        root = metadata_path(now.base_path)
+        own = now.files.metadata
         if now.metadata.timeline.layout >= 2:
             folder = f"{now.config.timeline_path}/history"
         else:
-            folder = read_table_config(now.storage, root).archive_folder
-        require_folders(now.storage, root, [folder])
-        _archive(now.metadata.timeline, f"{root}/{folder}", going, options.archive, lock)
+            folder = read_table_config(own).archive_folder
+        require_folders(own, [folder])
+        _archive(now.metadata.timeline, own.path(folder), going, options.archive, lock)
     return going
 
 

@@ -171,7 +171,7 @@ def _plan(
     return CleanPlan(
         policy=rule.policy,
         files={
-            partition: tuple(f"{snapshot.base_path}/{base.relative_path}" for base in found)
+            partition: tuple(snapshot.files.path(base.relative_path) for base in found)
             for partition, found in files.items()
         },
         earliest=None if earliest is None else (earliest.requested, earliest.action),
@@ -350,7 +350,7 @@ def clean(
         require_writable(snapshot.config)
         planned = plan_clean(snapshot, rule, handle.now_ms(), only_changed=False)
         return _result(rule, planned, None, None, started, dry_run=True, notes=options.notes)
-    require_exclusive_create(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
     notes = [*options.notes, *finish_cleans(handle, options)]
     return _clean(handle, options, rule, started, notes, only_changed=False)
 
@@ -389,7 +389,7 @@ def _clean(
 ) -> CleanResult:
     beat: Heartbeat | None = None
     try:
-        with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+        with table_lock(handle.files, options.lock) as lock:
             recovered = recover(handle, options.heartbeat, lock)
             require_no_clean(recovered.snapshot)
             planned = plan_clean(recovered.snapshot, rule, handle.now_ms(), only_changed=only_changed)
@@ -398,7 +398,7 @@ def _clean(
             timeline = recovered.snapshot.timeline
             when = recovered.clock.next(recovered.snapshot.last_time)
             # Other writers finish this clean once its heartbeat stops.
-            beat = Heartbeat(handle.storage, handle.base_path, when, options.heartbeat.interval_ms)
+            beat = Heartbeat(handle.files, when, options.heartbeat.interval_ms)
             beat.start()
             lock.check()
             instant = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
@@ -422,12 +422,12 @@ def finish_cleans(handle: TableContext, options: WriteOptions, snapshot: Snapsho
         except FileNotFoundError:
             continue  # Another process has finished it.
         except CorruptFileError:
-            if snapshot.storage.size(f"{snapshot.timeline.path}/{instant.requested}.clean.requested"):
+            if snapshot.files.storage.size(f"{snapshot.timeline.path}/{instant.requested}.clean.requested"):
                 raise
             remove_pending(snapshot.timeline, instant)  # Java died while writing the plan.
             continue
         _carry_out(handle, options.lock, instant, plan)
-        delete_heartbeat(handle.storage, handle.base_path, instant.requested)
+        delete_heartbeat(handle.files, instant.requested)
         notes.append(f"finished the clean {instant.requested}, whose process died")
     return notes
 
@@ -441,7 +441,7 @@ def require_no_clean(snapshot: Snapshot) -> None:
     pending = snapshot.timeline.pending({"clean"})
     if pending:
         raise CommitConflictError(
-            f"{snapshot.base_path}: the clean {pending[0].requested} is under way; nothing was changed, try again once "
+            f"{snapshot.files}: the clean {pending[0].requested} is under way; nothing was changed, try again once "
             "it is done",
             ours=None,
             theirs=pending[0].requested,
@@ -458,8 +458,8 @@ def _carry_out(handle: TableContext, options: LockOptions, instant: Instant, pla
         instant = create_inflight(snapshot.timeline, instant)
     names = {path: tuple(map(last_part, files)) for path, files in plan.files.items()}
     doomed = ((path, name) for path, files in names.items() for name in files)
-    delete_files(handle.storage, handle.base_path, doomed, _THREADS)
-    with table_lock(handle.storage, handle.base_path, options) as lock:
+    delete_files(handle.files, doomed, _THREADS)
+    with table_lock(handle.files, options) as lock:
         now = handle.snapshot()
         if now.timeline.state_of(instant.requested, "clean") is not State.INFLIGHT:
             return None
@@ -485,7 +485,7 @@ def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
         return frozenset()
     gone = set()
     for path in plan.gone:
-        entries = list_folder(now.storage, now.base_path, path) if path in plan.files and path else None
+        entries = list_folder(now.files, path) if path in plan.files and path else None
         if entries is not None and all(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
             gone.add(path)
     return frozenset(gone)
@@ -498,7 +498,7 @@ def _finish(now: Snapshot, clock: InstantClock, instant: Instant, done: CleanMet
     updates = records_of_removal(now, removed, instant.requested)
     write_metadata(now, instant.requested, updates, clock)
     for path in done.gone:
-        delete_partition(now.storage, now.base_path, path)
+        delete_partition(now.files, path)
     complete(now.timeline, instant, clock.next(now.last_time), encode_clean_metadata(done))
 
 

@@ -39,7 +39,7 @@ from lakedex.maintenance.metadata_init import make_metadata_table, require_no_pe
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.maintenance.undo_write import HeartbeatPolicy, remove_orphans
 from lakedex.metadata.records import FILES, SUPPORTED, metadata_partitions_property
-from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import LogWritten, build_instant, create_file_groups, write_delta_commit
 from lakedex.options import WriteOptions, parse_options
 from lakedex.reports import IndexResult
@@ -108,10 +108,10 @@ def create_index(
         )
         return replace(result, notes=(*parsed.notes, *result.notes))
     if partitions is not None:
-        raise InvalidInputError(f"{handle.base_path}: partitions= is for bitmap indexes; {name} covers the whole table")
+        raise InvalidInputError(f"{handle.files}: partitions= is for bitmap indexes; {name} covers the whole table")
     if foreign := settings.keys() - index.own_options:
         option = min(foreign)
-        raise OptionError(f"{handle.base_path}: option {option} is for {owners[option]} indexes, not for {name}")
+        raise OptionError(f"{handle.files}: option {option} is for {owners[option]} indexes, not for {name}")
     result = build_index(handle, parsed, index, columns=columns, if_not_exists=if_not_exists, progress=progress)
     return replace(result, notes=(*parsed.notes, *result.notes))
 
@@ -154,7 +154,7 @@ def _paths(snapshot: Snapshot, partitions: Partitions) -> tuple[str, ...] | None
     for path in paths:
         if path not in known:
             some = ", ".join(map(repr, sorted(known)[:3])) or "none"
-            raise InvalidInputError(f"{snapshot.base_path} has no partition {path!r}; it has, for example, {some}")
+            raise InvalidInputError(f"{snapshot.files} has no partition {path!r}; it has, for example, {some}")
     return tuple(dict.fromkeys(str(path) for path in paths))
 
 
@@ -172,7 +172,7 @@ def refresh_index(
     index = found.get(name)
     if name in found and (index is None or index.commit_policy is CommitPolicy.REQUIRED):
         raise UnsupportedFeatureError(
-            f"{handle.base_path}: only bitmap indexes are refreshed; indexes.drop({name!r}) and "
+            f"{handle.files}: only bitmap indexes are refreshed; indexes.drop({name!r}) and "
             f"indexes.create({name!r}) build this one again",
             feature=f"refresh of {name}",
         )
@@ -189,10 +189,10 @@ def drop_index(handle: TableContext, options: WriteOptions, name: str, *, if_exi
     started = time.perf_counter()
     if name == FILES.name:
         raise InvalidInputError("'files' is the metadata table's listing, not an index; it cannot be dropped")
-    require_exclusive_create(handle.storage, handle.base_path)
-    storage, base = handle.storage, handle.base_path
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
-        recover_table_config(storage, base)
+    require_exclusive_create(handle.files)
+    files = handle.files
+    with table_lock(handle.files, options.lock) as lock:
+        recover_table_config(files)
         snapshot = handle.snapshot()
         plan = _drop_plan(snapshot, name)
         if plan is None:
@@ -204,10 +204,10 @@ def drop_index(handle: TableContext, options: WriteOptions, name: str, *, if_exi
             config = snapshot.config
             changes = metadata_partitions_property(config.metadata_partitions - plan.partitions)
             changes[INFLIGHT_PARTITIONS] = ",".join(sorted(config.metadata_partitions_inflight - plan.partitions))
-            update_table_config(storage, base, changes)
-        replace_definitions(storage, plan.definitions)
+            update_table_config(files, changes)
+        replace_definitions(files.storage, plan.definitions)
         for folder in (*sorted(plan.partitions), *plan.folders):
-            delete_partition(storage, metadata_path(base), folder)
+            delete_partition(files.metadata, folder)
     notes = tuple(f"dropped {other} with it" for other in sorted(plan.partitions - {name}))
     return IndexResult(name=name, columns=plan.columns, notes=notes, seconds=time.perf_counter() - started)
 
@@ -243,15 +243,15 @@ def open_live(
     handle: TableContext, options: WriteOptions, name: str, **asked: Any
 ) -> Iterator[tuple[Lock, BuildContext, Heartbeat]]:
     """Take the lock and a new instant, for which a heartbeat beats from then on; the caller stops it."""
-    require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
-        recover_table_config(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
+    with table_lock(handle.files, options.lock) as lock:
+        recover_table_config(handle.files)
         snapshot = handle.snapshot()
         clock = handle.clock(snapshot.config.timezone)
         clock.leave_out(remove_orphans(snapshot, HeartbeatPolicy(options.heartbeat)))
         instant = clock.next(snapshot.last_time)
         # The instant is on no timeline: the heartbeat keeps the next writer from taking the same.
-        heartbeat = Heartbeat(handle.storage, handle.base_path, instant, options.heartbeat.interval_ms)
+        heartbeat = Heartbeat(handle.files, instant, options.heartbeat.interval_ms)
         with ExitStack() as on_error:
             on_error.enter_context(heartbeat)
             lock.check()
@@ -289,7 +289,7 @@ def _build_live(
         if build is None or isinstance(build, BuildPlan):
             raise UnsupportedFeatureError(f"{index.name} is not built file by file", feature=f"index {name}")
         lock.check()
-        replace_definitions(handle.storage, build.definitions)
+        replace_definitions(handle.files.storage, build.definitions)
     with heartbeat:
         notes = _cover(ctx, build, progress, refresh=refresh, if_not_exists=if_not_exists)
         notes += index.after_commit(handle, ctx.instant).notes
@@ -307,14 +307,14 @@ def _cover(
         if now.last_completion_time != ctx.snapshot.last_completion_time and now.schema.equals(ctx.snapshot.schema):
             build.cover(now, progress)
     finally:
-        delete_temp(ctx.snapshot.storage, ctx.snapshot.base_path, ctx.instant)
+        delete_temp(ctx.snapshot.files, ctx.instant)
     if build.is_new or refresh:
         return ()
     if covered:
         return ("the index exists already; covered the files that it lacked",)
     if if_not_exists:
         return ("the index exists already",)
-    raise IndexExistsError(_exists(ctx.snapshot.base_path, ctx.name), index=ctx.name)
+    raise IndexExistsError(_exists(ctx.snapshot.files.base_path, ctx.name), index=ctx.name)
 
 
 def _exists(table: str, name: str) -> str:
@@ -337,26 +337,26 @@ def build_index(
 ) -> IndexResult:
     """Build an index whose records are published together; see :meth:`lakedex.Indexes.create`."""
     started = time.perf_counter()
-    require_exclusive_create(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
     if not handle.snapshot().uses_metadata:
         make_metadata_table(handle, options, only_if_lost=True)
     with ExitStack() as beating:
-        with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+        with table_lock(handle.files, options.lock) as lock:
             now, clock = recovered(handle, options, lock)
             build = _Build(handle, options, index, clock, clock.next(now.last_time), columns, progress)
             # Its name is on no timeline: the heartbeat keeps the next writer from taking the same.
             beating.enter_context(build.alive(build.name))
         if not build.plan(now):
             if not if_not_exists:
-                raise IndexExistsError(_exists(handle.base_path, index.name), index=index.name)
+                raise IndexExistsError(_exists(handle.files.base_path, index.name), index=index.name)
             notes = ("the index exists already",)
             return IndexResult(name=index.name, notes=notes, seconds=time.perf_counter() - started)
         try:
             build.read(now.base_files())
-            with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+            with table_lock(handle.files, options.lock) as lock:
                 return build.publish(lock, started)
         finally:
-            delete_temp(handle.storage, handle.base_path, build.name)
+            delete_temp(handle.files, build.name)
 
 
 def recompute_entries(
@@ -373,8 +373,8 @@ def recompute_entries(
     Returns:
         How many files it were.
     """
-    require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    require_exclusive_create(handle.files)
+    with table_lock(handle.files, options.lock) as lock:
         now, clock = recovered(handle, options, lock)
         name = clock.next(now.last_time)
         require_no_pending_writes(now, f"the index {index.name} was not repaired")
@@ -387,7 +387,7 @@ def recompute_entries(
                     build.read(some)
                     build.write(lock, now, some)
         finally:
-            delete_temp(handle.storage, handle.base_path, name)
+            delete_temp(handle.files, name)
     return len(some)
 
 
@@ -433,7 +433,7 @@ class _Build:
         step = max(64, 8 * self.handle.engine.parallelism) if self.progress else max(len(fresh), 1)
         for start in range(0, len(fresh), step):
             some = fresh[start : start + step]
-            label = f"lakedex {self.handle.base_path}: building {self.index.name} of {len(some)} files"
+            label = f"lakedex {self.handle.files}: building {self.index.name} of {len(some)} files"
             found = [None] * len(some) if task is None else self.handle.engine.run(task, some, label)
             self.parts.update(zip(some, found, strict=True))
             if self.progress is not None:
@@ -443,7 +443,7 @@ class _Build:
     def alive(self, instant: str) -> Iterator[None]:
         """A heartbeat while something of ours lies in the table that a later writer may have to remove."""
         interval = self.options.heartbeat.interval_ms
-        with Heartbeat(self.handle.storage, self.handle.base_path, instant, interval):
+        with Heartbeat(self.handle.files, instant, interval):
             yield
 
     def publish(self, lock: Lock, started: float) -> IndexResult:
@@ -465,7 +465,7 @@ class _Build:
                 sorted(now.config.metadata_partitions_inflight - plan.groups.keys())
             )
             changes.setdefault(DEFINITIONS_PATH, now.config.raw.get(DEFINITIONS_PATH) or DEFAULT_DEFINITIONS_PATH)
-            update_table_config(self.handle.storage, self.handle.base_path, changes)
+            update_table_config(self.handle.files, changes)
         return IndexResult(
             name=self.index.name,
             columns=plan.columns,
@@ -478,7 +478,7 @@ class _Build:
 
     def _conflict(self, why: str) -> CommitConflictError:
         return CommitConflictError(
-            f"{self.handle.base_path}: {why}, so the index {self.index.name} was not published; create it again",
+            f"{self.handle.files}: {why}, so the index {self.index.name} was not published; create it again",
             ours=self.name,
             theirs=None,
             file_groups=frozenset(),
@@ -496,7 +496,7 @@ class _Build:
         self, lock: Lock, now: Snapshot, groups: Mapping[str, int], updates: Iterable[IndexUpdate]
     ) -> list[tuple[str, list[LogWritten]]]:
         """Write delta commits of the metadata table; the first also makes the new file groups."""
-        storage, base = self.handle.storage, self.handle.base_path
+        files = self.handle.files
         written: list[tuple[str, list[LogWritten]]] = []
         for update in updates:
             lock.check()
@@ -509,8 +509,8 @@ class _Build:
                 if not written:
                     for name, count in groups.items():
                         # What a build that died or a writer that dropped the index may have left.
-                        delete_partition(storage, metadata_path(base), name)
-                        create_file_groups(storage, metadata_path(base), name, count, instant)
+                        delete_partition(files.metadata, name)
+                        create_file_groups(files.metadata, name, count, instant)
                 _, logs = write_delta_commit(
                     store,
                     instant,
@@ -521,13 +521,11 @@ class _Build:
                     operation="BULK_INSERT_PREPPED" if groups and not written else "UPSERT_PREPPED",
                 )
             lock.check()
-            replace_definitions(storage, update.definitions_after)
+            replace_definitions(files.storage, update.definitions_after)
             written.append((instant, logs))
         return written
 
     def _fresh_store(self, now: Snapshot) -> MetadataStore:
         """The metadata table without what was cached of its file groups."""
         old = now.metadata
-        return MetadataStore(
-            old.storage, old.base_path, old.data_timeline, old.timeline.reload(), old.partitions, old.cache
-        )
+        return MetadataStore(old.files, old.data_timeline, old.timeline.reload(), old.partitions, old.cache)

@@ -34,15 +34,13 @@ def chosen_files(snapshot: Snapshot, files: Files) -> list[BaseFile]:
         return known
     if isinstance(files, int):
         if files < 1:
-            raise InvalidInputError(f"{snapshot.base_path}: files is a number of files from 1 on, not {files}")
+            raise InvalidInputError(f"{snapshot.files}: files is a number of files from 1 on, not {files}")
         count = min(files, len(known))
         return [known[number * len(known) // count] for number in range(count)]
     names = {base.name for base in known}
     for name in files:
         if name not in names:
-            raise InvalidInputError(
-                f"{snapshot.base_path}: {name!r} is no current base file; t.inspect.files() has all"
-            )
+            raise InvalidInputError(f"{snapshot.files}: {name!r} is no current base file; t.inspect.files() has all")
     wanted = set(files)
     return [base for base in known if base.name in wanted]
 

@@ -19,7 +19,6 @@ from lakedex.io.locks import Lock
 from lakedex.layout.contained_files import delete_files
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.maintenance.metadata_compaction import last_compaction
-from lakedex.metadata.store import metadata_path
 from lakedex.options import CleanOptions, WriteOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, complete, create_inflight, create_requested, remove_pending
@@ -146,11 +145,11 @@ def _planned(timeline: Timeline, instant: Instant) -> CleanPlan | None:
 
 
 def _plan(now: Snapshot, earliest: Instant, expired: ExpiredFiles) -> CleanPlan:
-    root = metadata_path(now.base_path)
+    own = now.files.metadata
     last = now.metadata.timeline.completed(WRITE_ACTIONS)[-1]
     return CleanPlan(
         policy=_POLICY,
-        files={folder: tuple(f"{root}/{folder}/{name}" for name in names) for folder, names in expired.items()},
+        files={folder: tuple(own.path(folder, name) for name in names) for folder, names in expired.items()},
         earliest=(earliest.requested, earliest.action),
         last_completed=last.requested,
     )
@@ -164,7 +163,7 @@ def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantC
     lock.check()
     names = {folder: tuple(map(last_part, paths)) for folder, paths in plan.files.items()}
     expired = [(folder, name) for folder, found in names.items() for name in found]
-    delete_files(now.storage, metadata_path(now.base_path), expired)
+    delete_files(now.files.metadata, expired)
     done = CleanMetadata(
         started=instant.requested,
         millis=int((time.time() - started) * 1000),
@@ -232,7 +231,7 @@ def _slices(now: Snapshot, folder: str, completed: Callable[[str], str]) -> dict
     pending = {instant.requested for instant in now.timeline.pending()}
     slices: dict[str, dict[str, _Slice]] = {}
     logs: dict[str, list[tuple[tuple[str, int, str, bool], str]]] = {}
-    for entry in now.storage.list(f"{metadata_path(now.base_path)}/{folder}"):
+    for entry in now.files.storage.list(now.files.metadata.path(folder)):
         base, log = parse_base_file_name(entry.name), parse_log_file_name(entry.name)
         if base is not None and timeline.is_committed(base.instant):
             slices.setdefault(base.file_id, {}).setdefault(base.instant, _Slice(base.instant)).names.append(entry.name)

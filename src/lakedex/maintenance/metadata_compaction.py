@@ -41,7 +41,7 @@ from lakedex.layout.names import BaseFileName, parse_base_file_name, parse_log_f
 from lakedex.metadata.file_groups import MetadataFileGroup
 from lakedex.metadata.files import Layer
 from lakedex.metadata.records import compact_records
-from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import metadata_commit
 from lakedex.options import MetadataOptions
 from lakedex.parallel import run_threads
@@ -210,13 +210,13 @@ def compact_group(task: GroupCompaction) -> Compacted:
     layers = task.store.layers(task.group)
     try:
         try:
-            return _write(task.store.storage, path, _Merge(layers, name, sort=False))
+            return _write(task.store.files.storage, path, _Merge(layers, name, sort=False))
         except _UnsortedError:
-            task.store.storage.delete(path)
-            return _write(task.store.storage, path, _Merge(layers, name, sort=True))
+            task.store.files.storage.delete(path)
+            return _write(task.store.files.storage, path, _Merge(layers, name, sort=True))
     except BaseException:
         with suppress(OSError):
-            task.store.storage.delete(path)
+            task.store.files.storage.delete(path)
         raise
 
 
@@ -294,7 +294,7 @@ def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock
     timeline = now.metadata.timeline
     if pending := timeline.pending({"logcompaction"}):
         raise UnsupportedFeatureError(
-            f"{metadata_path(now.base_path)}: the log compaction {pending[0].requested} is pending; lakedex does not "
+            f"{now.files.metadata}: the log compaction {pending[0].requested} is pending; lakedex does not "
             "run those. Finish it by a write with Hudi (hoodie.metadata.log.compaction.enable)",
             feature="pending log compaction",
         )
@@ -411,13 +411,13 @@ def _tasks(now: Snapshot, requested: str, operations: Sequence[CompactionOperati
     Raises:
         FileNotFoundError: A file of the plan does not exist.
     """
-    root = metadata_path(now.base_path)
+    own = now.files.metadata
     sizes: dict[str, dict[str, int]] = {}
     tasks = []
     for operation in operations:
-        folder = f"{root}/{operation.partition}"
+        folder = own.path(operation.partition)
         if folder not in sizes:
-            listed = list_folder(now.storage, root, operation.partition)
+            listed = list_folder(own, operation.partition)
             sizes[folder] = {entry.name: entry.size for entry in listed}
         known = sizes[folder]
         missing = [name for name in (*operation.logs, *filter(None, [operation.base])) if name not in known]
@@ -481,9 +481,9 @@ def _write_stat(operation: CompactionOperation, result: Compacted) -> WriteStat:
 
 def _remove_files_of(now: Snapshot, requested: str, keep: Collection[str]) -> None:
     """Delete base files of an incomplete compaction, except ``keep``."""
-    root = metadata_path(now.base_path)
+    own = now.files.metadata
     for folder in now.metadata.folders():
-        for entry in list_folder(now.storage, root, folder):
+        for entry in list_folder(own, folder):
             base = parse_base_file_name(entry.name)
             if base is not None and base.instant == requested and entry.name not in keep:
-                delete_files(now.storage, root, [(folder, entry.name)])
+                delete_files(own, [(folder, entry.name)])

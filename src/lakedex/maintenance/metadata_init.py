@@ -19,7 +19,7 @@ from lakedex.errors import CommitConflictError
 from lakedex.index.bitmap.run_files import BITMAP_INDEX
 from lakedex.io.liveness import is_ours
 from lakedex.io.locks import require_exclusive_create, table_lock
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import delete_entries, inner_folders, list_folder
 from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
@@ -78,26 +78,25 @@ def make_metadata_table(
         CommitConflictError: a write of another engine is under way, which knows of no metadata table.
         UnsupportedFeatureError: lakedex does not write this table.
     """
-    require_exclusive_create(handle.storage, handle.base_path)
-    storage, base = handle.storage, handle.base_path
+    require_exclusive_create(handle.files)
+    files = handle.files
     seen = handle.snapshot().timeline
     found = list_storage(handle)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    with table_lock(handle.files, options.lock) as lock:
         now, clock = recovered(handle, options, lock)
         if only_if_lost and now.uses_metadata:
-            return {path: dict(files) for path, files in now.metadata.file_listing().items()}
+            return {path: dict(sizes) for path, sizes in now.metadata.file_listing().items()}
         require_no_pending_writes(now, "the metadata table was not made")
         again = _changed_since(seen, now.timeline)
         if again is None:
             found = list_storage(handle)
         else:
-            found |= {path: _listed(storage, base, path) for path in again}
+            found |= {path: _listed(files, path) for path in again}
         listing = committed_files(now, found)
         lock.check()
-        remove_metadata_table(storage, base, now.config, memo)
+        remove_metadata_table(files, now.config, memo)
         create_metadata_table(
-            storage,
-            base,
+            files,
             now.config,
             {FILES.name: 1},
             clock,
@@ -105,7 +104,7 @@ def make_metadata_table(
             instant=_first_instant(now, clock),
         )
         lock.check()
-        update_table_config(storage, base, metadata_partitions_property([FILES.name]))
+        update_table_config(files, metadata_partitions_property([FILES.name]))
     return listing
 
 
@@ -115,12 +114,12 @@ def _first_instant(now: Snapshot, clock: InstantClock) -> str:
     return f"{instant}{FIRST_BUILD_SUFFIX:03d}" if now.timeline.layout == 1 else instant
 
 
-def remove_metadata_table(storage: Storage, base_path: str, config: TableConfig, memo: str | None = None) -> None:
+def remove_metadata_table(files: TableFiles, config: TableConfig, memo: str | None = None) -> None:
     """Take the metadata table away: out of the settings, then its files. Call under the table lock."""
     if config.metadata_partitions or config.metadata_partitions_inflight or memo != config.raw.get(REBUILDING):
         changes = {**metadata_partitions_property(), INFLIGHT_PARTITIONS: "", REBUILDING: memo}
-        update_table_config(storage, base_path, changes)
-    delete_entries(storage, base_path, ".hoodie/metadata", keep={BITMAP_INDEX})
+        update_table_config(files, changes)
+    delete_entries(files, ".hoodie/metadata", keep={BITMAP_INDEX})
 
 
 def require_no_pending_writes(now: Snapshot, what: str) -> None:
@@ -130,9 +129,9 @@ def require_no_pending_writes(now: Snapshot, what: str) -> None:
         CommitConflictError: names the write.
     """
     for instant in now.timeline.pending(WRITE_ACTIONS):
-        if not is_ours(now.storage, now.base_path, instant.requested):
+        if not is_ours(now.files, instant.requested):
             raise CommitConflictError(
-                f"{now.base_path}: {instant.action} {instant.requested} of another engine is under way, so {what}; "
+                f"{now.files}: {instant.action} {instant.requested} of another engine is under way, so {what}; "
                 "try again when it has ended, or roll it back",
                 ours=None,
                 theirs=instant.requested,
@@ -146,11 +145,11 @@ def require_no_pending_writes(now: Snapshot, what: str) -> None:
 
 def list_storage(handle: TableContext) -> Folders:
     """Data files of all folders with a partition metafile (``FSUtils.getAllFoldersWithPartitionMetaFile``)."""
-    task = _ListFolder(handle.storage, handle.base_path)
+    task = _ListFolder(handle.files)
     found: Folders = {}
     level: Sequence[str] = [""]
     while level:
-        label = f"lakedex {handle.base_path}: listing {len(level)} folders"
+        label = f"lakedex {handle.files}: listing {len(level)} folders"
         few = len(level) <= FOLDERS_ON_DRIVER
         entries = run_threads(task, level, LISTING_THREADS) if few else handle.engine.run(task, level, label)
         found |= {path: files for path, (files, _) in zip(level, entries, strict=True) if files is not None}
@@ -162,14 +161,13 @@ def list_storage(handle: TableContext) -> Folders:
 class _ListFolder:
     """Task: data files of a partition; or, of a folder that is none, the folders in it."""
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
 
     def __call__(self, path: str) -> tuple[dict[str, int] | None, list[str]]:
-        entries = list_folder(self.storage, self.base_path, path)
+        entries = list_folder(self.files, path)
         if any(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
             return {entry.name: entry.size for entry in entries if not entry.is_dir and _is_data(entry.name)}, []
-        inner = inner_folders(join_path(self.base_path, path), entries)
+        inner = inner_folders(self.files.path(path), entries)
         return None, [join_path(path, name) for name in inner]
 
 
@@ -186,8 +184,8 @@ def instant_of(name: str) -> str | None:
     return None if log is None else log.instant
 
 
-def _listed(storage: Storage, base_path: str, path: str) -> dict[str, int]:
-    return _ListFolder(storage, base_path)(path)[0] or {}
+def _listed(files: TableFiles, path: str) -> dict[str, int]:
+    return _ListFolder(files)(path)[0] or {}
 
 
 def _changed_since(seen: Timeline, now: Timeline) -> set[str] | None:

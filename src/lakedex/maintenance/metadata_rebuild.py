@@ -21,7 +21,6 @@ from lakedex.maintenance.index_lifecycle import build_index, refresh_live
 from lakedex.maintenance.metadata_init import REBUILDING, Folders, make_metadata_table, remove_metadata_table
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS
 from lakedex.metadata.records import FILES, metadata_partitions_property
-from lakedex.metadata.store import metadata_path
 from lakedex.options import HeartbeatOptions, LockOptions, WriteOptions
 from lakedex.reports import IndexResult, RebuildResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -81,10 +80,10 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
     """
     snapshot = handle.snapshot()
     if not options.metadata.enabled:
-        with table_lock(handle.storage, handle.base_path, options.lock) as lock:
-            recover_table_config(handle.storage, handle.base_path)
+        with table_lock(handle.files, options.lock) as lock:
+            recover_table_config(handle.files)
             lock.check()
-            remove_metadata_table(handle.storage, handle.base_path, handle.snapshot().config)
+            remove_metadata_table(handle.files, handle.snapshot().config)
         return ["hoodie.metadata.enable=false: the metadata table was taken away"]
     damaged = snapshot.lost_metadata
     reasons = [f"{name}: {wrong}" for name, wrong in damaged.items()]
@@ -119,7 +118,7 @@ def _rebuild(
     """``files``, then the indexes. Which they are is kept in the settings until they are there."""
     names, columns = _wanted(before, options), _columns_of(before)
     name = handle.clock(before.config.timezone).next()
-    with Heartbeat(handle.storage, handle.base_path, name, options.heartbeat.interval_ms):
+    with Heartbeat(handle.files, name, options.heartbeat.interval_ms):
         memo = f"{name} {','.join(names)}" if names else None
         made = make_metadata_table(handle, options, memo, only_if_lost=only_if_lost)
         built = _build(handle, options, names, columns, progress)
@@ -141,36 +140,36 @@ def _was_cut_short(snapshot: Snapshot, options: HeartbeatOptions) -> bool:
     now, builder = int(time.time() * 1000), memo.partition(" ")[0]
     if not is_instant(builder):
         return True
-    return is_expired(snapshot.storage, snapshot.base_path, builder, now, interval_ms=interval, misses=misses)
+    return is_expired(snapshot.files, builder, now, interval_ms=interval, misses=misses)
 
 
 def _forget_memo(handle: TableContext, options: LockOptions) -> None:
-    with table_lock(handle.storage, handle.base_path, options) as lock:
-        recover_table_config(handle.storage, handle.base_path)
+    with table_lock(handle.files, options) as lock:
+        recover_table_config(handle.files)
         lock.check()
         if REBUILDING in handle.snapshot().config.raw:
-            update_table_config(handle.storage, handle.base_path, {REBUILDING: None})
+            update_table_config(handle.files, {REBUILDING: None})
 
 
 def _disable(handle: TableContext, options: LockOptions, names: Collection[str]) -> None:
     """Take metadata partitions out of the settings, so that nobody trusts them; all of them with ``files``."""
-    with table_lock(handle.storage, handle.base_path, options) as lock:
-        recover_table_config(handle.storage, handle.base_path)
+    with table_lock(handle.files, options) as lock:
+        recover_table_config(handle.files)
         lock.check()
         disable_partitions(handle, handle.snapshot().config, names)
 
 
 def disable_partitions(handle: TableContext, config: TableConfig, names: Collection[str]) -> None:
     """The same under the table lock."""
-    storage, base = handle.storage, handle.base_path
+    files = handle.files
     if FILES.name in names:
-        remove_metadata_table(storage, base, config)
+        remove_metadata_table(files, config)
         return
     changes = metadata_partitions_property(config.metadata_partitions - set(names))
     changes[INFLIGHT_PARTITIONS] = ",".join(sorted(config.metadata_partitions_inflight - set(names)))
-    update_table_config(storage, base, changes)
+    update_table_config(files, changes)
     for name in names:
-        delete_partition(storage, metadata_path(base), name)
+        delete_partition(files.metadata, name)
 
 
 def _with_dependents(damaged: Collection[str], snapshot: Snapshot) -> tuple[str, ...]:

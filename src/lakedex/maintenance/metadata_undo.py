@@ -45,8 +45,8 @@ _THREADS = 8
 def snapshot_without(snapshot: Snapshot, undone: Collection[str]) -> Snapshot:
     """The table as it will be read once these commits are pending again."""
     timeline, store = snapshot.timeline.without(undone), snapshot.metadata
-    metadata = MetadataStore(store.storage, store.base_path, timeline, store.timeline, store.partitions, store.cache)
-    return Snapshot(snapshot.storage, snapshot.base_path, snapshot.config, timeline, metadata)
+    metadata = MetadataStore(store.files, timeline, store.timeline, store.partitions, store.cache)
+    return Snapshot(snapshot.files, snapshot.config, timeline, metadata)
 
 
 def can_drop_log_files(snapshot: Snapshot, undone: Collection[str]) -> bool:
@@ -99,10 +99,10 @@ def prepare_undo(
     if touched:
         listing: Keyed = [(ALL_PARTITIONS, all_partitions_record(map(files_key, touched)))]
         # Should we die in between: its heartbeat tells the next writer that it is to be removed.
-        with Heartbeat(snapshot.storage, snapshot.base_path, instant):
+        with Heartbeat(snapshot.files, instant):
             write_metadata(snapshot, instant, merge_records(listing, updates), clock)
     for update in updates:
-        replace_definitions(snapshot.storage, update.definitions)
+        replace_definitions(snapshot.files.storage, update.definitions)
 
 
 def record_undo(snapshot: Snapshot, files: Mapping[str, Sequence[str]], instant: str, clock: InstantClock) -> None:

@@ -115,7 +115,7 @@ def restore_to(
     prepare_undo(snapshot, target, names, partitions, clock, options)
     plan = RestorePlan(savepoint=savepoint.requested, instants=tuple((i.requested, i.action) for i in undone))
     when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.reload().last_time))
-    with Heartbeat(snapshot.storage, snapshot.base_path, when):
+    with Heartbeat(snapshot.files, when):
         requested = create_requested(timeline, when, "restore", encode_restore_plan(plan))
         inflight = create_inflight(timeline, requested)
         hidden = replace_metadata_timeline(snapshot_without(snapshot, names))
@@ -152,11 +152,11 @@ def undone_partitions(timeline: Timeline, undone: list[Instant]) -> list[str]:
 def _require_files(snapshot: Snapshot, saved: SavepointMetadata, savepoint: str, partitions: list[str]) -> None:
     """The restore's own conditions: what it goes back to is all there."""
     for partition in partitions:
-        present = {entry.name for entry in list_folder(snapshot.storage, snapshot.base_path, partition)}
+        present = {entry.name for entry in list_folder(snapshot.files, partition)}
         missing = sorted(set(saved.files.get(partition, ())) - present)
         if missing:
             raise InvalidInputError(
-                f"{snapshot.base_path} cannot be restored to {savepoint}: {len(missing)} files of its savepoint are "
+                f"{snapshot.files} cannot be restored to {savepoint}: {len(missing)} files of its savepoint are "
                 f"gone, among them {join_path(partition, missing[0])}. Nothing was changed"
             )
 
@@ -169,7 +169,7 @@ def _require_commits(snapshot: Snapshot, savepoint: str) -> None:
     archived = sorted(i for i in found if i > savepoint and timeline.is_committed(i) and not timeline.contains(i))
     if archived:
         raise InvalidInputError(
-            f"{snapshot.base_path} cannot be restored to {savepoint}: {len(archived)} commits after it were archived "
+            f"{snapshot.files} cannot be restored to {savepoint}: {len(archived)} commits after it were archived "
             f"(hoodie.archive.beyond.savepoint), the first of them {archived[0]}. Nothing was changed"
         )
 
@@ -239,7 +239,7 @@ def finish_restores(snapshot: Snapshot, clock: InstantClock, expiry: HeartbeatPo
     for restore in snapshot.timeline.pending({"restore"}):
         if not expiry.is_expired_write(snapshot, restore):
             raise CommitConflictError(
-                f"{snapshot.base_path}: the restore {restore.requested} is under way; nothing was written, try again "
+                f"{snapshot.files}: the restore {restore.requested} is under way; nothing was written, try again "
                 "once it is done",
                 ours=None,
                 theirs=restore.requested,
@@ -252,12 +252,12 @@ def finish_restores(snapshot: Snapshot, clock: InstantClock, expiry: HeartbeatPo
         else:
             if snapshot.metadata.timeline.pending({"restore", "rollback"}):
                 raise UnsupportedFeatureError(
-                    f"{snapshot.base_path}: the restore {restore.requested} is half done in the metadata table; "
+                    f"{snapshot.files}: the restore {restore.requested} is half done in the metadata table; "
                     "finish it with Hudi (restore to the same savepoint again)",
                     feature="finishing a restore of the metadata table",
                 )
             _run(snapshot, restore, snapshot.timeline.restore_plan(restore.requested), clock)
-        delete_heartbeat(snapshot.storage, snapshot.base_path, restore.requested)
+        delete_heartbeat(snapshot.files, restore.requested)
     return _remove_traces(snapshot.timeline.reload() if changed else snapshot.timeline) or changed
 
 
@@ -310,7 +310,7 @@ def recover(
         UnsupportedFeatureError: lakedex does not write this table, or cannot undo what is pending.
         CommitConflictError: a restore of another process is under way.
     """
-    recover_table_config(handle.storage, handle.base_path)
+    recover_table_config(handle.files)
     snapshot = handle.snapshot() if base is None else base.refreshed()
     require_writable(snapshot.config)
     clock = handle.clock(snapshot.config.timezone)

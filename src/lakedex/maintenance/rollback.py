@@ -63,9 +63,9 @@ class RollbackResult(Report):
 def rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
     """Undo the last commit, or a failed write; see :meth:`lakedex.Maintenance.rollback`."""
     started = time.perf_counter()
-    require_exclusive_create(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    with table_lock(handle.files, options.lock) as lock:
         recovered = recover(handle, options.heartbeat, lock)
         require_no_clean(recovered.snapshot)
         if instant in recovered.undone:
@@ -74,7 +74,7 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
         _require_versions(recovered.snapshot, found)
         _require_beginning(recovered.snapshot, found)
         now = _prepared(recovered, found, options)
-        with Heartbeat(handle.storage, handle.base_path, instant, options.heartbeat.interval_ms):
+        with Heartbeat(handle.files, instant, options.heartbeat.interval_ms):
             done = roll_back(now, found, recovered.clock)
         deleted = sum(map(len, done.deleted.values()))
         return _result(handle.snapshot(), instant, done.started, deleted, started)
@@ -93,7 +93,7 @@ def _result(now: Snapshot, undone: str, instant: str | None, deleted: int, start
 
 def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
     """Commit to undo, after checks."""
-    timeline, base = snapshot.timeline, snapshot.base_path
+    timeline, base = snapshot.timeline, snapshot.files.base_path
     commits = timeline.completed(WRITE_ACTIONS)
     found = next((i for i in commits if i.requested == instant), None)
     if found is None:
@@ -125,14 +125,14 @@ def _refuse_other(snapshot: Snapshot, instant: str, options: HeartbeatOptions) -
         return
     if found.action in WRITE_ACTIONS and not found.is_completed:
         raise CommitConflictError(
-            f"{snapshot.base_path}: the writer of {found} may be alive; it counts as dead after "
+            f"{snapshot.files}: the writer of {found} may be alive; it counts as dead after "
             f"{options.interval_ms * options.misses / 1000:.0f} s of silence, and the next writer rolls it back then",
             ours=None,
             theirs=instant,
             file_groups=frozenset(),
             retryable=True,
         )
-    raise InvalidInputError(f"{snapshot.base_path}: {found} is not a commit; only commits can be rolled back")
+    raise InvalidInputError(f"{snapshot.files}: {found} is not a commit; only commits can be rolled back")
 
 
 def require_no_writes(snapshot: Snapshot) -> None:
@@ -140,7 +140,7 @@ def require_no_writes(snapshot: Snapshot) -> None:
     pending = snapshot.timeline.pending(WRITE_ACTIONS)
     if pending:
         raise CommitConflictError(
-            f"{snapshot.base_path}: {pending[0]} is under way; nothing was changed, try again once no one writes",
+            f"{snapshot.files}: {pending[0]} is under way; nothing was changed, try again once no one writes",
             ours=None,
             theirs=pending[0].requested,
             file_groups=frozenset(),
@@ -164,7 +164,7 @@ def _require_versions(snapshot: Snapshot, undone: Instant) -> None:
         base = there.get(group)
         if base is None or version not in (None, base.instant) or not _is_stored(snapshot, base.relative_path):
             raise InvalidInputError(
-                f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back, since the cleaner took "
+                f"{snapshot.files}: the commit {undone.requested} cannot be rolled back, since the cleaner took "
                 f"the version of {join_path(*group)} that it rewrote. Nothing was changed"
             )
 
@@ -177,14 +177,14 @@ def _require_beginning(snapshot: Snapshot, undone: Instant) -> None:
     lost = sorted(i for i in found - {undone.requested} if timeline.is_committed(i) and not left.is_committed(i))
     if lost:
         raise InvalidInputError(
-            f"{snapshot.base_path}: the commit {undone.requested} cannot be rolled back: it is the only one that is "
+            f"{snapshot.files}: the commit {undone.requested} cannot be rolled back: it is the only one that is "
             f"not archived, and without it no reader would take files of archived ones, the last of them {lost[-1]}, "
             "for committed. Nothing was changed; write the previous rows again instead"
         )
 
 
 def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:
-    return snapshot.storage.exists(f"{snapshot.base_path}/{relative_path}")
+    return snapshot.files.storage.exists(snapshot.files.path(relative_path))
 
 
 def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions) -> Snapshot:
@@ -199,9 +199,9 @@ def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions)
 def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> RestoreResult:
     """Undo all commits after a savepoint; see :meth:`lakedex.Maintenance.restore`."""
     started = time.perf_counter()
-    require_exclusive_create(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    with table_lock(handle.files, options.lock) as lock:
         recovered = recover(handle, options.heartbeat, lock)
         snapshot = recovered.snapshot
         require_no_clean(snapshot)
@@ -209,7 +209,7 @@ def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> Rest
         found = next((i for i in snapshot.timeline.completed({"savepoint"}) if i.requested == savepoint), None)
         if found is None:
             known = ", ".join(sorted(savepoint_times(snapshot.timeline))) or "none"
-            raise InvalidInputError(f"{handle.base_path} has no savepoint {savepoint}; it has {known}")
+            raise InvalidInputError(f"{handle.files} has no savepoint {savepoint}; it has {known}")
         return restore_to(snapshot, found, recovered.clock, options, started)
 
 
@@ -227,15 +227,15 @@ _SAVEPOINTS = pa.schema(
 
 def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, comment: str, user: str) -> str:
     """Retain the files of a commit; see :meth:`lakedex.Maintenance.savepoint`."""
-    require_exclusive_create(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    with table_lock(handle.files, options.lock) as lock:
         recovered = recover(handle, options.heartbeat, lock)
         snapshot, timeline = recovered.snapshot, recovered.snapshot.timeline
         require_no_clean(snapshot)
         commit = _commit(snapshot, instant)
         if commit in savepoint_times(timeline):
-            raise InvalidInputError(f"{handle.base_path}: the commit {commit} has a savepoint already")
+            raise InvalidInputError(f"{handle.files}: the commit {commit} has a savepoint already")
         files = _files_at(snapshot, commit)
         body = SavepointMetadata(by=user or _user(), at=int(time.time() * 1000), comment=comment, files=files)
         pending = Instant(commit, "savepoint", State.INFLIGHT, None, "")
@@ -257,12 +257,12 @@ def _user() -> str:
 def _commit(snapshot: Snapshot, instant: str | None) -> str:
     commits = snapshot.timeline.completed(WRITE_ACTIONS)
     if not commits:
-        raise InvalidInputError(f"{snapshot.base_path} has no commit yet, so there is nothing to keep")
+        raise InvalidInputError(f"{snapshot.files} has no commit yet, so there is nothing to keep")
     if instant is None:
         return commits[-1].requested
     if all(commit.requested != instant for commit in commits):
         raise InvalidInputError(
-            f"{snapshot.base_path} has no commit {instant} on its active timeline; it goes from "
+            f"{snapshot.files} has no commit {instant} on its active timeline; it goes from "
             f"{commits[0].requested} to {commits[-1].requested}"
         )
     return instant
@@ -281,7 +281,7 @@ def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
         first = last.earliest or (current or "")
         if commit < first:
             raise InvalidInputError(
-                f"{snapshot.base_path}: files of the commit {commit} may have been cleaned; the earliest commit that "
+                f"{snapshot.files}: files of the commit {commit} may have been cleaned; the earliest commit that "
                 f"can have a savepoint is {first}"
             )
     files: dict[str, list[str]] = {}
@@ -289,11 +289,11 @@ def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
         names = [*([found.base_file.name] if found.base_file else []), *(log.name for log in found.log_files)]
         files.setdefault(found.partition, []).extend(names)
     for partition, names in files.items():
-        present = {entry.name for entry in list_folder(snapshot.storage, snapshot.base_path, partition)}
+        present = {entry.name for entry in list_folder(snapshot.files, partition)}
         missing = sorted(set(names) - present)
         if missing:
             raise InvalidInputError(
-                f"{snapshot.base_path}: {join_path(partition, missing[0])} of the commit {commit} is gone, so it "
+                f"{snapshot.files}: {join_path(partition, missing[0])} of the commit {commit} is gone, so it "
                 "cannot have a savepoint"
             )
     return {partition: tuple(sorted(names)) for partition, names in files.items()}
@@ -319,12 +319,12 @@ def list_savepoints(snapshot: Snapshot) -> pa.Table:
 
 def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) -> None:
     """Allow cleaning to delete the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
-    require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    require_exclusive_create(handle.files)
+    with table_lock(handle.files, options.lock) as lock:
         timeline = recover(handle, options.heartbeat, lock).snapshot.timeline
         found = next((i for i in timeline.completed({"savepoint"}) if i.requested == instant), None)
         if found is None:
             known = ", ".join(sorted(savepoint_times(timeline))) or "none"
-            raise InvalidInputError(f"{handle.base_path} has no savepoint {instant}; it has {known}")
+            raise InvalidInputError(f"{handle.files} has no savepoint {instant}; it has {known}")
         revert_completed(timeline, found)
         remove_pending(timeline, replace(found, state=State.INFLIGHT, completed=None))

@@ -129,8 +129,8 @@ def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: S
 
 
 def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -> CompactionDone:
-    require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    require_exclusive_create(handle.files)
+    with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         if not now.uses_metadata or not (on_request or compaction_due(now, options.metadata)):
@@ -163,8 +163,8 @@ def clean_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Sna
     """Delete slices of the metadata table that no reader needs any more."""
     if not cleaning_due(seen, options):
         return None
-    require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    require_exclusive_create(handle.files)
+    with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         if cleaning_due(now, options):
@@ -179,8 +179,8 @@ def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult
         UnsupportedFeatureError: a table that lakedex does not write.
     """
     started = time.perf_counter()
-    require_exclusive_create(handle.storage, handle.base_path)
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
+    require_exclusive_create(handle.files)
+    with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
         data = archive_data(now, options, lock)

@@ -16,18 +16,17 @@ from lakedex.codec.table_paths import file_path, is_instant, last_part
 from lakedex.errors import CommitConflictError, UnsupportedFeatureError
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import delete_heartbeat, is_expired
-from lakedex.io.storage import FileInfo, Storage
+from lakedex.io.storage import FileInfo, Storage, TableFiles
 from lakedex.layout.contained_files import (
     delete_files,
     delete_temp,
     inner_folders,
     list_folder,
     require_folders,
-    temp_path,
 )
 from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
 from lakedex.maintenance.metadata_undo import record_undo, snapshot_without, written_since
-from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.store import MetadataStore
 from lakedex.options import HeartbeatOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import (
@@ -78,7 +77,7 @@ class HeartbeatPolicy:
     def is_expired_write(self, snapshot: Snapshot, instant: Instant) -> bool:
         """Whether the writer of a pending instant is dead."""
         try:
-            started = snapshot.storage.modified(f"{snapshot.timeline.path}/{instant.file_name}")
+            started = snapshot.files.storage.modified(f"{snapshot.timeline.path}/{instant.file_name}")
         except FileNotFoundError:
             return False  # Its own writer is just going on with it, or giving it up.
         return self._is_expired(snapshot, instant.requested, None if self.options.failed_writes == "EAGER" else started)
@@ -89,8 +88,7 @@ class HeartbeatPolicy:
 
     def _is_expired(self, snapshot: Snapshot, instant: str, started: int | None) -> bool:
         return is_expired(
-            snapshot.storage,
-            snapshot.base_path,
+            snapshot.files,
             instant,
             int(time.time() * 1000),
             started_ms=started,
@@ -114,7 +112,7 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: Hear
         action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
         if action in ("clustering", "indexing", "compaction", "logcompaction"):
             raise UnsupportedFeatureError(
-                f"{snapshot.base_path}: {action} {instant.requested} is pending; "
+                f"{snapshot.files}: {action} {instant.requested} is pending; "
                 "finish it or roll it back with Hudi before you write",
                 feature=f"pending {action}",
             )
@@ -157,20 +155,18 @@ def remove_orphans(snapshot: Snapshot, expiry: HeartbeatPolicy) -> set[str]:
     Returns:
         Instants with a living heartbeat that are not pending, as those of index builds.
     """
-    storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
+    files, timeline = snapshot.files, snapshot.timeline
     pending = {instant.requested for instant in timeline.pending()}
     completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
-    beats = (
-        set(filter(is_instant, (entry.name for entry in list_folder(storage, base, ".hoodie/.heartbeat")))) - pending
-    )
-    temps = {entry.name for entry in list_folder(storage, base, ".hoodie/.temp")} & completed
+    beats = set(filter(is_instant, (entry.name for entry in list_folder(files, ".hoodie/.heartbeat")))) - pending
+    temps = {entry.name for entry in list_folder(files, ".hoodie/.temp")} & completed
     half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
     for instant in sorted(beats | temps):
         if expiry.has_stopped(snapshot, instant):
             if instant in half_built and not timeline.contains(instant):
                 remove_metadata_of(snapshot, instant)  # An index build has no instant but that one.
-            delete_temp(storage, base, instant)
-            delete_heartbeat(storage, base, instant)
+            delete_temp(files, instant)
+            delete_heartbeat(files, instant)
             beats.discard(instant)
     return beats
 
@@ -187,18 +183,18 @@ def roll_back(
         CorruptFileError: a file of the commit, of its markers or of the rollback's plan is none of the table; nothing
             was changed.
     """
-    storage, base, timeline = snapshot.storage, snapshot.base_path, snapshot.timeline
+    files, timeline = snapshot.files, snapshot.timeline
     started = time.time()
-    files = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
+    names = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
     rollback = timeline.pending_rollback_of(undone.requested)
     if rollback is None:
         when = clock.next(max(snapshot.last_time, undone.requested))
-        requests = tuple(_requests(base, undone.requested, sorted(files)))
+        requests = tuple(_requests(files, undone.requested, sorted(names)))
         plan = RollbackPlan(instant=undone.requested, action=undone.action, requests=requests)
         rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))
     else:
-        files |= planned_files(timeline.rollback_plan(rollback.requested))
-    require_folders(storage, base, {partition for partition, _ in files})
+        names |= planned_files(timeline.rollback_plan(rollback.requested))
+    require_folders(files, {partition for partition, _ in names})
     if rollback.state is State.REQUESTED:
         rollback = create_inflight(timeline, rollback)
     pending = _made_pending(timeline, undone)
@@ -206,10 +202,10 @@ def roll_back(
     for index in INDEXES:
         index.discard(snapshot, undone.requested)
     deleted: dict[str, tuple[str, ...]] = {}
-    for partition, name in sorted(files):
-        path = f"{base}/{join_path(partition, name)}"
-        if storage.exists(path):
-            delete_files(storage, base, [(partition, name)])
+    for partition, name in sorted(names):
+        path = files.path(partition, name)
+        if files.storage.exists(path):
+            delete_files(files, [(partition, name)])
             deleted[partition] = (*deleted.get(partition, ()), path)
     done = RollbackMetadata(
         started=rollback.requested,
@@ -219,15 +215,15 @@ def roll_back(
         deleted=deleted,
     )
     if not part_of_restore and written_since(replace_metadata_timeline(snapshot), {undone.requested}):
-        _correct(snapshot, undone.requested, files, rollback.requested, clock)
+        _correct(snapshot, undone.requested, names, rollback.requested, clock)
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(timeline, rollback, completion, encode_rollback_metadata(done))
-    delete_temp(storage, base, undone.requested)
+    delete_temp(files, undone.requested)
     if not part_of_restore:
         remove_pending(timeline, pending)
         # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
         # starting.
-        delete_heartbeat(storage, base, undone.requested)
+        delete_heartbeat(files, undone.requested)
     return done
 
 
@@ -266,9 +262,7 @@ def _correct(
 def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
     """The same table with its metadata table as it is now."""
     old = snapshot.metadata
-    fresh = MetadataStore(
-        old.storage, old.base_path, snapshot.timeline, old.timeline.reload(), old.partitions, old.cache
-    )
+    fresh = MetadataStore(old.files, snapshot.timeline, old.timeline.reload(), old.partitions, old.cache)
     return replace(snapshot, metadata=fresh, _view=None)
 
 
@@ -300,14 +294,14 @@ def planned_files(plan: RollbackPlan) -> set[tuple[str, str]]:
     return {(request.partition_path, last_part(path)) for request in plan.requests for path in request.files}
 
 
-def _requests(base: str, instant: str, files: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
+def _requests(own: TableFiles, instant: str, files: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
     for partition, name in files:
         parsed = parse_base_file_name(name)
         file_id = parsed.file_id if parsed is not None else ""
         yield RollbackRequest(
             partition_path=partition,
             file_id=file_id,
-            files=(f"{base}/{join_path(partition, name)}",),
+            files=(own.path(partition, name),),
             latest_base_instant=instant,
         )
 
@@ -322,20 +316,20 @@ def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, s
         CorruptFileError: a marker of something that is no data file of the table.
     """
     instant = undone if isinstance(undone, str) else undone.requested
-    storage, root = snapshot.storage, temp_path(snapshot.base_path, instant)
+    files, root = snapshot.files, snapshot.files.temp(instant)
     found: set[tuple[str, str]] = set()
-    if storage.exists(root):
-        require_folders(storage, snapshot.base_path, [f".hoodie/.temp/{instant}"])
-        for entry in _direct_markers(storage, root, "", found):
+    if files.storage.exists(root):
+        require_folders(files, [f".hoodie/.temp/{instant}"])
+        for entry in _direct_markers(files.storage, root, "", found):
             # Java's timeline server keeps the markers of all tasks as lines of a few files.
             if entry.name.startswith("MARKERS") and entry.name != "MARKERS.type":
-                for line in storage.read(f"{root}/{entry.name}").decode("utf-8", "replace").splitlines():
+                for line in files.storage.read(f"{root}/{entry.name}").decode("utf-8", "replace").splitlines():
                     _add_marked(line.strip(), f"{root}/{entry.name}", found)
         return sorted(found)
     if not isinstance(undone, str) and (undone.is_completed or _has_completed_file(undone)):
         return []
     for partition in snapshot.listing():
-        for entry in list_folder(storage, snapshot.base_path, partition):
+        for entry in list_folder(files, partition):
             if (parsed := parse_base_file_name(entry.name)) is not None and parsed.instant == instant:
                 found.add((partition, entry.name))
     return sorted(found)
@@ -366,16 +360,16 @@ def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
 
     Readers leave its blocks out all the while, since the data instant is still pending.
     """
-    storage, root, store = snapshot.storage, metadata_path(snapshot.base_path), snapshot.metadata
+    files, store = snapshot.files.metadata, snapshot.metadata
     timeline = store.timeline
-    named = ((entry.name, parse_instant_name(entry.name)) for entry in storage.list(timeline.path))
+    named = ((entry.name, parse_instant_name(entry.name)) for entry in files.storage.list(timeline.path))
     own = [(name, found) for name, found in named if found is not None and found.requested == instant]
     if not own:
         return
     completed = [(name, found.action) for name, found in own if found.is_completed]
     if any(action != "deltacommit" for _, action in completed):
         raise CommitConflictError(
-            f"{root}: instant {instant} is no delta commit there and cannot be undone; run Hudi's rollback",
+            f"{files}: instant {instant} is no delta commit there and cannot be undone; run Hudi's rollback",
             ours=None,
             theirs=instant,
             file_groups=frozenset(),
@@ -383,8 +377,8 @@ def remove_metadata_of(snapshot: Snapshot, instant: str) -> None:
         )
     for name, _ in completed:
         remove_file(timeline, name)
-    for folder in inner_folders(root, storage.list(root)):
-        for entry in storage.list(f"{root}/{folder}"):
-            if store.wrote(instant, f"{root}/{folder}/{entry.name}", entry.size):
-                delete_files(storage, root, [(folder, entry.name)])
+    for folder in inner_folders(files.base_path, files.storage.list(files.base_path)):
+        for entry in files.storage.list(files.path(folder)):
+            if store.wrote(instant, files.path(folder, entry.name), entry.size):
+                delete_files(files, [(folder, entry.name)])
     remove_pending(timeline, Instant(instant, "deltacommit", State.INFLIGHT, None, ""))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakedex.errors import CorruptFileError
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.index.definitions import read_definitions, source_fields
 from lakedex.index.protocol import CommitPolicy, Index, Validation, ValidationContext
 from lakedex.index.registry import table_indexes
 from lakedex.layout.file_slice import BaseFile
@@ -243,7 +243,7 @@ class _TableCheck:
     def definitions(self) -> None:
         """``index.json`` against the settings and the schema."""
         config, store = self.snapshot.config, self.snapshot.metadata
-        document = read_definitions(self.snapshot.storage, definitions_path(self.snapshot.base_path))
+        document = read_definitions(self.snapshot.files)
         listed = source_fields(document)
         if store.has(COLUMN_STATS.name) and RECORD_KEY not in listed:
             self.differences.append(

@@ -22,7 +22,7 @@ from lakedex.codec.hfile.blocks import Budget
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.table_paths import check_partition
 from lakedex.errors import CorruptFileError
-from lakedex.io.storage import FileInfo, Storage
+from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.layout.contained_files import inner_folders, list_folder
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
 from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name, missing_file
@@ -42,12 +42,7 @@ from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.instant import Instant
 
-__all__ = ["LatestValues", "MetadataStore", "metadata_path"]
-
-
-def metadata_path(base_path: str) -> str:
-    """Folder of a table's metadata table."""
-    return f"{base_path}/.hoodie/metadata"
+__all__ = ["LatestValues", "MetadataStore"]
 
 
 _READS_AT_ONCE = 16
@@ -119,8 +114,7 @@ class MetadataStore:
         threads: Number of reads at once; more than one after a listing that showed latency.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     data_timeline: Timeline
     timeline: Timeline
     partitions: frozenset[str]
@@ -188,7 +182,7 @@ class MetadataStore:
         for partition, (instants, damage) in tuple(self.cache.completeness.items()):
             if instants == self.timeline.instants and not damage:
                 self.cache.completeness[partition] = (timeline.instants, "")
-        return MetadataStore(self.storage, self.base_path, data_timeline, timeline, self.partitions, self.cache)
+        return MetadataStore(self.files, data_timeline, timeline, self.partitions, self.cache)
 
     def mark_unusable(self, partition: str, reason: str) -> None:
         """Stop using the partition in this state, as reading it failed."""
@@ -198,7 +192,7 @@ class MetadataStore:
         """Base and log files of a metadata partition, cached."""
         if partition not in self._entries:
             started = time.perf_counter()
-            entries = list_folder(self.storage, metadata_path(self.base_path), partition)
+            entries = list_folder(self.files.metadata, partition)
             files = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
             self._entries[partition] = files
             if time.perf_counter() - started > _SECONDS_WORTH_THREADS:
@@ -218,7 +212,7 @@ class MetadataStore:
         if partition == FILES.name:
             return ""
         try:
-            text = self.storage.read(f"{metadata_path(self.base_path)}/{partition}/{PARTITION_METAFILE}")
+            text = self.files.storage.read(self.files.metadata.path(partition, PARTITION_METAFILE))
         except FileNotFoundError:
             return ""
         found = re.search(rb"^commitTime=(\d+)", text, re.MULTILINE)
@@ -226,9 +220,9 @@ class MetadataStore:
 
     def folders(self) -> list[str]:
         """All metadata partitions that are on disk, complete or not: Java recognizes one by its metafile."""
-        root = metadata_path(self.base_path)
-        names = inner_folders(root, self.storage.list(root))
-        return [name for name in names if self.storage.exists(f"{root}/{name}/{PARTITION_METAFILE}")]
+        own = self.files.metadata
+        names = inner_folders(own.base_path, own.storage.list(own.base_path))
+        return [name for name in names if own.storage.exists(own.path(name, PARTITION_METAFILE))]
 
     def file_groups(self, partition: str) -> list[MetadataFileGroup]:
         """File groups of a metadata partition, by file id: the order of the key hash."""
@@ -247,7 +241,7 @@ class MetadataStore:
         if len(new) > 1 and self.threads > 1:
             opened = set(bases)
             run_threads(
-                lambda file: (self.cache.hfile if file in opened else self.cache.log)(self.storage, *file).warm(),
+                lambda file: (self.cache.hfile if file in opened else self.cache.log)(self.files.storage, *file).warm(),
                 new,
                 self.threads,
             )
@@ -294,7 +288,7 @@ class MetadataStore:
         return instant not in self._pending and self.timeline.is_committed(instant)
 
     def _find_groups(self, partition: str) -> list[MetadataFileGroup]:
-        folder = f"{metadata_path(self.base_path)}/{partition}"
+        folder = self.files.metadata.path(partition)
         entries = self._folder(partition)
         if self.timeline.layout == 1:
             planned = partial(self._compacting, partition)
@@ -322,11 +316,11 @@ class MetadataStore:
             CorruptFileError: The file is damaged.
         """
         try:
-            return self.cache.log(self.storage, path, size)
+            return self.cache.log(self.files.storage, path, size)
         except CorruptFileError:
             if self.timeline.layout != 1 or self._is_named(path):
                 raise
-            return self.cache.log(self.storage, path, size, skip_torn=True)
+            return self.cache.log(self.files.storage, path, size, skip_torn=True)
 
     def wrote(self, instant: str, path: str, size: int) -> bool:
         """Whether a file is a log file written by this delta commit alone."""
@@ -340,7 +334,7 @@ class MetadataStore:
         return {block.instant for block in self.log_file(path, size).blocks} == {instant}
 
     def _is_named(self, path: str) -> bool:
-        relative = path.removeprefix(f"{metadata_path(self.base_path)}/")
+        relative = path.removeprefix(f"{self.files.metadata.base_path}/")
         commits = (i for i in self.timeline.completed({"deltacommit"}) if self.is_valid(i.requested))
         return any(stat.path == relative for i in commits for stat in self.timeline.commit_metadata(i).all_stats())
 
@@ -358,7 +352,7 @@ class MetadataStore:
         """Sources of a file group's records, oldest first: HFiles and sets of deleted keys."""
         layers: list[tuple[str, Layer]] = []
         if group.base is not None:
-            layers.append(("", self.cache.hfile(self.storage, *group.base)))
+            layers.append(("", self.cache.hfile(self.files.storage, *group.base)))
         for path, size in group.logs:
             name = parse_log_file_name(path.rsplit("/", 1)[1])
             for block in self._blocks(path, size):
@@ -489,7 +483,7 @@ class MetadataStore:
     def partition_paths(self) -> list[str]:
         """Data partitions, from ``__all_partitions__``."""
         record = self.get_many(FILES.name, [ALL_PARTITIONS]).get(ALL_PARTITIONS)
-        source = f"{metadata_path(self.base_path)}/{FILES.name}"
+        source = self.files.metadata.path(FILES.name)
         return sorted("" if name == "." else check_partition(name, source) for name in live_files(record))
 
     def file_listing(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, int]]:

@@ -25,7 +25,7 @@ from lakedex.codec.log_block import encode_delete_block, encode_log_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.codec.properties import encode_properties
 from lakedex.errors import CommitError, IndexingError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.io.task_output import Spilled
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, LogFileName
 from lakedex.metadata.records import (
@@ -38,7 +38,7 @@ from lakedex.metadata.records import (
     files_key,
     files_record,
 )
-from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.store import MetadataStore
 from lakedex.parallel import run_threads
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
@@ -90,8 +90,7 @@ Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
 class _Shard:
     """Records of one file group, written by one task."""
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     partition: str
     file_id: str
     number: int
@@ -172,7 +171,7 @@ def _shards(store: MetadataStore, instant: str, updates: Updates, first_version:
         groups = store.file_groups(partition)
         if not groups:
             raise IndexingError(
-                f"{metadata_path(store.base_path)}/{partition} has no file group although the table lists the "
+                f"{store.files.metadata}/{partition} has no file group although the table lists the "
                 "partition; its metadata table is damaged"
             )
         numbers = file_group_index_many([key for key, _ in records], len(groups))
@@ -181,8 +180,7 @@ def _shards(store: MetadataStore, instant: str, updates: Updates, first_version:
             if own:
                 by_name = store.timeline.layout == 1
                 yield _Shard(
-                    storage=store.storage,
-                    base_path=store.base_path,
+                    files=store.files,
                     partition=partition,
                     file_id=group.file_id,
                     number=number,
@@ -197,7 +195,7 @@ def _shards(store: MetadataStore, instant: str, updates: Updates, first_version:
 def _encoded(shard: _Shard) -> Iterator[tuple[bytes, bytes]]:
     for key, record in sorted(shard.records, key=lambda item: item[0].encode()):
         if isinstance(record, SpilledBloom):
-            record = bloom_record(record.type_code, record.instant, record.text.read(shard.storage))
+            record = bloom_record(record.type_code, record.instant, record.text.read(shard.files.storage))
         yield key.encode(), encode_metadata_record(record, table_version=shard.table_version)
 
 
@@ -228,7 +226,7 @@ def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]
     # for a later one of the same name and size.
     own = 0 if shard.slice_instant == shard.instant else int(shard.instant[-9:])
     name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-{own}"))
-    shard.storage.create(f"{metadata_path(shard.base_path)}/{shard.partition}/{name}", block)
+    shard.files.storage.create(shard.files.metadata.path(shard.partition, name), block)
     return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items), shard.slice_instant)
 
 
@@ -261,8 +259,7 @@ Listing = Mapping[str, Mapping[str, int]]
 
 
 def create_metadata_table(
-    storage: Storage,
-    base_path: str,
+    files: TableFiles,
     config: TableConfig,
     groups: Mapping[str, int],
     clock: InstantClock,
@@ -273,8 +270,7 @@ def create_metadata_table(
     """Create the metadata table.
 
     Args:
-        storage: Storage of the table.
-        base_path: Folder of the data table.
+        files: the table's files.
         config: Settings of the data table, which need not be written yet.
         groups: Number of file groups by metadata partition; ``files`` first.
         clock: Source of completion times.
@@ -282,16 +278,14 @@ def create_metadata_table(
         instant: Instant of the first commit; None takes Hudi's for a new table. File names must not recur with other
             bytes, as processes with the table open cache them.
     """
-    root = metadata_path(base_path)
+    files = files.metadata
     properties = metadata_table_properties(config.name, config.version, timezone=config.timezone)
-    storage.create(f"{root}/.hoodie/hoodie.properties", encode_properties(properties, "metadata table"))
-    storage.make_dirs(f"{root}/{config.archive_folder}")
+    files.storage.create(files.path(".hoodie/hoodie.properties"), encode_properties(properties, "metadata table"))
+    files.storage.make_dirs(files.path(config.archive_folder))
     for number, (name, count) in enumerate(groups.items()):
-        timeline = Timeline.load(
-            storage, root, config.timeline_path, zone=config.timezone, layout=config.layout_version
-        )
+        timeline = Timeline.load(files, config.timeline_path, zone=config.timezone, layout=config.layout_version)
         own = f"{int(instant) + number:0{len(instant)}d}" if instant else first_instant(number, timeline.layout)
-        _create_partition(timeline, root, name, count, own, clock, listing or {})
+        _create_partition(timeline, files, name, count, own, clock, listing or {})
 
 
 def first_instant(number: int, layout: int) -> str:
@@ -320,32 +314,35 @@ def build_instant(data_timeline: Timeline, timeline: Timeline) -> str:
 
 
 def _create_partition(
-    timeline: Timeline, root: str, name: str, count: int, instant: str, clock: InstantClock, listing: Listing
+    timeline: Timeline, files: TableFiles, name: str, count: int, instant: str, clock: InstantClock, listing: Listing
 ) -> None:
-    storage, version = timeline.storage, 6 if timeline.layout == 1 else 8
+    version = 6 if timeline.layout == 1 else 8
     inflight = create_inflight(timeline, create_requested(timeline, instant, "deltacommit"))
-    create_file_groups(storage, root, name, count, instant)
+    create_file_groups(files, name, count, instant)
     stats: dict[str, tuple[WriteStat, ...]] = {}
     if name == FILES.name:
-        stats[name] = (_first_base_file(storage, root, instant, version, listing),)
+        stats[name] = (_first_base_file(files, instant, version, listing),)
     body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED", version), timeline.layout)
     complete(timeline, inflight, clock.next(instant[:17]), body)
 
 
-def create_file_groups(storage: Storage, root: str, name: str, count: int, instant: str) -> None:
-    """Create the folder of a metadata partition with ``count`` file groups, each with a first log file (version 1)."""
+def create_file_groups(files: TableFiles, name: str, count: int, instant: str) -> None:
+    """Create the folder of a metadata partition with ``count`` file groups, each with a first log file (version 1).
+
+    ``files`` are those of the metadata table.
+    """
     metafile = f"#partition metadata\ncommitTime={instant}\npartitionDepth=1\n"
-    storage.create(f"{root}/{name}/{PARTITION_METAFILE}", metafile.encode("ascii"))
+    files.storage.create(files.path(name, PARTITION_METAFILE), metafile.encode("ascii"))
     header = {"INSTANT_TIME": instant}
     first_block = encode_log_block("DELETE", header, encode_delete_block([]))
     for group in range(count):
         log = LogFileName(SUPPORTED[name].group_id(group), instant, 1, _FIRST_TOKEN)
-        storage.create(f"{root}/{name}/{log}", first_block)
+        files.storage.create(files.path(name, str(log)), first_block)
 
 
-def _first_base_file(storage: Storage, root: str, instant: str, version: int, listing: Listing) -> WriteStat:
+def _first_base_file(files: TableFiles, instant: str, version: int, listing: Listing) -> WriteStat:
     """Write an HFile of all partitions and files, with the bloom filter that Java's reader expects."""
-    records = {files_key(partition): files_record(files) for partition, files in listing.items()}
+    records = {files_key(partition): files_record(sizes) for partition, sizes in listing.items()}
     records[ALL_PARTITIONS] = all_partitions_record(list(records))
     items = sorted(
         (key.encode(), encode_metadata_record(record, table_version=version)) for key, record in records.items()
@@ -363,7 +360,7 @@ def _first_base_file(storage: Storage, root: str, instant: str, version: int, li
         meta={"bloomFilter": bloom.encode()},
     )
     name = BaseFileName(FILES.group_id(0), _FIRST_TOKEN, instant, ".hfile")
-    storage.create(f"{root}/{FILES.name}/{name}", content)
+    files.storage.create(files.path(FILES.name, str(name)), content)
     return WriteStat(
         file_id=FILES.group_id(0),
         path=f"{FILES.name}/{name}",

@@ -253,7 +253,7 @@ class _QueryRun:
 
     def answer(self, plan: ScanPlan) -> AggregateResult:
         q, started = self.query, time.perf_counter() - plan.seconds
-        counted = q.snapshot.storage.counted
+        counted = q.snapshot.files.storage.counted
         before = counted.copy()
         rows = np.flatnonzero(plan.dropped_by < 0) if plan.dropped_by is not None else np.empty(0, np.int64)
         bounds = _Bounds(q.snapshot, rows)
@@ -387,7 +387,7 @@ class _FooterRows:
     def __call__(self, item: FileSlice) -> int:
         if item.base_file is None:
             return 0
-        return read_footer(self.snapshot.storage, f"{self.snapshot.base_path}/{item.base_file.relative_path}").rows
+        return read_footer(self.snapshot.files.storage, self.snapshot.files.path(item.base_file.relative_path)).rows
 
 
 @dataclass(frozen=True, slots=True)

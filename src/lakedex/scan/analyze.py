@@ -219,7 +219,7 @@ class PlanAnalyzer:
         found = tuple(replace(read, stage=stage) for read, (_, stage) in zip(reads, dropped, strict=True))
         for read in found:
             if read.rows_matched:
-                raise _inconsistent(plan, self.snapshot.base_path, read, found)
+                raise _inconsistent(plan, self.snapshot.files.base_path, read, found)
         self._verify_rows(plan, reader)
         return found
 
@@ -232,7 +232,7 @@ class PlanAnalyzer:
         for read, part in zip(whole, self._read(chosen, own, label, key=False), strict=True):
             if read.rows_matched != part.rows_matched:
                 read = replace(read, stage="bitmap", rows_matched=abs(read.rows_matched - part.rows_matched))
-                raise _inconsistent(plan, self.snapshot.base_path, read, [read])
+                raise _inconsistent(plan, self.snapshot.files.base_path, read, [read])
 
     def _read(self, slices: Sequence[FileSlice], reader: SliceReader, label: str, *, key: bool) -> list[FileRead]:
         task = _CountSlice(reader, key)

@@ -108,7 +108,7 @@ def incremental_snapshot(
     if old and fallback is None:
         earliest = max(commit.time for commit in old)
         raise InvalidInputError(
-            f"{newest.base_path}: {len(old)} commits after {since} are archived, the last of them {old[-1].requested}; "
+            f"{newest.files}: {len(old)} commits after {since} are archived, the last of them {old[-1].requested}; "
             f"what each of them wrote is not known any more. The earliest since is {earliest!r}, 'earliest' reads all "
             "rows, fallback='full' the newest files"
         )
@@ -125,7 +125,7 @@ def incremental_snapshot(
 def _check(newest: Snapshot, format: str, fallback: str | None) -> None:
     if format == "cdc":
         raise UnsupportedFeatureError(
-            f"{newest.base_path}: change data capture (before and after images, deletes) is not read by lakedex; "
+            f"{newest.files}: change data capture (before and after images, deletes) is not read by lakedex; "
             "format='latest_state' gives the newest state of changed rows",
             feature="cdc",
         )
@@ -135,12 +135,12 @@ def _check(newest: Snapshot, format: str, fallback: str | None) -> None:
         raise InvalidInputError(f"fallback is 'full' or None, not {fallback!r}")
     if newest.config.table_type == TableType.MERGE_ON_READ:
         raise UnsupportedFeatureError(
-            f"{newest.base_path}: changes of a merge-on-read table are not done yet; read them with Hudi",
+            f"{newest.files}: changes of a merge-on-read table are not done yet; read them with Hudi",
             feature="changes of merge-on-read tables",
         )
     if not newest.config.populate_meta_fields:
         raise UnsupportedFeatureError(
-            f"{newest.base_path}: it has no meta columns (hoodie.populate.meta.fields=false), so no row says which "
+            f"{newest.files}: it has no meta columns (hoodie.populate.meta.fields=false), so no row says which "
             "commit wrote it",
             feature="changes without meta columns",
         )
@@ -164,16 +164,16 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
     if not snapshot.goes_by_completion:
         # Layout 1 archives whole log files; that there are some is enough to be careful.
         before = plus_millis(first.requested, -1)
-        found = snapshot.storage.list(snapshot.history_path)
+        found = snapshot.files.storage.list(snapshot.history_path)
         return [_Commit(before, before)] if any(not entry.is_dir for entry in found) and start < before else []
     active = {instant.requested for instant in snapshot.timeline.instants}
     floor = plus_millis(start, -DAY_MS) if start else ""
     commits = []
-    for path in archived_files(snapshot.storage, snapshot.history_path):
+    for path in archived_files(snapshot.files.storage, snapshot.history_path):
         name = path.rsplit("/", 1)[1].split("_")
         if len(name) > 1 and name[1] < floor:
             continue
-        rows = read_base_file(snapshot.storage, path, ["instantTime", "completionTime", "action"]).to_pylist()
+        rows = read_base_file(snapshot.files.storage, path, ["instantTime", "completionTime", "action"]).to_pylist()
         commits += [
             _Commit(check_instant(row["instantTime"], path), row["completionTime"] or row["instantTime"])
             for row in rows
@@ -230,7 +230,7 @@ def _slices_of(snapshot: Snapshot, commits: Sequence[_Commit]) -> tuple[list[Fil
         size, parsed = listing.get(partition, {}).get(name), parse_base_file_name(name)
         if parsed is None:
             raise UnsupportedFeatureError(
-                f"{snapshot.base_path}: {name} is no Parquet base file", feature="other base files"
+                f"{snapshot.files}: {name} is no Parquet base file", feature="other base files"
             )
         if size is None:
             missing.append(f"{partition}/{name}" if partition else name)
@@ -250,7 +250,7 @@ def _from_the_beginning(newest: Snapshot, commits: Sequence[_Commit], end: str |
     if archived and commits:
         earliest = max(commit.time for commit in archived) if inside else commits[0].requested
         raise InvalidInputError(
-            f"{newest.base_path}: the state as of {end} is archived; the earliest until is {earliest!r}"
+            f"{newest.files}: the state as of {end} is archived; the earliest until is {earliest!r}"
         )
     if not inside:
         return IncrementalRange(snapshot=newest.with_slices([]))
@@ -276,6 +276,6 @@ def _cleaned(
     offers = [f"the earliest since with this until is {earliest!r}"] if earliest is not None else []
     offers += [f"the earliest until with this since is {until!r}"] if until is not None else []
     return InvalidInputError(
-        f"{newest.base_path}: the cleaner took {len(missing)} files that this range needs, among them {missing[0]}; "
+        f"{newest.files}: the cleaner took {len(missing)} files that this range needs, among them {missing[0]}; "
         f"{', '.join([*offers, 'without until the range can be read'])}; fallback='full' reads the newest files"
     )

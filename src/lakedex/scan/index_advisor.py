@@ -36,7 +36,7 @@ from lakedex.index.bitmap.loaded_index import Coverage
 from lakedex.index.bitmap.pruning import fetch_rows
 from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import open_for_scan
 from lakedex.parquet.conform import conform_stored
@@ -192,19 +192,17 @@ def _group_ranks(own: ColumnBitmaps, rank: npt.NDArray[np.int64], item: FileBitm
 
 @contextmanager
 def sampled(
-    storage: Storage,
-    base_path: str,
+    files: TableFiles,
     schema: pa.Schema,
-    files: Sequence[BaseFile],
+    bases: Sequence[BaseFile],
     columns: Mapping[str, tuple[Column, int]],
 ) -> Iterator[Sample]:
     """Build the index of some files, a column at a time so that each can be measured.
 
     Args:
-        storage: of the table.
-        base_path: the table.
+        files: the table's files.
         schema: its columns.
-        files: the sample.
+        bases: the sample.
         columns: columns by name, with their cap of distinct values.
     """
     with TemporaryDirectory(prefix="lakedex-sample-") as folder:
@@ -213,25 +211,25 @@ def sampled(
         found: dict[str, ColumnSample] = {}
         for number, (name, (column, limit)) in enumerate(columns.items()):
             started = time.perf_counter()
-            task = BitmapsOfFile(storage=storage, base_path=base_path, columns={name: limit}, schema=schema)
-            built = [task(base) for base in files]
+            task = BitmapsOfFile(files=files, columns={name: limit}, schema=schema)
+            built = [task(base) for base in bases]
             content = encode_run(built)
             seconds = time.perf_counter() - started
-            write_run(own, folder, Run(f"{number:017d}", "build", 0), content)
+            write_run(TableFiles(own, folder), Run(f"{number:017d}", "build", 0), content)
             bitmaps = tuple(item.columns[0] for item in built)
-            too_many = _distinct(task, files[0], column) if files and bitmaps[0].state == TOO_MANY else 0
+            too_many = _distinct(task, bases[0], column) if bases and bitmaps[0].state == TOO_MANY else 0
             found[name] = ColumnSample(
                 column=column, files=bitmaps, bytes=len(content), seconds=seconds, too_many=too_many
             )
-        coverage = Coverage(own, folder, TableCache())
-        coverage.refresh(list_runs(own, folder))
+        coverage = Coverage(TableFiles(own, folder), TableCache())
+        coverage.refresh(list_runs(TableFiles(own, folder)))
         yield Sample(coverage, built, found)
 
 
 def _distinct(task: BitmapsOfFile, base: BaseFile, column: Column) -> int:
     """Distinct values of a column of a file; they are in memory."""
     needed = pa.schema([task.schema.field(column.path[0])])
-    with open_for_scan(task.storage, f"{task.base_path}/{base.relative_path}") as source:
+    with open_for_scan(task.files.storage, task.files.path(base.relative_path)) as source:
         batches = source.batches(needed.names, range(source.row_groups), BATCH_ROWS)
         values = (normal_values(column_values(column, conform_stored(stored, needed))) for stored in batches)
         parts = [pc.unique(own) for own in values]
@@ -378,7 +376,7 @@ def advise(
     chosen = [column for column in dict.fromkeys(chosen) if column.path[0] in snapshot.schema.names]
     files = _sample_files(snapshot)
     limits = {column.name: (column, DEFAULT_MAX_DISTINCT) for column in chosen}
-    with sampled(snapshot.storage, snapshot.base_path, snapshot.schema, files, limits) as sample:
+    with sampled(snapshot.files, snapshot.schema, files, limits) as sample:
         table = _Table(snapshot, sample, files, asked[:MAX_QUERIES])
         found_advice = [table.column(one) for one in sample.columns.values()]
         rows = sample.rows
@@ -401,7 +399,7 @@ def _sample_files(snapshot: Snapshot) -> list[BaseFile]:
     taken: list[BaseFile] = []
     rows = 0
     for place in places.tolist():
-        with open_for_scan(snapshot.storage, f"{snapshot.base_path}/{bases[place].relative_path}") as source:
+        with open_for_scan(snapshot.files.storage, snapshot.files.path(bases[place].relative_path)) as source:
             rows += source.num_rows
         if taken and rows > MAX_ROWS:
             break
@@ -518,7 +516,7 @@ class _Table:
         """Per query and file the row groups that statistics leave."""
         found: list[list[npt.NDArray[np.bool_]]] = [[] for _ in self.queries]
         for base in self.files:
-            with open_for_scan(self.snapshot.storage, f"{self.snapshot.base_path}/{base.relative_path}") as source:
+            with open_for_scan(self.snapshot.files.storage, self.snapshot.files.path(base.relative_path)) as source:
                 rows = np.array(source.rows_per_group, np.int64)
                 known = {}
                 for column in dict.fromkeys(column for query in self.queries for column in query.columns):

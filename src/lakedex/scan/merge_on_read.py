@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_complete_rows
 from lakedex.parquet.base_file_reader import iter_base_file
@@ -322,7 +322,7 @@ def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
     def look(item: FileSlice) -> list[tuple[str, int]]:
         files = [(log.relative_path, log.size) for log in item.log_files]
         if not known.issuperset(files):
-            require_complete_rows(snapshot.storage, snapshot.base_path, item.log_files, merge.counts)
+            require_complete_rows(snapshot.files, item.log_files, merge.counts)
         return files
 
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -330,13 +330,12 @@ def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
 
 
 def iter_merged_slice(
-    storage: Storage, base_path: str, item: FileSlice, needed: pa.Schema, merge: MergeSettings
+    files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file slice, its log records merged in.
 
     Args:
-        storage: where the table lies.
-        base_path: its folder.
+        files: the table's files.
         item: the slice.
         needed: columns of the batches: some of ``merge.schema``.
         merge: of the table.
@@ -348,13 +347,13 @@ def iter_merged_slice(
     """
     # A batch without any column forgets how many rows it has until it is made of one.
     read = needed if len(needed) else pa.schema([merge.schema.field(RECORD_KEY)])
-    log = _load_log(storage, base_path, item, read, merge)
+    log = _load_log(files, item, read, merge)
     if item.base_file is not None:
         extra = [merge.schema.field(name) for name in (RECORD_KEY, *merge.ordering_fields) if name not in read.names]
         stored_schema = pa.schema([*read, *extra])
-        path = f"{base_path}/{item.base_file.relative_path}"
+        path = files.path(item.base_file.relative_path)
         rows = min(max(BATCH_ROWS, log.keys_count), _MAX_BATCH_ROWS)
-        for stored in iter_base_file(storage, path, stored_schema.names, batch_rows=rows):
+        for stored in iter_base_file(files.storage, path, stored_schema.names, batch_rows=rows):
             batch = log.mask_base(conform_stored(stored, stored_schema))
             if batch.num_rows:
                 yield batch.select(needed.names)
@@ -433,12 +432,12 @@ class _Collected:
         )
 
 
-def _load_log(storage: Storage, base_path: str, item: FileSlice, needed: pa.Schema, merge: MergeSettings) -> _MergedLog:
+def _load_log(files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings) -> _MergedLog:
     columns = {*needed.names, RECORD_KEY, *merge.ordering_fields, _IS_DELETED, _OPERATION}
     if merge.delete_marker is not None:
         columns.add(merge.delete_marker[0])
     collected = _Collected(needed, merge)
-    for found in read_log_files(storage, base_path, item.log_files, merge.counts, columns):
+    for found in read_log_files(files, item.log_files, merge.counts, columns):
         if isinstance(found, DataRows):
             collected.add_rows(found)
         else:

@@ -303,7 +303,7 @@ def _ask(
     selections: dict[int, RowSelection],
 ) -> tuple[PruneStage | None, IntArray]:
     """One index's turn: its stage (None when it had no part) and the rows left."""
-    counted, started = snapshot.storage.counted, time.perf_counter()
+    counted, started = snapshot.files.storage.counted, time.perf_counter()
     before = counted.copy()
     try:
         verdict = index.prune(snapshot, predicate, rows)
@@ -356,7 +356,7 @@ def keep_top_rows(snapshot: Snapshot, plan: ScanPlan, top: TopRows) -> ScanPlan:
     schema = read_columns(snapshot.schema)
     if plan.where is not None or top.column not in schema.names or plan.dropped_by is None or plan.candidates is None:
         return plan
-    counted, started = snapshot.storage.counted, time.perf_counter()
+    counted, started = snapshot.files.storage.counted, time.perf_counter()
     before = counted.copy()
     rows = np.flatnonzero(plan.dropped_by < 0)
     found = slice_bounds(snapshot, {top.column: schema.field(top.column).type}, rows)

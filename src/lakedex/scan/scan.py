@@ -310,7 +310,7 @@ class Scan:
         )
 
     def _task(self, reader: SliceReader, item: FileSlice, row_groups: tuple[int, ...] | None) -> FileScanTask:
-        base = self.snapshot.base_path
+        base = self.snapshot.files.base_path
         names = [item.base_file.relative_path] if item.base_file is not None else []
         logs = [join_path(item.partition, log.name) for log in item.log_files]
         return FileScanTask(

@@ -20,7 +20,7 @@ from lakedex.expr.nodes import Column
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.terms import BoundPredicate, equality_values
 from lakedex.index.protocol import RowSelection
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parquet.base_file_reader import BaseFileReader, FooterCache, open_for_scan
 from lakedex.parquet.conform import conform_stored
@@ -67,7 +67,7 @@ class SliceReader:
     """The columns and rows that are read of each slice.
 
     Attributes:
-        storage, base_path: the table.
+        files: the table's files.
         table_columns: columns of the table, meta columns first.
         names: columns of the result, in its order; none gives batches that only count rows.
         predicate: the condition; None for all rows.
@@ -78,8 +78,7 @@ class SliceReader:
         selectivity: whether reading the columns of the condition first has saved anything so far.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     table_columns: pa.Schema
     names: tuple[str, ...]
     predicate: BoundPredicate | None = None
@@ -144,8 +143,7 @@ def reader_for(
         selections: rows of some base files that may match.
     """
     return SliceReader(
-        storage=snapshot.storage,
-        base_path=snapshot.base_path,
+        files=snapshot.files,
         table_columns=read_columns(snapshot.schema),
         names=tuple(names),
         predicate=predicate,
@@ -160,8 +158,8 @@ def kept_row_groups(reader: SliceReader, item: FileSlice) -> tuple[int, ...] | N
     """Row groups of a slice's base file that may hold a matching row; None for a slice that has to be merged."""
     if item.log_files or item.base_file is None:
         return None
-    path = f"{reader.base_path}/{item.base_file.relative_path}"
-    with open_for_scan(reader.storage, path, item.base_file.size, reader.footers) as source:
+    path = reader.files.path(item.base_file.relative_path)
+    with open_for_scan(reader.files.storage, path, item.base_file.size, reader.footers) as source:
         predicate, _, selection = reader.for_file(item.base_file.name, source.rows_per_group)
         return tuple(_kept_groups(reader, predicate, selection, source, WHOLE, ReadCount()))
 
@@ -186,8 +184,8 @@ def iter_slice_rows(
         return
     if item.base_file is None:
         return
-    path = f"{reader.base_path}/{item.base_file.relative_path}"
-    with open_for_scan(reader.storage, path, item.base_file.size, reader.footers) as source:
+    path = reader.files.path(item.base_file.relative_path)
+    with open_for_scan(reader.files.storage, path, item.base_file.size, reader.footers) as source:
         predicate, needed, selection = reader.for_file(item.base_file.name, source.rows_per_group)
         groups = _kept_groups(reader, predicate, selection, source, part, seen)
         if reader.names and (predicate is not None or selection is not None):
@@ -285,13 +283,11 @@ def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCou
     if part.index:
         return
     if reader.merge is None:
-        raise InvalidInputError(
-            f"{reader.base_path}: {item.name} has log files, and no settings to merge them were given"
-        )
+        raise InvalidInputError(f"{reader.files}: {item.name} has log files, and no settings to merge them were given")
     # Without any column a batch would not say how many rows it has.
     columns = [*reader.needed, *([] if len(reader.needed) else [reader.table_columns.field(RECORD_KEY)])]
     seen.bytes_read += item.size
-    merged = iter_merged_slice(reader.storage, reader.base_path, item, pa.schema(columns), reader.merge)
+    merged = iter_merged_slice(reader.files, item, pa.schema(columns), reader.merge)
     for stored in merged:
         seen.rows += stored.num_rows
         batch = _matching(reader.predicate, stored)

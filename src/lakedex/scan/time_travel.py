@@ -50,7 +50,7 @@ def snapshot_at(
         commits = newest.timeline.completed(WRITE_ACTIONS)
         first = commits[0].requested if commits else "none yet"
         raise InvalidInputError(
-            f"{newest.base_path} has no commit at or before {as_of} (instant {wanted}); the first one is {first}"
+            f"{newest.files} has no commit at or before {as_of} (instant {wanted}); the first one is {first}"
         )
     # A savepoint holds its commit on the timeline while later ones are archived: a time among those is no commit's.
     active = newest.timeline.first_active
@@ -78,7 +78,7 @@ def require_settled(newest: Snapshot, moment: str, what: str) -> None:
     for pending in timeline.pending(WRITE_ACTIONS):
         if pending.requested <= moment and not timeline.is_clustering(pending):
             raise InvalidInputError(
-                f"{newest.base_path} cannot be read {what}: {pending.action} {pending.requested} is still pending, and "
+                f"{newest.files} cannot be read {what}: {pending.action} {pending.requested} is still pending, and "
                 f"its rows belong there once it completes. Wait for it, or read what lies before {pending.requested}; "
                 "if its writer is dead, the next write to the table rolls it back"
             )
@@ -175,7 +175,7 @@ def require_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> Snap
         return snapshot
     partition, file_id = missing[0]
     raise InvalidInputError(
-        f"{snapshot.base_path} cannot be read as of {snapshot.as_of} any more: the cleaner took files of that state "
+        f"{snapshot.files} cannot be read as of {snapshot.as_of} any more: the cleaner took files of that state "
         f"({len(missing)} file groups, among them {file_id} in {partition or 'the table'}). The earliest instant that "
         f"can be read is {_earliest_whole(snapshot, newest)}; a savepoint, or hoodie.clean.commits.retained, keeps "
         "older ones"

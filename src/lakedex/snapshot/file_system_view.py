@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice, SliceTable
 from lakedex.layout.keys import KeyGenerator
 from lakedex.metadata.files import MetadataFileCache, MetadataFiles
@@ -199,12 +199,12 @@ class TableCache(MetadataFileCache):
             del self._views[next(key for key in self._views if key != NOW or len(self._views) == 1)]
         self._views[moment] = view
 
-    def timeline(self, storage: Storage, base_path: str, subfolder: str, zone: str, layout: int) -> Timeline:
+    def timeline(self, files: TableFiles, subfolder: str, zone: str, layout: int) -> Timeline:
         """A timeline as it is now; commits that were read before are not read again."""
-        path = f"{base_path}/{subfolder}"
+        path = files.path(subfolder)
         known = self._timelines.get(path)
         if known is None or known.layout != layout:
-            now = Timeline.load(storage, base_path, subfolder, zone=zone, layout=layout)
+            now = Timeline.load(files, subfolder, zone=zone, layout=layout)
         else:
             now = known.reload()
         self._timelines[path] = now

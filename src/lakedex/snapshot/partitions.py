@@ -44,8 +44,8 @@ def stored_rows(snapshot: Snapshot, fields: Iterable[str]) -> tuple[str, pa.Reco
     columns = list(dict.fromkeys(field if field in snapshot.schema.names else field.split(".")[0] for field in fields))
     wanted = [RECORD_KEY, PARTITION_PATH, *columns]
     for base in snapshot.base_files():
-        path = f"{snapshot.base_path}/{base.relative_path}"
-        for batch in iter_base_file(snapshot.storage, path, wanted, batch_rows=_ROWS, size=base.size):
+        path = snapshot.files.path(base.relative_path)
+        for batch in iter_base_file(snapshot.files.storage, path, wanted, batch_rows=_ROWS, size=base.size):
             if batch.num_rows and set(wanted) <= set(batch.schema.names):
                 return base.relative_path, batch
             break

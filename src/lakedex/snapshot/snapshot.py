@@ -17,13 +17,13 @@ from lakedex.codec.table_paths import check_partition
 from lakedex.codec.vectors import hudi_types
 from lakedex.engine import Engine
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import inner_folders, require_folders, require_own_folders
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.metadata.files import key_text
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
-from lakedex.metadata.store import MetadataStore, metadata_path
+from lakedex.metadata.store import MetadataStore
 from lakedex.parquet.base_file_reader import read_schema
 from lakedex.snapshot.file_system_view import FileSystemView, TableCache, TableSchema, ViewKey, group_slices
 from lakedex.snapshot.schema import LATEST_SCHEMA, moved_names
@@ -45,8 +45,7 @@ class Snapshot:
         read_optimized: leave out log files: a merge-on-read table as of its last compactions.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     config: TableConfig
     timeline: Timeline
     metadata: MetadataStore
@@ -60,8 +59,7 @@ class Snapshot:
     @classmethod
     def load(
         cls,
-        storage: Storage,
-        base_path: str,
+        files: TableFiles,
         cache: TableCache | None = None,
         as_of: str | None = None,
         *,
@@ -73,20 +71,18 @@ class Snapshot:
             TableNotFoundError: no Hudi table at the path.
             CorruptFileError: a folder of the table's own is a link.
         """
-        return cls._now(storage, base_path, cache or TableCache(), as_of, read_optimized)
+        return cls._now(files, cache or TableCache(), as_of, read_optimized)
 
     @classmethod
-    def _now(
-        cls, storage: Storage, base_path: str, cache: TableCache, as_of: str | None, read_optimized: bool
-    ) -> Snapshot:
-        if not storage.exists(f"{base_path}/.hoodie"):
-            raise TableNotFoundError(f"{base_path} is no Hudi table: it has no .hoodie folder", path=base_path)
-        require_folders(storage, base_path, [".hoodie"])
-        config = read_table_config(storage, base_path)
-        require_own_folders(storage, base_path, config.timeline_path, config.archive_folder)
-        data, own = _timelines(storage, base_path, config, cache)
-        store = MetadataStore(storage, base_path, data, own, config.metadata_partitions, cache)
-        return cls(storage, base_path, config, data, store, as_of, read_optimized=read_optimized)
+    def _now(cls, files: TableFiles, cache: TableCache, as_of: str | None, read_optimized: bool) -> Snapshot:
+        if not files.storage.exists(files.path(".hoodie")):
+            raise TableNotFoundError(f"{files} is no Hudi table: it has no .hoodie folder", path=files.base_path)
+        require_folders(files, [".hoodie"])
+        config = read_table_config(files)
+        require_own_folders(files, config.timeline_path, config.archive_folder)
+        data, own = _timelines(files, config, cache)
+        store = MetadataStore(files, data, own, config.metadata_partitions, cache)
+        return cls(files, config, data, store, as_of, read_optimized=read_optimized)
 
     def refreshed(self) -> Snapshot:
         """Read settings and both timelines again: the same object if nothing moved, else the table as it is now.
@@ -95,7 +91,7 @@ class Snapshot:
             TableNotFoundError: the table is gone.
             CorruptFileError: a folder of the table's own is a link.
         """
-        now = Snapshot._now(self.storage, self.base_path, self.cache, self.as_of, self.read_optimized)
+        now = Snapshot._now(self.files, self.cache, self.as_of, self.read_optimized)
         same = now.timeline is self.timeline and now.metadata.timeline is self.metadata.timeline
         return self if same and now.config == self.config else now
 
@@ -135,7 +131,7 @@ class Snapshot:
     @property
     def history_path(self) -> str:
         """Folder of archived instants (``hoodie.timeline.history.path``; layout 1: ``hoodie.archivelog.folder``)."""
-        return f"{self.base_path}/{self.config.archive_folder}"
+        return self.files.path(self.config.archive_folder)
 
     @property
     def last_time(self) -> str:
@@ -159,18 +155,16 @@ class Snapshot:
         Raises:
             CorruptFileError: a partition's folder is a link, or lies outside of the table.
         """
-        wanted = None if partitions is None else [check_partition(path, self.base_path) for path in partitions]
+        wanted = None if partitions is None else [check_partition(path, self.files.base_path) for path in partitions]
         found = self._listed(wanted)
         if found is not None:
-            require_folders(self.storage, self.base_path, found)
+            require_folders(self.files, found)
             return found
         paths = self._walk("") if wanted is None else wanted
-        require_folders(self.storage, self.base_path, paths)
+        require_folders(self.files, paths)
         return {
             path: {
-                entry.name: entry.size
-                for entry in self.storage.list(join_path(self.base_path, path))
-                if not entry.is_dir
+                entry.name: entry.size for entry in self.files.storage.list(self.files.path(path)) if not entry.is_dir
             }
             for path in paths
         }
@@ -194,8 +188,8 @@ class Snapshot:
 
     def _walk(self, path: str) -> list[str]:
         """Folders with a partition metafile (``FSUtils.getAllFoldersWithPartitionMetaFile``)."""
-        folder = join_path(self.base_path, path)
-        entries = self.storage.list(folder)
+        folder = self.files.path(path)
+        entries = self.files.storage.list(folder)
         if any(entry.name.startswith(PARTITION_METAFILE) for entry in entries):
             return [path]
         inner = inner_folders(folder, entries)
@@ -282,7 +276,7 @@ class Snapshot:
         if known is not None or self.timeline.contains(instant) or self.config.version < 8:
             return known
         if self._archived is None:
-            self._archived = archived_completion_times(self.storage, self.history_path)
+            self._archived = archived_completion_times(self.files.storage, self.history_path)
         return self._archived.get(instant)
 
     def at(self, as_of: str) -> Snapshot:
@@ -359,12 +353,12 @@ class Snapshot:
         if self.config.create_schema:
             return self._parsed(self.config.create_schema, "hoodie.table.create.schema")
         for base in self.base_files():
-            stored = read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
+            stored = read_schema(self.files.storage, self.files.path(base.relative_path))
             return TableSchema(pa.schema([column for column in stored if column.name not in META_COLUMNS]))
         return TableSchema(pa.schema([]))
 
     def _parsed(self, text: str, source: str) -> TableSchema:
-        return _own_columns(text, f"{self.base_path}/.hoodie/{source}")
+        return _own_columns(text, self.files.path(f".hoodie/{source}"))
 
     def _require_unmoved(self, latest: str) -> None:
         """Refuse a table whose files must not be matched by name (Hudi's schema-on-read).
@@ -372,16 +366,18 @@ class Snapshot:
         Raises:
             UnsupportedFeatureError: names the columns.
         """
-        folder = f"{self.base_path}/.hoodie/.schema"
-        versions = sorted(entry.name for entry in self.storage.list(folder) if entry.name.endswith(".schemacommit"))
+        folder = self.files.path(".hoodie/.schema")
+        versions = sorted(
+            entry.name for entry in self.files.storage.list(folder) if entry.name.endswith(".schemacommit")
+        )
         newest = f"{folder}/{versions[-1]}" if versions else ""
         try:
-            moved = moved_names(latest, self.storage.read(newest).decode("utf-8") if newest else "")
+            moved = moved_names(latest, self.files.storage.read(newest).decode("utf-8") if newest else "")
         except ValueError as error:
             raise CorruptFileError(newest or folder, 0, "schemas of schema-on-read", str(error)) from error
         if moved:
             raise UnsupportedFeatureError(
-                f"{self.base_path}: column {', '.join(map(repr, moved[:3]))} was renamed or dropped and added again by "
+                f"{self.files}: column {', '.join(map(repr, moved[:3]))} was renamed or dropped and added again by "
                 "Hudi's schema-on-read, so its files hold it under another name; read it with Hudi, or rewrite the "
                 "files there (clustering) first",
                 feature="renamed columns under schema on read",
@@ -396,7 +392,7 @@ class Snapshot:
             text = self.timeline.commit_notes(base.instant).schema
             if text is not None:
                 return self.parse_schema(text, base.instant)
-        return read_schema(self.storage, f"{self.base_path}/{base.relative_path}")
+        return read_schema(self.files.storage, self.files.path(base.relative_path))
 
     def parse_schema(self, text: str, source: str) -> pa.Schema:
         """Columns of an Avro schema of this table, without meta columns; ``source`` is for messages."""
@@ -411,7 +407,7 @@ def _own_columns(text: str, path: str) -> TableSchema:
     return TableSchema(own, hudi_types(avro), avro_comments(avro))
 
 
-def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: TableCache) -> tuple[Timeline, Timeline]:
+def _timelines(files: TableFiles, config: TableConfig, cache: TableCache) -> tuple[Timeline, Timeline]:
     """Both timelines, as of one moment.
 
     The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there
@@ -421,10 +417,8 @@ def _timelines(storage: Storage, base_path: str, config: TableConfig, cache: Tab
     """
     seen: set[str] = set()
     while True:
-        data = cache.timeline(storage, base_path, config.timeline_path, config.timezone, config.layout_version)
-        own = cache.timeline(
-            storage, metadata_path(base_path), config.timeline_path, config.timezone, config.layout_version
-        )
+        data = cache.timeline(files, config.timeline_path, config.timezone, config.layout_version)
+        own = cache.timeline(files.metadata, config.timeline_path, config.timezone, config.layout_version)
         last = data.last_time
         deltas = own.completed({"deltacommit"})
         # Version 6 calls the metadata table's own instants by a data instant and a suffix.
@@ -473,7 +467,7 @@ class TableContext:
     """A table and the engine that works on it. Stays on the driver.
 
     Attributes:
-        storage, base_path: the table's files.
+        files: the table's files.
         engine: runs tasks.
         options: ``hoodie.*`` options of the table object; those of a call override them.
         cache: timelines, views and opened metadata files.
@@ -481,8 +475,7 @@ class TableContext:
         limits: bounds on one piece of work.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     engine: Engine
     options: Mapping[str, Any] = field(default_factory=dict)
     cache: TableCache = field(default_factory=TableCache)
@@ -495,4 +488,4 @@ class TableContext:
 
     def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:
         """The table now, or at an instant; ``read_optimized`` leaves out log files."""
-        return Snapshot.load(self.storage, self.base_path, self.cache, as_of, read_optimized=read_optimized)
+        return Snapshot.load(self.files, self.cache, as_of, read_optimized=read_optimized)

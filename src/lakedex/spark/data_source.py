@@ -303,8 +303,7 @@ class _Reader(DataSourceReader):
     def _make_task(self) -> SliceReader:
         snapshot = self._planned_on()
         return SliceReader(
-            storage=snapshot.storage,
-            base_path=snapshot.base_path,
+            files=snapshot.files,
             table_columns=read_columns(snapshot.schema),
             names=tuple(self._chosen.names),
             predicate=BoundPredicate.of(self._known),
@@ -368,9 +367,9 @@ def packed(files: Sequence[FileSlice]) -> list[tuple[FileSlice, ...]]:
 
 
 def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
-    storage, base_path = open_storage(options.path)
+    files = open_storage(options.path)
     cache = TableCache()
-    load = partial(Snapshot.load, storage, base_path, cache, read_optimized=options.read_optimized)
+    load = partial(Snapshot.load, files, cache, read_optimized=options.read_optimized)
     return snapshot_at(load, options.as_of, pinned=pinned)
 
 

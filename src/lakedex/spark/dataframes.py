@@ -88,8 +88,7 @@ def merged_slices_frame(
     require_mergeable(snapshot, slices)
     names = {item.name for item in slices}
     reader = SliceReader(
-        storage=snapshot.storage,
-        base_path=snapshot.base_path,
+        files=snapshot.files,
         table_columns=read_columns(snapshot.schema),
         names=tuple(needed.names),
         merge=MergeSettings.of(snapshot) if any(item.log_files for item in slices) else None,
@@ -253,9 +252,9 @@ def _indexed_frame(spark: SparkSession, snapshot: Snapshot, case_sensitive: bool
     generations = [_generation(frames, group, wanted) for group in _groups(snapshot)]
     when = f"{snapshot.instant}+{snapshot.last_completion_time}"
     kind = ",read_optimized" if snapshot.read_optimized else ""
-    identity = f"lakedex[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case_sensitive}{kind}]"
+    identity = f"lakedex[{snapshot.files.storage.scheme}:{snapshot.files}@{when},case={case_sensitive}{kind}]"
     return file_index_frame(
-        spark, identity=identity, root=snapshot.base_path, table_schema=wanted, generations=generations
+        spark, identity=identity, root=snapshot.files.base_path, table_schema=wanted, generations=generations
     )
 
 
@@ -309,7 +308,7 @@ def _generation(frames: TableFrames, group: _Group, wanted: StructType) -> Gener
     zone = snapshot.config.timezone
     times = {instant: instant_to_epoch_ms(instant, zone) for instant in {base.instant for base in files}}
     statuses = FileStatuses.of(
-        (f"{snapshot.base_path}/{base.relative_path}" for base in files),
+        (snapshot.files.path(base.relative_path) for base in files),
         (base.size for base in files),
         (times[base.instant] for base in files),
     )
@@ -334,7 +333,7 @@ def planned_frame(
     frames = []
     if bases or not sliced:
         files = [
-            (f"{snapshot.base_path}/{base.relative_path}", arrow_to_spark(schema))
+            (snapshot.files.path(base.relative_path), arrow_to_spark(schema))
             for base, schema in zip(bases, physical_schemas(snapshot, bases), strict=True)
         ]
         frames.append(read_files(spark, files, arrow_to_spark(whole)))

@@ -344,7 +344,9 @@ def _archived_rows(snapshot: Snapshot, active: Collection[str]) -> list[dict[str
     if snapshot.timeline.layout < 2:
         folder = snapshot.history_path
         # One whose archival was cut short may be there twice.
-        writes = {instant.requested: (instant, commit) for instant, commit in archived_writes(snapshot.storage, folder)}
+        writes = {
+            instant.requested: (instant, commit) for instant, commit in archived_writes(snapshot.files.storage, folder)
+        }
         rows = [
             _commit_row(requested, instant.completed, instant.action, commit)
             for requested, (instant, commit) in writes.items()
@@ -353,7 +355,7 @@ def _archived_rows(snapshot: Snapshot, active: Collection[str]) -> list[dict[str
     else:
         rows = [
             _commit_row(item.requested, item.completed, item.action, _archived_commit(snapshot, item))
-            for item in read_history(snapshot.storage, snapshot.history_path)
+            for item in read_history(snapshot.files.storage, snapshot.history_path)
             if item.action in WRITE_ACTIONS and item.requested not in active
         ]
     return sorted(rows, key=lambda row: str(row["commit_time"]), reverse=True)
@@ -387,7 +389,7 @@ def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
     bases = snapshot.base_files()
     return [
         ("table", config.name),
-        ("path", snapshot.base_path),
+        ("path", snapshot.files.base_path),
         ("type", f"{config.table_type}, version {config.version}"),
         ("record key", ", ".join(config.record_key_fields) or "–"),
         ("partition by", ", ".join(config.partition_fields) or "–"),
@@ -405,7 +407,7 @@ def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
 
 def _bitmaps(snapshot: Snapshot) -> list[str]:
     try:
-        found = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        found = read_bitmap_definitions(snapshot.files)
     except CorruptFileError:
         return ["bitmap indexes (damaged definitions)"]
     return [f"{name} (bitmap: {', '.join(index.columns)})" for name, index in sorted(found.items())]

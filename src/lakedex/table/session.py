@@ -59,7 +59,7 @@ class OpenedTable:
 
     def refresh_views(self) -> None:
         """Point the session's views of the table to its newest commit."""
-        self.session.refresh_views(self.context.base_path)
+        self.session.refresh_views(self.context.files.base_path)
 
     def finished(self, result: WriteResult) -> WriteResult:
         """The result of a write, once the session's views are refreshed."""

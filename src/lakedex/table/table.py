@@ -50,8 +50,8 @@ def _context(path: Path, engine: Engine, options: Options = None) -> TableContex
         raise InvalidInputError(
             f"path is a str or os.PathLike, not {type(path).__name__}: Table.create(path, spark=spark)"
         )
-    storage, base = open_storage(path)
-    return TableContext(storage, base, engine, dict(options or {}))
+    files = open_storage(path)
+    return TableContext(files, engine, dict(options or {}))
 
 
 class Table:
@@ -179,7 +179,7 @@ class Table:
     @property
     def path(self) -> str:
         """The table's folder."""
-        return self._opened.context.base_path
+        return self._opened.context.files.base_path
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from lakedex.codec.column_bounds import is_order_safe
 from lakedex.engine import Engine
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import ProcessIdentity
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES
 from lakedex.options import TaggingOptions
@@ -57,9 +57,9 @@ def find_key_ranges(
     where the table has none or its metadata is not to be used, and from nowhere with
     ``hoodie.bloom.index.prune.by.ranges=false``.
     """
-    before, started = snapshot.storage.counted.copy(), time.perf_counter()
+    before, started = snapshot.files.storage.counted.copy(), time.perf_counter()
     files = _find_key_ranges(engine, snapshot, options, report, partitions)
-    read = snapshot.storage.counted - before
+    read = snapshot.files.storage.counted - before
     report.requests += read.requests
     report.bytes_read += read.bytes_read
     report.seconds["ranges"] = time.perf_counter() - started
@@ -95,7 +95,7 @@ def _from_footers(
     size = -(-len(bases) // (FOOTER_TASKS * engine.parallelism))
     chunks = [bases[start : start + size] for start in range(0, len(bases), size)]
     label = f"lakedex {snapshot.config.name}: key ranges of {len(bases)} footers"
-    parts = engine.run(_FooterRanges(snapshot.storage, snapshot.base_path), chunks, label)
+    parts = engine.run(_FooterRanges(snapshot.files), chunks, label)
     here = ProcessIdentity.current()
     for _, process, read in parts:
         if process != here:  # The caller counts what this process reads.
@@ -125,18 +125,17 @@ def by_key_distance(files: Sequence[CandidateFile], keys: Sequence[str]) -> list
 class _FooterRanges:
     """Task: low key, high key and rows of some files, with the process that read them and what that took."""
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
 
     def __call__(
         self, bases: Sequence[BaseFile]
     ) -> tuple[list[tuple[str | None, str | None, int]], ProcessIdentity, IoCount]:
-        before = self.storage.counted.copy()
+        before = self.files.storage.counted.copy()
         found = [self._range(base) for base in bases]
-        return found, ProcessIdentity.current(), self.storage.counted - before
+        return found, ProcessIdentity.current(), self.files.storage.counted - before
 
     def _range(self, base: BaseFile) -> tuple[str | None, str | None, int]:
-        footer = read_footer(self.storage, f"{self.base_path}/{base.relative_path}")
+        footer = read_footer(self.files.storage, self.files.path(base.relative_path))
         low, high = footer.min_key, footer.max_key
         if low is None or high is None or not (is_order_safe(low) and is_order_safe(high)):
             return None, None, footer.rows

@@ -97,13 +97,13 @@ def tag(
         ordering: column whose stored value comes with each tag.
         rows: how many rows ``keyed`` has, if the caller knows.
     """
-    before = snapshot.storage.counted.copy()
+    before = snapshot.files.storage.counted.copy()
     offered = (index.key_filters(snapshot) for index in INDEXES) if options.use_metadata else iter(())
     filters = next((found for found in offered if found is not None), None)
     if files and options.use_metadata and filters is None:
         report.notes.append("the table's metadata has no bloom_filters: filters were read from footers")
     probe = _probe(snapshot, files, filters, options, any_partition)
-    match = MatchKeys(snapshot.storage, snapshot.base_path, tuple(file.base for file in files), ordering)
+    match = MatchKeys(snapshot.files, tuple(file.base for file in files), ordering)
     tasks = max(1, min(len(files), 8 * engine.parallelism))
     costs = _filter_bytes(probe, files)
     candidates = engine.exchange(_candidates(engine, keyed, probe, costs, rows, limits), FILE, tasks)
@@ -111,7 +111,7 @@ def tag(
     reports = engine.collect(engine.map(found, Reports()))
     parts: list[Counts] = [pickle.loads(raw) for raw in reports.column(0).to_pylist()]  # noqa: S301 - our own figures
     tags = TaggedKeys(engine.map(found, DropCounts(match.schema)), files, report, found)
-    _add_up(tags, parts, snapshot.storage.counted - before)
+    _add_up(tags, parts, snapshot.files.storage.counted - before)
     return tags
 
 
@@ -160,8 +160,7 @@ def _probe(
         pa.array([file.high for file in files], pa.string()),
     )
     return ProbeKeys(
-        storage=snapshot.storage,
-        base_path=snapshot.base_path,
+        files=snapshot.files,
         partitions=pa.array([file.base.partition for file in files], pa.string()),
         names=pa.array([file.base.name for file in files], pa.string()),
         ranges=ranges if options.prune_by_ranges else ranges.without_bounds(),

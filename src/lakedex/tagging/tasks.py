@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from lakedex.codec.bloom import BloomFilter, KeyProbe, decode_bloom, hash_keys
 from lakedex.index.protocol import KeyFilters
 from lakedex.io.liveness import ProcessIdentity
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.names import join_path
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
 from lakedex.parquet.conform import conform
 from lakedex.tagging.candidates import KeyRanges, SortedKeys
@@ -103,8 +102,7 @@ class ProbeKeys:
     filters.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     partitions: pa.Array
     names: pa.Array
     ranges: KeyRanges
@@ -128,11 +126,11 @@ class ProbeKeys:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Probe one task's keys."""
-        counts, before = Counts(), self.storage.counted.copy()
+        counts, before = Counts(), self.files.storage.counted.copy()
         keys = _sorted_keys(batches, self.paths)
         counts.keys = len(keys)
         yield from self.probe(np.arange(len(self.ranges)), keys, counts)
-        counts.read(self.storage.counted - before)
+        counts.read(self.files.storage.counted - before)
         yield counts.as_batch()
 
     def probe(self, files: npt.NDArray[np.intp], keys: SortedKeys, counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -169,8 +167,8 @@ class ProbeKeys:
             yield from self.filters.read(self.located(files))
         else:
             for place, (partition, name) in enumerate(self.located(files)):
-                path = f"{self.base_path}/{join_path(partition, name)}"
-                footer = read_footer(self.storage, path)
+                path = self.files.path(partition, name)
+                footer = read_footer(self.files.storage, path)
                 if footer.bloom is not None:
                     yield place, decode_bloom(footer.bloom, footer.bloom_type, path)
 
@@ -242,7 +240,7 @@ class ProbeBuckets:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Probe one task's buckets."""
-        counts, before = Counts(), self.probe.storage.counted.copy()
+        counts, before = Counts(), self.probe.files.storage.counted.copy()
         wanted: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
             numbers = batch.column(0).to_numpy()
@@ -256,7 +254,7 @@ class ProbeBuckets:
             keys = _sorted_keys(iter(wanted.pop(number)), self.probe.paths)
             files = np.flatnonzero(self.buckets == number // self.splits)
             yield from self.probe.probe(files, keys, counts)
-        counts.read(self.probe.storage.counted - before)
+        counts.read(self.probe.files.storage.counted - before)
         yield counts.as_batch()
 
 
@@ -267,9 +265,8 @@ class MatchKeys:
 
     light: ClassVar[bool] = True
 
-    storage: Storage
-    base_path: str
-    files: tuple[BaseFile, ...]
+    files: TableFiles
+    bases: tuple[BaseFile, ...]
     ordering: pa.Field | None = None
 
     @property
@@ -295,11 +292,11 @@ class MatchKeys:
                     wanted.setdefault(number, []).append(rows.column(2))
         for number, parts in wanted.items():
             counts = Counts(opened={number})
-            started, before = time.perf_counter(), self.storage.counted.copy()
+            started, before = time.perf_counter(), self.files.storage.counted.copy()
             keys = pc.unique(pa.chunked_array(parts))
-            base = self.files[number]
+            base = self.bases[number]
             seen, found = self._present(base, keys)
-            counts.read(self.storage.counted - before)
+            counts.read(self.files.storage.counted - before)
             counts.candidates, counts.matches, counts.matched = len(keys), seen, {base.partition: seen}
             counts.clock("keys", started)
             if len(found[0]):
@@ -310,10 +307,10 @@ class MatchKeys:
     def _present(self, base: BaseFile, keys: pa.Array) -> tuple[int, list[pa.Array]]:
         """How many of the keys a file holds, and these, with the ordering values of their rows if asked for."""
         columns = pa.schema([(RECORD_KEY, pa.string()), *([] if self.ordering is None else [self.ordering])])
-        path = f"{self.base_path}/{base.relative_path}"
+        path = self.files.path(base.relative_path)
         seen = np.zeros(len(keys), bool)
         pairs: list[pa.RecordBatch] = []
-        for batch in iter_base_file(self.storage, path, columns.names, size=base.size):
+        for batch in iter_base_file(self.files.storage, path, columns.names, size=base.size):
             stored = conform(batch, columns)
             places = pc.index_in(stored.column(0), value_set=keys)
             seen[places.drop_null().to_numpy()] = True

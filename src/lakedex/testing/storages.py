@@ -23,6 +23,7 @@ from lakedex.io.storage import (
     OPERATIONS,
     FileInfo,
     Storage,
+    TableFiles,
     WrappedReader,
     first_argument,
     read_coalesced,
@@ -61,7 +62,7 @@ def open_table(
         5
     """
     engine = engine or LocalEngine(2)
-    return Table(TableContext(storage, os.fspath(path), engine, options or {}), LocalSession(engine))
+    return Table(TableContext(TableFiles(storage, os.fspath(path)), engine, options or {}), LocalSession(engine))
 
 
 @typed_failures(OPERATIONS, first_argument)

@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 from lakedex.codec.table_paths import last_part
 from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, CorruptFileError, LakedexError
-from lakedex.io.storage import FileInfo, Storage
+from lakedex.io.storage import FileInfo, Storage, TableFiles
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     CommitNotes,
@@ -153,18 +153,17 @@ class Timeline:
 
     @classmethod
     def load(
-        cls, storage: Storage, base_path: str, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC", layout: int = 2
+        cls, files: TableFiles, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC", layout: int = 2
     ) -> Timeline:
         """List the timeline.
 
         Args:
-            storage: Storage of the table.
-            base_path: Folder of the table, or of the metadata table for its timeline.
+            files: the table's files.
             subfolder: Folder of the timeline below it.
             zone: ``hoodie.table.timeline.timezone`` of the table.
             layout: ``hoodie.timeline.layout.version`` of the table.
         """
-        return cls._load(storage, f"{base_path}/{subfolder}", zone, layout)
+        return cls._load(files.storage, files.path(subfolder), zone, layout)
 
     @classmethod
     def _load(cls, storage: Storage, path: str, zone: str, layout: int, older: Timeline | None = None) -> Timeline:

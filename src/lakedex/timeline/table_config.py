@@ -26,7 +26,7 @@ from lakedex.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 
 __all__ = [
     "TableConfig",
@@ -230,12 +230,10 @@ class TableConfig:
         )
 
 
-def _main(base_path: str) -> str:
-    return f"{base_path}/.hoodie/hoodie.properties"
+_MAIN = ".hoodie/hoodie.properties"
 
 
-def _backup(base_path: str) -> str:
-    return f"{base_path}/.hoodie/hoodie.properties.backup"
+_BACKUP = f"{_MAIN}.backup"
 
 
 def _with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
@@ -268,13 +266,13 @@ def _config_of(data: bytes, path: str) -> TableConfig:
     return TableConfig.from_properties(_decode(data, path)[0])
 
 
-def _read_valid(storage: Storage, base_path: str) -> tuple[tuple[bytes, str] | None, CorruptFileError | None]:
+def _read_valid(files: TableFiles) -> tuple[tuple[bytes, str] | None, CorruptFileError | None]:
     """Bytes and path of the valid main file, else of the backup; and the error of the first invalid file."""
     unvouched: tuple[bytes, str] | None = None
     bad: CorruptFileError | None = None
-    for path in (_main(base_path), _backup(base_path)):
+    for path in (files.path(_MAIN), files.path(_BACKUP)):
         try:
-            data = storage.read(path)
+            data = files.storage.read(path)
             vouched = _decode(data, path)[1]
         except FileNotFoundError:
             continue
@@ -288,7 +286,7 @@ def _read_valid(storage: Storage, base_path: str) -> tuple[tuple[bytes, str] | N
     return unvouched, bad
 
 
-def read_table_config(storage: Storage, base_path: str, *, retries: int = 5, delay_s: float = 0.1) -> TableConfig:
+def read_table_config(files: TableFiles, *, retries: int = 5, delay_s: float = 0.1) -> TableConfig:
     """Read a table's properties.
 
     Raises:
@@ -296,16 +294,16 @@ def read_table_config(storage: Storage, base_path: str, *, retries: int = 5, del
         CorruptFileError: The file and its backup were damaged in all retries.
     """
     for attempt in range(retries):
-        found, bad = _read_valid(storage, base_path)
+        found, bad = _read_valid(files)
         if found is not None:
             return _config_of(*found)
-        if bad is None and not storage.exists(f"{base_path}/.hoodie"):
+        if bad is None and not files.storage.exists(files.path(".hoodie")):
             break
         if attempt + 1 < retries:
             time.sleep(delay_s)
     if bad is not None:
         raise bad
-    raise TableNotFoundError(f"no Hudi table at {base_path} (no .hoodie/hoodie.properties)", path=base_path)
+    raise TableNotFoundError(f"no Hudi table at {files} (no .hoodie/hoodie.properties)", path=files.base_path)
 
 
 def _comment(verb: str) -> str:
@@ -313,18 +311,18 @@ def _comment(verb: str) -> str:
     return f"{verb} {now.isoformat(timespec='microseconds').replace('+00:00', 'Z')}"
 
 
-def create_table_config(storage: Storage, base_path: str, properties: Mapping[str, str]) -> TableConfig:
+def create_table_config(files: TableFiles, properties: Mapping[str, str]) -> TableConfig:
     """Write the properties of a new table.
 
     Raises:
         FileExistsError: The table exists.
     """
     complete = _with_checksum(properties)
-    storage.create(_main(base_path), encode_properties(complete, _comment("Properties saved on")))
+    files.storage.create(files.path(_MAIN), encode_properties(complete, _comment("Properties saved on")))
     return TableConfig.from_properties(complete)
 
 
-def recover_table_config(storage: Storage, base_path: str) -> None:
+def recover_table_config(files: TableFiles) -> None:
     """Recover from an interrupted update; call it under the table lock.
 
     A missing or invalid file is restored from a valid backup; the backup is always deleted.
@@ -332,14 +330,14 @@ def recover_table_config(storage: Storage, base_path: str) -> None:
     Raises:
         CorruptFileError: Neither file is valid; both are unchanged.
     """
-    main, backup = _main(base_path), _backup(base_path)
+    main, backup = files.path(_MAIN), files.path(_BACKUP)
     try:
-        saved = storage.read(backup)
+        saved = files.storage.read(backup)
     except FileNotFoundError:
         return
     bad: CorruptFileError | None = None
     try:
-        valid = _decode(storage.read(main), main)[1]
+        valid = _decode(files.storage.read(main), main)[1]
     except FileNotFoundError:
         valid = False
     except CorruptFileError as error:
@@ -349,27 +347,26 @@ def recover_table_config(storage: Storage, base_path: str) -> None:
             _decode(saved, backup)
         except CorruptFileError as error:
             raise bad or error from error
-        storage.write(main, saved)
-    storage.delete(backup)
+        files.storage.write(main, saved)
+    files.storage.delete(backup)
 
 
-def update_table_config(storage: Storage, base_path: str, changes: Mapping[str, str | None]) -> TableConfig:
+def update_table_config(files: TableFiles, changes: Mapping[str, str | None]) -> TableConfig:
     """Change properties; call it under the table lock. Other properties stay, including unknown ones.
 
     Follows Hudi's protocol, by which a concurrent Hudi reader or writer recovers: write the old content to the
     backup, write the new file, delete the backup.
 
     Args:
-        storage: Storage of the table.
-        base_path: Folder of the table.
+        files: the table's files.
         changes: New values; None removes a property.
 
     Raises:
         InvalidInputError: The result exceeds the limit of readers; nothing has changed.
         CommitError: The file read back differs from the one written.
     """
-    recover_table_config(storage, base_path)
-    current = read_table_config(storage, base_path)
+    recover_table_config(files)
+    current = read_table_config(files)
     merged: dict[str, str] = dict(current.raw)
     for key, value in changes.items():
         if key == CHECKSUM:
@@ -380,19 +377,19 @@ def update_table_config(storage: Storage, base_path: str, changes: Mapping[str, 
             merged[key] = value
     merged = _with_checksum(merged)
     updated = TableConfig.from_properties(merged)
-    main, backup = _main(base_path), _backup(base_path)
+    main, backup = files.path(_MAIN), files.path(_BACKUP)
     content = encode_properties(merged, _comment("Updated at"))
-    storage.create(backup, encode_properties(_with_checksum(current.raw), _comment("Updated at")))
+    files.storage.create(backup, encode_properties(_with_checksum(current.raw), _comment("Updated at")))
     # Java deletes the main file first, since HDFS cannot replace it; here a reader always finds it.
-    storage.write(main, content)
+    files.storage.write(main, content)
     try:
-        stored = _decode(storage.read(main), main)[0]
+        stored = _decode(files.storage.read(main), main)[0]
     except CorruptFileError:
         stored = {}
     if stored != merged:
-        storage.delete(main)  # readers and the next writer use the backup
+        files.storage.delete(main)  # readers and the next writer use the backup
         raise CommitError(f"{main}: the table's properties were not stored as written; the old ones stay in {backup}")
-    storage.delete(backup)
+    files.storage.delete(backup)
     return updated
 
 

@@ -56,16 +56,16 @@ def comment_table(handle: TableContext, options: WriteOptions, text: str) -> Non
         UnsupportedFeatureError: lakedex cannot write the table.
         LockTimeoutError: Another writer held the table's lock too long.
     """
-    check_comment(text, f"table {handle.base_path}")
-    require_exclusive_create(handle.storage, handle.base_path)
-    storage, base = handle.storage, handle.base_path
-    with table_lock(handle.storage, handle.base_path, options.lock) as lock:
-        recover_table_config(storage, base)
+    check_comment(text, f"table {handle.files}")
+    require_exclusive_create(handle.files)
+    files = handle.files
+    with table_lock(handle.files, options.lock) as lock:
+        recover_table_config(files)
         config = handle.snapshot().config
         require_writable(config)
         if text != (config.comment or ""):
             lock.check()
-            update_table_config(storage, base, {COMMENT: text or None})
+            update_table_config(files, {COMMENT: text or None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,8 +257,7 @@ def _attempt(
     policy = MergePolicy(effects=Effects.NONE, duplicates=Duplicates.ALLOW)
     instant = transaction.instant
     task = WriteFileGroups(
-        storage=handle.storage,
-        base_path=handle.base_path,
+        files=handle.files,
         timeline_path=snapshot.timeline.path,
         instant=instant,
         targets=(),

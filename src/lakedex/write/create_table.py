@@ -15,7 +15,7 @@ from lakedex.codec.comments import arrow_comments, check_comment, with_comments,
 from lakedex.commit.write_preconditions import INDEX_TYPE
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats.stats import indexable_columns, unlisted
-from lakedex.index.definitions import definitions_path, encode_definitions, with_column_stats
+from lakedex.index.definitions import DEFINITIONS, encode_definitions, with_column_stats
 from lakedex.io.folders import entries_of, remove_empty
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.io.storage import Storage
@@ -51,8 +51,8 @@ _NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
 
 def is_table(handle: TableContext) -> bool:
     """Whether there is a Hudi table at the handle's path."""
-    return handle.storage.exists(f"{handle.base_path}/.hoodie/hoodie.properties") or handle.storage.exists(
-        f"{handle.base_path}/.hoodie/hoodie.properties.backup"
+    return handle.files.storage.exists(handle.files.path(".hoodie/hoodie.properties")) or handle.files.storage.exists(
+        handle.files.path(".hoodie/hoodie.properties.backup")
     )
 
 
@@ -80,24 +80,26 @@ def create_table(
         OptionError: an option that is unknown or not done.
     """
     parsed = parse_options(options)
-    name = name or _NOT_IN_NAMES.sub("_", handle.base_path.rstrip("/").rsplit("/", 1)[-1])
+    name = name or _NOT_IN_NAMES.sub("_", handle.files.base_path.rstrip("/").rsplit("/", 1)[-1])
     _check(name, record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
     stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
     check_comment(comment or "", f"table {name}")
-    require_exclusive_create(handle.storage, handle.base_path)
+    require_exclusive_create(handle.files)
     if is_table(handle):
         if exist_ok:
             return
         raise TableExistsError(
-            f"{handle.base_path} is a Hudi table already; open it with Table.open, or pass exist_ok=True",
-            path=handle.base_path,
+            f"{handle.files} is a Hudi table already; open it with Table.open, or pass exist_ok=True",
+            path=handle.files.base_path,
         )
-    require_own_folders(handle.storage, handle.base_path, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
-    with table_lock(handle.storage, handle.base_path, parsed.lock):
+    require_own_folders(handle.files, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
+    with table_lock(handle.files, parsed.lock):
         if is_table(handle):
             if exist_ok:
                 return
-            raise TableExistsError(f"{handle.base_path} was created by another writer just now", path=handle.base_path)
+            raise TableExistsError(
+                f"{handle.files} was created by another writer just now", path=handle.files.base_path
+            )
         _clear_unfinished(handle)
         _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
 
@@ -139,12 +141,12 @@ def _write_table(
         )
         columns = [name for name in columns if name not in unlisted(stored, kind)]
         document = with_column_stats({"indexDefinitions": {}}, columns, version)
-        handle.storage.write(definitions_path(handle.base_path), encode_definitions(document))
+        handle.files.storage.write(handle.files.path(DEFINITIONS), encode_definitions(document))
     if groups:
-        create_metadata_table(handle.storage, handle.base_path, config, groups, handle.clock("UTC"))
+        create_metadata_table(handle.files, config, groups, handle.clock("UTC"))
     for folder in (".hoodie/.temp", ".hoodie/.schema", ".hoodie/.aux", config.archive_folder):
-        handle.storage.make_dirs(f"{handle.base_path}/{folder}")
-    create_table_config(handle.storage, handle.base_path, properties)
+        handle.files.storage.make_dirs(handle.files.path(folder))
+    create_table_config(handle.files, properties)
 
 
 def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], table_type: str, version: int) -> None:
@@ -198,17 +200,17 @@ def take_back(handle: TableContext, options: Mapping[str, Any] | None, *, keep_f
     Returns:
         False where there is a commit, or a write under way: the table is left as it is.
     """
-    storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    with table_lock(handle.storage, handle.base_path, parse_options(options).lock):
+    files, root = handle.files, handle.files.path(".hoodie")
+    with table_lock(files, parse_options(options).lock):
         timeline = handle.snapshot().timeline
         if timeline.completed(WRITE_ACTIONS) or timeline.pending():
             return False
         # Without its settings it is a table to nobody, so that no write begins once the lock is given back.
-        storage.delete(f"{root}/hoodie.properties")
-    storage.delete_tree(root)
-    _remove_marked(storage, handle.base_path)
+        files.storage.delete(f"{root}/hoodie.properties")
+    files.storage.delete_tree(root)
+    _remove_marked(files.storage, files.base_path)
     if not keep_folder:
-        remove_empty(storage, handle.base_path)
+        remove_empty(files.storage, files.base_path)
     return True
 
 
@@ -229,8 +231,8 @@ def _remove_marked(storage: Storage, folder: str) -> bool:
 
 def _clear_unfinished(handle: TableContext) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
-    storage, root = handle.storage, f"{handle.base_path}/.hoodie"
-    present = entries_of(storage, root)
+    files, root = handle.files, handle.files.path(".hoodie")
+    present = entries_of(files.storage, root)
     strange = [name for name, is_folder in present.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
     if strange:
         raise InvalidInputError(
@@ -238,12 +240,12 @@ def _clear_unfinished(handle: TableContext) -> None:
             "settings or remove it"
         )
     timelines = (f"{root}/timeline", f"{root}/timeline/history", f"{root}/archived")
-    if any(not entry.is_dir for folder in timelines for entry in storage.list(folder)):
+    if any(not entry.is_dir for folder in timelines for entry in files.storage.list(folder)):
         raise InvalidInputError(
             f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
         )
     own = {name for name, is_folder in present.items() if not is_folder}
-    delete_entries(storage, handle.base_path, ".hoodie", keep=own)
+    delete_entries(files, ".hoodie", keep=own)
 
 
 def _is_own(name: str) -> bool:

@@ -353,19 +353,19 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
     schema = snapshot.schema
     if not items or not all(name in schema.names for name in fields):
         raise InvalidInputError(
-            f"{snapshot.base_path}: give a list of at least one key, or a frame with {', '.join(fields)}"
+            f"{snapshot.files}: give a list of at least one key, or a frame with {', '.join(fields)}"
         )
     if all(isinstance(item, Mapping) for item in items):
         names = [str(name) for name in items[0]]
         if any(item.keys() != items[0].keys() for item in items):
-            raise InvalidInputError(f"{snapshot.base_path}: all keys given as dictionaries have the same columns")
+            raise InvalidInputError(f"{snapshot.files}: all keys given as dictionaries have the same columns")
         columns = [[item.get(name) for item in items] for name in names]
     elif len(fields) == 1:
         names, columns = list(fields), [items]
     else:
         if any(not isinstance(item, tuple | list) or len(item) != len(fields) for item in items):
             raise InvalidInputError(
-                f"{snapshot.base_path}: a key has {len(fields)} columns ({', '.join(fields)}): give tuples of as many "
+                f"{snapshot.files}: a key has {len(fields)} columns ({', '.join(fields)}): give tuples of as many "
                 "values, dictionaries, or a frame"
             )
         names, columns = list(fields), [list(column) for column in zip(*items, strict=True)]
@@ -377,7 +377,7 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
             }
         )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{snapshot.base_path}: keys of {', '.join(names)}: {error}") from error
+        raise InvalidInputError(f"{snapshot.files}: keys of {', '.join(names)}: {error}") from error
 
 
 # ----------------------------------------------------------------------------------------------------------- the proof

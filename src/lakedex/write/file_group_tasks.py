@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakedex.codec.bloom import BloomSizing, HashedKeys, filter_size, hash_keys
 from lakedex.errors import CommitError, InvalidInputError, LakedexError
 from lakedex.index.written_file import Collector, WrittenFile
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.keys import partition_depth
 from lakedex.layout.names import PARTITION_METAFILE, join_path, marker_name
 from lakedex.parallel import run_threads
@@ -149,7 +149,7 @@ class WriteFileGroups:
     """Batch map over rows sorted by group number: writes each group, and gives one result for it.
 
     Attributes:
-        storage, base_path: the table.
+        files: the table's files.
         timeline_path: the folder of its instants.
         instant: the write's instant.
         targets: the groups, by number.
@@ -157,8 +157,7 @@ class WriteFileGroups:
         collectors: what is collected of each file, by index.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     timeline_path: str
     instant: str
     targets: Sequence[FileGroupTarget]
@@ -190,13 +189,13 @@ class WriteFileGroups:
         batch = self._new_batch()
         self._write(batch, 0, target, IncomingRecords(none))
         if not batch.results:
-            raise CommitError(f"{self.base_path}: file group {target.file_id} has no base file", instant=self.instant)
+            raise CommitError(f"{self.files}: file group {target.file_id} has no base file", instant=self.instant)
         self._sync(batch)
         return batch.results[0][1]
 
     def _new_batch(self) -> _SyncBatch:
-        temp = f"{self.base_path}/.hoodie/.temp/{self.instant}"
-        return _SyncBatch(self.base_path, temp, self.storage.batched(self.base_path))
+        temp = self.files.path(f".hoodie/.temp/{self.instant}")
+        return _SyncBatch(self.files.base_path, temp, self.files.storage.batched(self.files.base_path))
 
     def _write(self, batch: _SyncBatch, number: int, target: FileGroupTarget, records: IncomingRecords) -> None:
         with self._not_left_behind(batch):
@@ -224,18 +223,18 @@ class WriteFileGroups:
         partition, path = missing
         content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(partition)}\n"
         with suppress(FileExistsError):  # Another task of this or another writer was first.
-            self.storage.create(path, content.encode("ascii"))
+            self.files.storage.create(path, content.encode("ascii"))
 
     def _require_under_way(self, batch: _SyncBatch) -> None:
         """A late attempt must not leave files behind once its commit is decided.
 
         The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
         """
-        if is_under_way(self.storage, self.timeline_path, self.instant):
+        if is_under_way(self.files.storage, self.timeline_path, self.instant):
             return
         for late in reversed(batch.made):  # A marker after its file.
-            self.storage.delete(late)
-        what = f"{self.base_path}: the write {self.instant} is no longer in flight; the task's files were removed"
+            self.files.storage.delete(late)
+        what = f"{self.files}: the write {self.instant} is no longer in flight; the task's files were removed"
         raise CommitError(what, instant=self.instant)
 
     @contextmanager

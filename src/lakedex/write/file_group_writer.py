@@ -26,7 +26,7 @@ from lakedex.engine import current_task
 from lakedex.errors import CorruptFileError
 from lakedex.index.bloom_filters import bloom_sizing
 from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.names import BaseFileName
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge
@@ -131,8 +131,7 @@ def file_group_writer(
         row_group_bytes=options.files.row_group_bytes,
     )
     return BaseFileGroupWriter(
-        storage=snapshot.storage,
-        base_path=snapshot.base_path,
+        files=snapshot.files,
         instant=instant,
         schema=file_schema(schema),
         policy=policy,
@@ -155,7 +154,7 @@ class BaseFileGroupWriter:
     """Writes a new base file of a group: the rows of the old one with the incoming ones.
 
     Attributes:
-        storage, base_path: the table.
+        files: the table's files.
         instant: the write's instant.
         schema: columns of the new files, meta columns included.
         policy: how incoming rows meet stored rows.
@@ -163,8 +162,7 @@ class BaseFileGroupWriter:
         renames: columns of stored files → their names from now on.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     instant: str
     schema: pa.Schema
     policy: MergePolicy
@@ -247,7 +245,7 @@ class BaseFileGroupWriter:
     ) -> IncomingRows:
         rows = records.rows
         if self.policy.effects is Effects.BY_ACTION:
-            rows = require_unique_keys(rows, self.policy.duplicates, self.base_path)
+            rows = require_unique_keys(rows, self.policy.duplicates, self.files.base_path)
         sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
         schema = self._schema_of(footer, rows, collectors)
         return IncomingRows(rows, self.policy, schema, self.instant, str(name), sequence, records.hashed)
@@ -258,10 +256,12 @@ class BaseFileGroupWriter:
         if target.base is None:
             yield None
         else:
-            path = f"{self.base_path}/{target.base.relative_path}"
+            path = self.files.path(target.base.relative_path)
             wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
             size = target.base.size
-            with open_for_merge(self.storage, path, without=(FILE_NAME,), dictionaries=wanted, size=size) as opened:
+            with open_for_merge(
+                self.files.storage, path, without=(FILE_NAME,), dictionaries=wanted, size=size
+            ) as opened:
                 yield opened
 
     def _old_names(self, name: str) -> list[str]:
@@ -306,8 +306,8 @@ class BaseFileGroupWriter:
         fresh = incoming.inserts()
         if fresh.num_rows and built.writer.reuses_bloom and target.base is not None:
             # The old filter took a new key for one that it has.
-            path = f"{self.base_path}/{target.base.relative_path}"
-            built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.storage, path, [RECORD_KEY]))
+            path = self.files.path(target.base.relative_path)
+            built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.files.storage, path, [RECORD_KEY]))
         same = fresh.num_rows == incoming.rows.num_rows
         built.add(fresh, incoming.hashed if same else None)
         return int(fresh.num_rows)

@@ -87,7 +87,7 @@ def bulk_insert(handle: TableContext, data: Any, options: WriteOptions) -> Write
     """Load rows into new files, sorted by key, without looking anything up."""
     if options.rows.duplicates != "none":
         raise OptionError(
-            f"{handle.base_path}: bulk_insert looks no keys up, so it cannot {options.rows.duplicates} rows whose key "
+            f"{handle.files}: bulk_insert looks no keys up, so it cannot {options.rows.duplicates} rows whose key "
             "is in the table (hoodie.datasource.insert.dup.policy); use insert, or give the call the policy none",
             option="hoodie.datasource.insert.dup.policy",
         )
@@ -284,7 +284,7 @@ def update_stored(handle: TableContext, data: Any, options: WriteOptions, read_a
 @contextmanager
 def prepared_frame(handle: TableContext, data: Any, prepare: BatchMap) -> Iterator[Frame]:
     """The prepared rows of a frame, cached by the engine until the write is done."""
-    with reported_step(f"preparing rows for {handle.base_path} on {handle.engine.name}"):
+    with reported_step(f"preparing rows for {handle.files} on {handle.engine.name}"):
         frame = handle.engine.stage(data, prepare)
     try:
         yield frame

@@ -68,7 +68,7 @@ def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx:
     paths = summary.column(PARTITION).to_pylist()
     _check_rows(handle, spec, summary)
     if spec.replace is not None:
-        spec.replace.check(handle.base_path, paths)
+        spec.replace.check(handle.files.base_path, paths)
     without_rows = options.txn is not None or (spec.replace is not None and spec.replace.without_rows)
     if not summary.num_rows and not without_rows:
         return WriteResult(
@@ -90,13 +90,15 @@ def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx:
 def _check_rows(handle: TableContext, spec: WriteSpec, summary: pa.Table) -> None:
     """Refuse bad keys and paths, and repeated keys where the write does not take them."""
     keys = spec.rows.keys
-    check_keys(handle.base_path, keys, summary)
+    check_keys(handle.files.base_path, keys, summary)
     if spec.effects.inserts:
-        check_paths(handle.base_path, keys, summary)
-        require_folders(handle.storage, handle.base_path, summary.column(PARTITION).to_pylist())
+        check_paths(handle.files.base_path, keys, summary)
+        require_folders(handle.files, summary.column(PARTITION).to_pylist())
     if spec.refuses_duplicates and summary.num_rows:
         in_table = spec.lookup is Lookup.GLOBAL
-        require_distinct_keys(handle.engine, spec.rows.frame, handle.base_path, keys.record_key, in_table=in_table)
+        require_distinct_keys(
+            handle.engine, spec.rows.frame, handle.files.base_path, keys.record_key, in_table=in_table
+        )
 
 
 def _summary(engine: Engine, spec: WriteSpec) -> pa.Table:
@@ -156,14 +158,14 @@ class _Attempt:
         )
         files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
-        with reported_step(f"finding the files of keys in {self.handle.base_path}"):
+        with reported_step(f"finding the files of keys in {self.handle.files}"):
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
         replaced = self._replaced()
         if not targets.groups and not replaced:
             return self._nothing_to_write()
         collecting = self._collectors(len(targets.groups))
-        with reported_step(f"writing files of {self.handle.base_path}"):
+        with reported_step(f"writing files of {self.handle.files}"):
             results = self._written(tagged.frame, targets, by_file, collecting) if targets.groups else []
         if not results and not replaced:
             return self._nothing_to_write()
@@ -174,7 +176,7 @@ class _Attempt:
             partitions_read=self._partitions_read(targets),
             replaced=replaced,
         )
-        with reported_step(f"committing to {self.handle.base_path}"):
+        with reported_step(f"committing to {self.handle.files}"):
             logs = self.transaction.commit(change)
         return WriteResult(
             instant=self.transaction.instant,
@@ -199,8 +201,7 @@ class _Attempt:
         tasks = max(1, min(busy, self._asked_tasks() or 4 * engine.parallelism))
         instant = self.transaction.instant
         task = WriteFileGroups(
-            storage=self.handle.storage,
-            base_path=self.handle.base_path,
+            files=self.handle.files,
             timeline_path=self._snapshot.timeline.path,
             instant=instant,
             targets=tuple(targets.groups),
@@ -271,7 +272,7 @@ class _Attempt:
             last = self._snapshot.timeline.last_changed
             theirs = None if last is None else last.requested
             raise CommitConflictError(
-                f"{self.handle.base_path}: commit {theirs} came after the rows were read at {read_at}; "
+                f"{self.handle.files}: commit {theirs} came after the rows were read at {read_at}; "
                 "nothing was written, run the call again",
                 ours=self.transaction.instant,
                 theirs=theirs,
@@ -281,7 +282,7 @@ class _Attempt:
         # Another writer may have made the very change that this write makes.
         if not any(self._snapshot.schema.equals(fit) for fit in (rows.base.schema, rows.schema)):
             raise SchemaMismatchError(
-                f"{self.handle.base_path}: another writer changed the table's schema while the input was prepared; "
+                f"{self.handle.files}: another writer changed the table's schema while the input was prepared; "
                 "run the write again",
                 column="",
                 expected=str(rows.base.schema),
@@ -312,7 +313,7 @@ class _Attempt:
         if self.spec.refuses_duplicates and self.report.matches:
             known = engine.collect(tags.frame).column(KEY)[0].as_py()
             raise InvalidInputError(
-                f"{self.handle.base_path}: {self.report.matches} keys are in the table already, for example {known!r}; "
+                f"{self.handle.files}: {self.report.matches} keys are in the table already, for example {known!r}; "
                 "use upsert, or hoodie.datasource.insert.dup.policy=drop",
                 column=", ".join(rows.keys.record_key),
                 count=self.report.matches,
@@ -382,7 +383,7 @@ class _Attempt:
             if self.report.matches:
                 key = engine.collect(found.frame).column(KEY)[0].as_py()
                 raise InvalidInputError(
-                    f"{self.handle.base_path}: {self.report.matches} rows that the merge inserts have a key that is in "
+                    f"{self.handle.files}: {self.report.matches} rows that the merge inserts have a key that is in "
                     f"the table already, for example {key!r}: the condition did not match that row, or the row moved "
                     "there from another partition",
                     column=", ".join(self.spec.rows.keys.record_key),

@@ -302,7 +302,7 @@ def require_free_names(snapshot: Snapshot, after: pa.Schema) -> None:
         holding = files_holding(snapshot, path)
         if holding:
             raise SchemaMismatchError(
-                f"{snapshot.base_path}: column {path!r} was dropped or renamed, and {len(holding)} files still hold it "
+                f"{snapshot.files}: column {path!r} was dropped or renamed, and {len(holding)} files still hold it "
                 f"(for example {holding[0].relative_path}), so its old values would come back; run "
                 "maintenance.rewrite_files() first, or take another name",
                 column=path,

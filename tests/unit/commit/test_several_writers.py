@@ -17,6 +17,7 @@ from lakedex.errors import CommitConflictError, CommitError, LockTimeoutError, U
 from lakedex.io.fsspec import open_storage
 from lakedex.io.local import LocalStorage
 from lakedex.io.locks import StorageLock, TableLock
+from lakedex.io.storage import TableFiles
 from table_kit import make, own, rows
 
 PACKAGE = "org.apache.hudi.client.transaction.lock."
@@ -33,24 +34,24 @@ TOGETHER = {
 
 @pytest.fixture
 def memory() -> Iterator[str]:
-    store, path = open_storage(f"memory://{uuid.uuid4().hex}/t")
-    yield path
-    store.delete_tree(path)
+    files = open_storage(f"memory://{uuid.uuid4().hex}/t")
+    yield files.base_path
+    files.storage.delete_tree(files.base_path)
 
 
 def test_hudis_storage_based_lock(memory: str) -> None:
     """Every action takes and gives it back, and waits for it; the lock file is not touched."""
-    store, path = open_storage(memory)
+    files = open_storage(memory)
     table = Table.create(
         memory, rows().schema, record_key="id", partition_by="city", ordering_by="ts", options=STORAGE_LOCK
     )
     table = Table.open(memory, options=STORAGE_LOCK)
     table.upsert(rows(("1", "a", 1, 1)))
     table.upsert(rows(("1", "a", 2, 2), ("2", "b", 2, 2)))
-    lock_file = f"{path}/.hoodie/.locks/table_lock.json"
-    assert json.loads(store.read(lock_file))["expired"] is True
-    assert not store.exists(f"{path}/.hoodie/lock")
-    with StorageLock(store, path):
+    lock_file = files.path(".hoodie/.locks/table_lock.json")
+    assert json.loads(files.storage.read(lock_file))["expired"] is True
+    assert not files.storage.exists(files.path(".hoodie/lock"))
+    with StorageLock(files):
         for action in (
             lambda: table.upsert(rows(("3", "c", 1, 1))),
             lambda: table.delete(where="id = '1'"),
@@ -72,12 +73,12 @@ def test_the_lock_lies_where_the_option_says(tmp_path: Path) -> None:
     """``hoodie.write.lock.filesystem.path`` is the folder, which Java shares when it has the same."""
     table = make(tmp_path / "t", rows(("1", "a", 1, 1)))
     options = {"hoodie.write.lock.filesystem.path": str(tmp_path / "locks"), "hoodie.write.lock.wait_time_ms": "0"}
-    with TableLock(LocalStorage(), "", folder=str(tmp_path / "locks")) as lock:
+    with TableLock(TableFiles(LocalStorage(), ""), folder=str(tmp_path / "locks")) as lock:
         assert lock.path == str(tmp_path / "locks" / "lock")
         with pytest.raises(CommitError, match="locks/lock: this thread already holds"):
             table.upsert(rows(("2", "a", 1, 1)), options=options)
     assert table.upsert(rows(("2", "a", 1, 1)), options=options).inserted == 1
-    with TableLock(LocalStorage(), str(tmp_path / "t")):
+    with TableLock(TableFiles(LocalStorage(), str(tmp_path / "t"))):
         assert table.upsert(rows(("3", "a", 1, 1)), options=options).inserted == 1
 
 

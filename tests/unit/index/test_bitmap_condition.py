@@ -37,6 +37,7 @@ from lakedex.index.bitmap.loaded_index import Coverage
 from lakedex.index.bitmap.pruning import fetch_rows
 from lakedex.index.bitmap.run_files import encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.snapshot.file_system_view import TableCache
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int32()), ("f", pa.float64()), ("o", pa.bool_()), ("x", pa.string()), ("s", pa.struct([("d", pa.string())]))])  # fmt: skip
@@ -155,9 +156,9 @@ def covered(folder: Path, tables: list[pa.Table], rng: random.Random) -> Coverag
         limits = {name: rng.choice([1, 2, 9, 9]) for name in sorted(INDEXED) if rng.random() < 0.9}
         cut = rng.randint(0, data.num_rows)
         item = file_bitmaps(f"f{number}_1", limits, data, groups=[cut, data.num_rows - cut])
-        write_run(storage, str(folder), run(number), encode_run([item]))
-    coverage = Coverage(storage, str(folder), TableCache())
-    coverage.refresh(list_runs(storage, str(folder)))
+        write_run(TableFiles(storage, str(folder)), run(number), encode_run([item]))
+    coverage = Coverage(TableFiles(storage, str(folder)), TableCache())
+    coverage.refresh(list_runs(TableFiles(storage, str(folder))))
     return coverage
 
 
@@ -212,9 +213,9 @@ def test_all_terms_known_makes_exact_rows(tmp_path: Path) -> None:
     """R143, R144, R145: AND of the bitmaps of two equalities."""
     data = pa.table({"a": ["x", "x", "y", "y"], "b": pa.array([1, 2, 1, 2], pa.int32())})
     storage = LocalStorage()
-    write_run(storage, str(tmp_path), run(1), encode_run([file_bitmaps("f_1", {"a": 9, "b": 9}, data)]))
-    coverage = Coverage(storage, str(tmp_path), TableCache())
-    coverage.refresh(list_runs(storage, str(tmp_path)))
+    write_run(TableFiles(storage, str(tmp_path)), run(1), encode_run([file_bitmaps("f_1", {"a": 9, "b": 9}, data)]))
+    coverage = Coverage(TableFiles(storage, str(tmp_path)), TableCache())
+    coverage.refresh(list_runs(TableFiles(storage, str(tmp_path))))
     for sql, rows in (
         ("a = 'x' AND b = 2", [1]),
         ("a = 'x' AND b = 3", []),
@@ -231,9 +232,9 @@ def test_ranges_beyond_all_values(tmp_path: Path) -> None:
     """A range below the smallest value, and above the largest."""
     data = pa.table({"b": pa.array([1000, 10_000_000], pa.int32())})
     storage = LocalStorage()
-    write_run(storage, str(tmp_path), run(1), encode_run([file_bitmaps("f_1", {"b": 9}, data)]))
-    coverage = Coverage(storage, str(tmp_path), TableCache())
-    coverage.refresh(list_runs(storage, str(tmp_path)))
+    write_run(TableFiles(storage, str(tmp_path)), run(1), encode_run([file_bitmaps("f_1", {"b": 9}, data)]))
+    coverage = Coverage(TableFiles(storage, str(tmp_path)), TableCache())
+    coverage.refresh(list_runs(TableFiles(storage, str(tmp_path))))
     for sql, rows in (("b > 0", 2), ("b < 1000", 0), ("b > 10000000", 0), ("b >= 10000000", 1), ("b <> 5", 2)):
         counts = CountEvaluator(coverage, np.array([0]), np.array([1])).evaluate(divided(sql))
         assert (counts.true[0][0], counts.true[1][0]) == (rows, rows), sql
@@ -244,8 +245,8 @@ def test_values_that_the_column_cannot_have_now_are_unknown(tmp_path: Path) -> N
     storage = LocalStorage()
     texts, numbers = pa.table({"b": ["x", "1"]}), pa.table({"b": pa.array([1, 2], pa.int16())})
     items = [file_bitmaps("f0_1", {"b": 9}, texts), file_bitmaps("f1_1", {"b": 9}, numbers)]
-    write_run(storage, str(tmp_path), run(1), encode_run(items))
-    coverage = Coverage(storage, str(tmp_path), TableCache())
-    coverage.refresh(list_runs(storage, str(tmp_path)))
+    write_run(TableFiles(storage, str(tmp_path)), run(1), encode_run(items))
+    coverage = Coverage(TableFiles(storage, str(tmp_path)), TableCache())
+    coverage.refresh(list_runs(TableFiles(storage, str(tmp_path))))
     counts = CountEvaluator(coverage, np.array([0, 1]), np.array([1, 1])).evaluate(divided("b = 1"))
     assert (counts.true[0].tolist(), counts.true[1].tolist()) == ([0, 1], [2, 1])

@@ -16,11 +16,11 @@ from lakedex.index.bitmap.builder import FileBitmaps
 from lakedex.index.bitmap.compaction import shards
 from lakedex.index.bitmap.loaded_index import NULL, Coverage
 from lakedex.index.bitmap.run_files import (
+    BITMAP_FOLDER,
     IS_INDEXED,
     NO_ENTRY,
     Manifest,
     Run,
-    bitmap_folder,
     column_entries,
     coverage_records,
     encode_cells,
@@ -31,6 +31,7 @@ from lakedex.index.bitmap.run_files import (
     write_run,
 )
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.snapshot.file_system_view import TableCache
 from limits import Limits
 
@@ -46,26 +47,28 @@ class Folder:
 
     def __init__(self, path: Path, open_files: int = 100) -> None:
         self.path = str(path)
-        self.held = Coverage(STORAGE, self.path, TableCache(limit=open_files))
+        self.held = Coverage(TableFiles(STORAGE, self.path), TableCache(limit=open_files))
 
     def put(self, one: Run, *files: FileBitmaps) -> Run:
-        return write_run(STORAGE, self.path, one, encode_run(files))
+        return write_run(TableFiles(STORAGE, self.path), one, encode_run(files))
 
     def fold(self, number: int, runs: list[Run], *live: str, manifest: int = 1) -> None:
-        (task,) = shards(STORAGE, self.path, runs, live, ["c"])
+        (task,) = shards(TableFiles(STORAGE, self.path), runs, live, ["c"])
         out = task(run(number, "fold"))
         folded = tuple(one.name for one in runs)
-        left = [one.name for one in list_runs(STORAGE, self.path).runs if one < runs[0]]
-        assert publish_manifest(STORAGE, self.path, Manifest(number=manifest, runs=(*left, out.name), folded=folded))
+        left = [one.name for one in list_runs(TableFiles(STORAGE, self.path)).runs if one < runs[0]]
+        assert publish_manifest(
+            TableFiles(STORAGE, self.path), Manifest(number=manifest, runs=(*left, out.name), folded=folded)
+        )
 
     def remove(self, one: Run) -> None:
-        (Path(bitmap_folder(self.path)) / one.name).unlink()
+        (Path(self.path, BITMAP_FOLDER) / one.name).unlink()
 
     def refresh(self, column: str = "c") -> Coverage:
         """Look again: what is held says what a fresh look says."""
-        fresh = Coverage(STORAGE, self.path, TableCache())
+        fresh = Coverage(TableFiles(STORAGE, self.path), TableCache())
         for one in (self.held, fresh):
-            one.refresh(list_runs(STORAGE, self.path))
+            one.refresh(list_runs(TableFiles(STORAGE, self.path)))
             one.column(column)
         assert said(self.held, column) == said(fresh, column)
         return self.held
@@ -211,11 +214,11 @@ def test_a_missing_run_covers_nothing(folder: Folder) -> None:
     """Listed, and folded by somebody else before it was opened."""
     one = folder.put(run(1), made("f1_1", "a"))
     folder.put(run(2), made("f2_2", "b"))
-    listing = list_runs(STORAGE, folder.path)
+    listing = list_runs(TableFiles(STORAGE, folder.path))
     folder.remove(one)
     folder.held.refresh(listing)
     assert said(folder.held) == {"f2_2": {"b": 1}} and list(folder.held.unread) == [one.name]
-    folder.held.refresh(list_runs(STORAGE, folder.path))
+    folder.held.refresh(list_runs(TableFiles(STORAGE, folder.path)))
     assert folder.held.unread == {}
 
 
@@ -223,7 +226,7 @@ def test_a_run_that_goes_before_its_column_is_read(tmp_path: Path) -> None:
     folder = Folder(tmp_path, open_files=1)
     one = folder.put(run(1), made("f1_1", "a"))
     folder.put(run(2), made("f2_2", "b"))
-    folder.held.refresh(list_runs(STORAGE, folder.path))
+    folder.held.refresh(list_runs(TableFiles(STORAGE, folder.path)))
     folder.remove(one)
     assert said(folder.held) == {"f2_2": {"b": 1}} and one.name in folder.held.unread
 
@@ -234,14 +237,14 @@ def test_a_damaged_run_covers_nothing_or_what_it_did(folder: Folder, share: floa
     values = [*"abcde", None] * 40
     right = made("f1_1", *values)
     one = folder.put(run(1), right)
-    path = Path(bitmap_folder(folder.path)) / one.name
+    path = Path(folder.path, BITMAP_FOLDER) / one.name
     content = bytearray(path.read_bytes())
     for offset in range(int(share * len(content)), min(int(share * len(content)) + 40, len(content))):
         content[offset] ^= 0x55
         path.write_bytes(content)
         content[offset] ^= 0x55
-        found = Coverage(STORAGE, folder.path, TableCache())
-        found.refresh(list_runs(STORAGE, folder.path))
+        found = Coverage(TableFiles(STORAGE, folder.path), TableCache())
+        found.refresh(list_runs(TableFiles(STORAGE, folder.path)))
         if said(found):
             assert said(found) == {"f1_1": {**dict.fromkeys("abcde", 40), None: 40}}
             rows = rows_of(found, "f1_1", "c")
@@ -252,7 +255,7 @@ def test_a_damaged_run_covers_nothing_or_what_it_did(folder: Folder, share: floa
 def test_a_truncated_run_covers_nothing(folder: Folder, end: int) -> None:
     one = folder.put(run(1), made("f1_1", "a"))
     folder.put(run(2), made("f2_2", "b"))
-    path = Path(bitmap_folder(folder.path)) / one.name
+    path = Path(folder.path, BITMAP_FOLDER) / one.name
     path.write_bytes(path.read_bytes()[:end])
     assert said(folder.refresh()) == {"f2_2": {"b": 1}} and list(folder.held.unread) == [one.name]
 
@@ -260,7 +263,9 @@ def test_a_truncated_run_covers_nothing(folder: Folder, end: int) -> None:
 def put_changed(folder: Folder, files: list[FileBitmaps], bitmaps_of: list[FileBitmaps]) -> None:
     """A run whose bitmaps are not those of its coverage."""
     bitmaps = [cell for f in bitmaps_of for c in f.columns for cell in bitmap_cells(column_entries(f, c))]
-    write_run(STORAGE, folder.path, run(1), encode_cells([*record_cells(coverage_records(files)), *bitmaps]))
+    write_run(
+        TableFiles(STORAGE, folder.path), run(1), encode_cells([*record_cells(coverage_records(files)), *bitmaps])
+    )
 
 
 def test_a_bitmap_of_another_base_file_is_unknown(folder: Folder) -> None:
@@ -335,7 +340,7 @@ def test_values_without_rows_of_their_own_are_damage(folder: Folder) -> None:
     item = made("f1_1", "a", "b")
     bad = replace(item, columns=(replace(item.columns[0], cardinalities=(2,)),))
     cells = [*record_cells(coverage_records([bad])), *bitmap_cells(column_entries(item, item.columns[0]))]
-    write_run(STORAGE, folder.path, run(1), encode_cells(cells))
+    write_run(TableFiles(STORAGE, folder.path), run(1), encode_cells(cells))
     assert said(folder.refresh()) == {} and run(1).name in folder.held.unread
 
 

@@ -19,8 +19,8 @@ from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap import pruning
 from lakedex.index.bitmap.definitions import (
+    BITMAP_DEFINITIONS,
     BitmapDefinition,
-    bitmap_definitions_path,
     indexed_limits,
     read_bitmap_definitions,
     write_bitmap_definitions,
@@ -28,6 +28,7 @@ from lakedex.index.bitmap.definitions import (
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from limits import Limits
 
@@ -189,17 +190,17 @@ def test_base_files_with_log_files_are_believed_in_nothing(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------------ definitions
 def test_definitions_come_back(tmp_path: Path) -> None:
     storage, path = LocalStorage(), str(tmp_path)
-    assert read_bitmap_definitions(storage, path) == {}
+    assert read_bitmap_definitions(TableFiles(storage, path)) == {}
     made = {
         "one": BitmapDefinition(name="one", columns=("a", "s.b")),
         "é $": BitmapDefinition(name="é $", columns=("a",), max_distinct=20_000),
     }
-    write_bitmap_definitions(storage, path, made)
-    assert read_bitmap_definitions(storage, path) == made
+    write_bitmap_definitions(TableFiles(storage, path), made)
+    assert read_bitmap_definitions(TableFiles(storage, path)) == made
     assert indexed_limits(made) == {"a": 20_000, "s.b": 10_000}
     assert not (tmp_path / ".hoodie/.index_defs/index.json").exists()
-    write_bitmap_definitions(storage, path, {})
-    assert read_bitmap_definitions(storage, path) == {} and not Path(bitmap_definitions_path(path)).exists()
+    write_bitmap_definitions(TableFiles(storage, path), {})
+    assert read_bitmap_definitions(TableFiles(storage, path)) == {} and not Path(path, BITMAP_DEFINITIONS).exists()
 
 
 @pytest.mark.parametrize(
@@ -213,8 +214,8 @@ def test_definitions_come_back(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_definitions_are_errors(tmp_path: Path, content: str) -> None:
-    place = Path(bitmap_definitions_path(str(tmp_path)))
+    place = Path(str(tmp_path), BITMAP_DEFINITIONS)
     place.parent.mkdir(parents=True)
     place.write_text(content)
     with pytest.raises(CorruptFileError, match="definitions of bitmap indexes"):
-        read_bitmap_definitions(LocalStorage(), str(tmp_path))
+        read_bitmap_definitions(TableFiles(LocalStorage(), str(tmp_path)))

@@ -21,13 +21,13 @@ from lakedex.index.bitmap.compaction import SMALL, CompactShard, only_live, runs
 from lakedex.index.bitmap.keys import NULL_MARK, parse_bitmap_key, value_prefix
 from lakedex.index.bitmap.loaded_index import read_files_block
 from lakedex.index.bitmap.run_files import (
+    BITMAP_FOLDER,
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     NO_ENTRY,
     Manifest,
     Run,
     RunFolder,
-    bitmap_folder,
     column_block,
     decode_block,
     encode_block,
@@ -41,6 +41,7 @@ from lakedex.index.bitmap.run_files import (
     write_run,
 )
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.metadata.files import open_hfile
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bitmap" / "run.hfile"
@@ -178,16 +179,18 @@ def test_names_of_runs() -> None:
 
 # ---------------------------------------------------------------------------------------------------------- folder
 def publish(folder: Path, number: int, runs: list[str], folded: list[str]) -> bool:
-    return publish_manifest(STORAGE, str(folder), Manifest(number=number, runs=tuple(runs), folded=tuple(folded)))
+    return publish_manifest(
+        TableFiles(STORAGE, str(folder)), Manifest(number=number, runs=tuple(runs), folded=tuple(folded))
+    )
 
 
 def names(folder: Path) -> list[str]:
-    return [one.name for one in list_runs(STORAGE, str(folder)).runs]
+    return [one.name for one in list_runs(TableFiles(STORAGE, str(folder))).runs]
 
 
 def put(folder: Path, *runs: Run) -> None:
     for one in runs:
-        write_run(STORAGE, str(folder), one, b"x" * (one.number + 1))
+        write_run(TableFiles(STORAGE, str(folder)), one, b"x" * (one.number + 1))
 
 
 def test_where_runs_lie(tmp_path: Path) -> None:
@@ -198,19 +201,19 @@ def test_where_runs_lie(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    folder = list_runs(STORAGE, str(tmp_path))
+    folder = list_runs(TableFiles(STORAGE, str(tmp_path)))
     assert (folder.runs, folder.idle, folder.size, folder.manifest) == ((), (), 0, Manifest())
 
 
 def test_runs_that_no_fold_listed_count_by_instant(tmp_path: Path) -> None:
     put(tmp_path, run(9), run(2, "build"), run(10), run(2, "build", 1))
     assert names(tmp_path) == [run(2, "build").name, run(2, "build", 1).name, run(9).name, run(10).name]
-    assert list_runs(STORAGE, str(tmp_path)).size == 1 + 2 + 1 + 1
+    assert list_runs(TableFiles(STORAGE, str(tmp_path))).size == 1 + 2 + 1 + 1
 
 
 def test_other_files_are_no_runs(tmp_path: Path) -> None:
     put(tmp_path, run(1))
-    place = Path(bitmap_folder(str(tmp_path)))
+    place = Path(str(tmp_path), BITMAP_FOLDER)
     for name in (
         ".run_1_commit_00000.hfile.crc",
         "run_x_commit_00000.hfile",
@@ -219,24 +222,24 @@ def test_other_files_are_no_runs(tmp_path: Path) -> None:
         "notes",
     ):
         (place / name).write_text("x")
-    assert names(tmp_path) == [run(1).name] and list_runs(STORAGE, str(tmp_path)).idle == ()
+    assert names(tmp_path) == [run(1).name] and list_runs(TableFiles(STORAGE, str(tmp_path))).idle == ()
 
 
 def test_outputs_of_a_fold_that_was_not_published_say_nothing(tmp_path: Path) -> None:
     put(tmp_path, run(1), run(2), run(3, "fold"))
     assert names(tmp_path) == [run(1).name, run(2).name]
-    assert list_runs(STORAGE, str(tmp_path)).idle == (run(3, "fold").name,)
+    assert list_runs(TableFiles(STORAGE, str(tmp_path))).idle == (run(3, "fold").name,)
 
 
 def test_a_published_fold(tmp_path: Path) -> None:
     put(tmp_path, run(1), run(2), run(3, "fold"), run(4))
     assert publish(tmp_path, 1, [run(3, "fold").name], [run(1).name, run(2).name])
-    folder = list_runs(STORAGE, str(tmp_path))
+    folder = list_runs(TableFiles(STORAGE, str(tmp_path)))
     assert [one.name for one in folder.runs] == [run(3, "fold").name, run(4).name]
     assert set(folder.idle) == {run(1).name, run(2).name}
     put(tmp_path, run(6, "fold"))
     assert publish(tmp_path, 2, [run(6, "fold").name], [run(3, "fold").name, run(4).name])
-    folder = list_runs(STORAGE, str(tmp_path))
+    folder = list_runs(TableFiles(STORAGE, str(tmp_path)))
     assert {one.name for one in folder.runs} == {run(1).name, run(2).name, run(6, "fold").name}, (
         "what an earlier fold took has to be gone, or named again, before the next one is published"
     )
@@ -247,7 +250,7 @@ def test_of_two_folds_at_once_one_wins(tmp_path: Path) -> None:
     taken = [run(1).name, run(2).name]
     assert publish(tmp_path, 1, [run(3, "fold").name], taken)
     assert not publish(tmp_path, 1, [run(4, "fold").name], taken)
-    folder = list_runs(STORAGE, str(tmp_path))
+    folder = list_runs(TableFiles(STORAGE, str(tmp_path)))
     assert [one.name for one in folder.runs] == [run(3, "fold").name]
     assert set(folder.idle) == {run(1).name, run(2).name, run(4, "fold").name}
 
@@ -262,15 +265,15 @@ def test_a_big_run_that_was_never_folded_stays_the_oldest(tmp_path: Path) -> Non
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"runs": []}', '{"runs": 1, "folded": []}', "\x00"])
 def test_damaged_manifests_are_errors(tmp_path: Path, content: str) -> None:
     put(tmp_path, run(1))
-    (Path(bitmap_folder(str(tmp_path))) / "manifest_0000000001.json").write_text(content)
+    (Path(str(tmp_path), BITMAP_FOLDER) / "manifest_0000000001.json").write_text(content)
     with pytest.raises(CorruptFileError, match="manifest"):
-        list_runs(STORAGE, str(tmp_path))
+        list_runs(TableFiles(STORAGE, str(tmp_path)))
 
 
 def test_a_run_written_twice_is_one(tmp_path: Path) -> None:
     content = encode_run(FILES[:1])
-    first = write_run(STORAGE, str(tmp_path), run(1), content)
-    again = write_run(STORAGE, str(tmp_path), run(1), content)
+    first = write_run(TableFiles(STORAGE, str(tmp_path)), run(1), content)
+    again = write_run(TableFiles(STORAGE, str(tmp_path)), run(1), content)
     assert first == again and first.size == len(content)
     assert names(tmp_path) == [run(1).name]
 
@@ -323,10 +326,10 @@ def test_a_thousand_commits_leave_few_runs() -> None:
 
 
 def folded(folder: Path, runs: list[list[FileBitmaps]], live: set[str], **more: Any) -> list[bytes]:
-    written = [write_run(STORAGE, str(folder), run(n), encode_run(files)) for n, files in enumerate(runs)]
-    tasks = more.get("tasks") or shards(STORAGE, str(folder), written, live, LIMITS)
+    written = [write_run(TableFiles(STORAGE, str(folder)), run(n), encode_run(files)) for n, files in enumerate(runs)]
+    tasks = more.get("tasks") or shards(TableFiles(STORAGE, str(folder)), written, live, LIMITS)
     outputs = [task(run(99, "fold", part)) for part, task in enumerate(tasks)]
-    return [STORAGE.read(f"{bitmap_folder(str(folder))}/{one.name}") if one.size else b"" for one in outputs]
+    return [STORAGE.read(f"{folder}/{BITMAP_FOLDER}/{one.name}") if one.size else b"" for one in outputs]
 
 
 def test_a_fold_is_what_one_run_over_the_live_files_would_be(tmp_path: Path) -> None:
@@ -353,17 +356,18 @@ def test_the_newest_run_wins_in_a_fold(tmp_path: Path) -> None:
 
 def test_a_fold_with_nothing_left_writes_nothing(tmp_path: Path) -> None:
     assert folded(tmp_path, [FILES[:2]], set()) == [b""]
-    assert not list(Path(bitmap_folder(str(tmp_path))).glob("*fold*"))
+    assert not list(Path(str(tmp_path), BITMAP_FOLDER).glob("*fold*"))
 
 
 def test_shards_of_a_large_fold(tmp_path: Path) -> None:
     """By column and file group; together they hold what one would."""
-    written = [write_run(STORAGE, str(tmp_path), run(n), encode_run([item])) for n, item in enumerate(FILES)]
+    written = [
+        write_run(TableFiles(STORAGE, str(tmp_path)), run(n), encode_run([item])) for n, item in enumerate(FILES)
+    ]
     live = frozenset(item.base_file for item in FILES)
     tasks = [
         CompactShard(
-            storage=STORAGE,
-            base_path=str(tmp_path),
+            files=TableFiles(STORAGE, str(tmp_path)),
             runs=tuple(written),
             live=live,
             columns=(name,),
@@ -384,23 +388,25 @@ def test_a_large_fold_is_cut_by_columns_and_groups(tmp_path: Path) -> None:
     from lakedex.index.bitmap import compaction as folding
 
     big = [replace(run(1), size=folding.SHARD_BYTES * 6)]
-    tasks = shards(STORAGE, str(tmp_path), big, {"f"}, ["a", "b"])
+    tasks = shards(TableFiles(STORAGE, str(tmp_path)), big, {"f"}, ["a", "b"])
     assert [(task.columns, task.part, task.parts) for task in tasks] == [((n,), p, 3) for n in "ab" for p in range(3)]
 
 
 def test_a_damaged_run_is_no_input_of_a_fold(tmp_path: Path) -> None:
     content = bytearray(encode_run(FILES[:2]))
     content[len(content) // 2] ^= 0xFF
-    written = write_run(STORAGE, str(tmp_path), run(1), bytes(content))
+    written = write_run(TableFiles(STORAGE, str(tmp_path)), run(1), bytes(content))
     with pytest.raises(CorruptFileError):
-        shards(STORAGE, str(tmp_path), [written], {FILES[0].base_file}, LIMITS)[0](run(2, "fold"))
+        shards(TableFiles(STORAGE, str(tmp_path)), [written], {FILES[0].base_file}, LIMITS)[0](run(2, "fold"))
 
 
 def test_columns_that_are_not_indexed_any_more_are_left_out(tmp_path: Path) -> None:
-    written = write_run(STORAGE, str(tmp_path), run(1), encode_run(FILES[:2]))
-    task = shards(STORAGE, str(tmp_path), [written], {item.base_file for item in FILES[:2]}, ["c", "new"])[0]
+    written = write_run(TableFiles(STORAGE, str(tmp_path)), run(1), encode_run(FILES[:2]))
+    task = shards(TableFiles(STORAGE, str(tmp_path)), [written], {item.base_file for item in FILES[:2]}, ["c", "new"])[
+        0
+    ]
     out = task(run(2, "fold"))
-    reader = open_hfile(STORAGE, f"{bitmap_folder(str(tmp_path))}/{out.name}", out.size)
+    reader = open_hfile(STORAGE, f"{tmp_path}/{BITMAP_FOLDER}/{out.name}", out.size)
     assert {parse_bitmap_key(k.decode())[0] for k, _ in reader.scan(b"") if not k.startswith(b"\0")} == {"c"}
     assert [t.num_rows for t in read_files_block(reader, "")] == [2]
 
@@ -420,8 +426,8 @@ def test_columns_that_are_not_indexed_any_more_are_left_out(tmp_path: Path) -> N
 )
 def test_the_only_run_that_speaks_of_live_files(live: set[int], alone: int | None, tmp_path: Path) -> None:
     parts = [FILES[:2], FILES[2:4], FILES[4:]]
-    runs = [write_run(STORAGE, str(tmp_path), run(n), encode_run(files)) for n, files in enumerate(parts)]
-    found = only_live(STORAGE, str(tmp_path), runs, {FILES[number].base_file for number in live})
+    runs = [write_run(TableFiles(STORAGE, str(tmp_path)), run(n), encode_run(files)) for n, files in enumerate(parts)]
+    found = only_live(TableFiles(STORAGE, str(tmp_path)), runs, {FILES[number].base_file for number in live})
     assert found == (None if alone is None else runs[alone])
 
 
@@ -430,24 +436,24 @@ def test_a_rollback_beside_a_fold_leaves_a_manifest_of_what_is_there(tmp_path: P
     """Folds take no lock: one may list the runs, and publish them as those that count, at any moment."""
     base, (undone, other) = str(tmp_path), (Run("2", "commit", 0), Run("1", "commit", 0))
     for one in (undone, other):
-        write_run(STORAGE, base, one, encode_run([]))
-    publish_manifest(STORAGE, base, Manifest(number=1, runs=(other.name, undone.name)))
+        write_run(TableFiles(STORAGE, base), one, encode_run([]))
+    publish_manifest(TableFiles(STORAGE, base), Manifest(number=1, runs=(other.name, undone.name)))
 
     def fold(found: RunFolder) -> bool:
         names = tuple(one.name for one in found.runs)
-        return publish_manifest(STORAGE, base, Manifest(number=found.manifest.number + 1, runs=names))
+        return publish_manifest(TableFiles(STORAGE, base), Manifest(number=found.manifest.number + 1, runs=names))
 
     class Folding(LocalStorage):
         def delete(self, path: str) -> None:
             if listed == "when it had published":
-                assert fold(list_runs(STORAGE, base))
+                assert fold(list_runs(TableFiles(STORAGE, base)))
             super().delete(path)
 
-    before = list_runs(STORAGE, base)
-    remove_runs_of(Folding(), base, undone.instant)
+    before = list_runs(TableFiles(STORAGE, base))
+    remove_runs_of(TableFiles(Folding(), base), undone.instant)
     assert fold(before) is False
     if listed == "after it":
-        assert fold(list_runs(STORAGE, base))
-    found = list_runs(STORAGE, base)
+        assert fold(list_runs(TableFiles(STORAGE, base)))
+    found = list_runs(TableFiles(STORAGE, base))
     assert found.manifest.runs == (other.name,)
     assert [one.name for one in found.runs] == [other.name]

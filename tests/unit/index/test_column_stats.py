@@ -29,6 +29,7 @@ from lakedex.index.column_stats.stats import (
     stats_records,
 )
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import column_stats_key, partition_stats_key
 from lakedex.snapshot.snapshot import Snapshot
@@ -314,7 +315,7 @@ def test_types_that_the_encoding_holds(kind: pa.DataType, supported: bool) -> No
 
 # ------------------------------------------------------------------------------------------------------- in tables
 def load(path: Path) -> Snapshot:
-    return Snapshot.load(LocalStorage(), str(path))
+    return Snapshot.load(TableFiles(LocalStorage(), str(path)))
 
 
 def test_every_file_has_a_record_for_every_listed_column(tmp_path: Path) -> None:

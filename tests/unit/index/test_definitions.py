@@ -7,9 +7,9 @@ import pytest
 
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
-from lakedex.index.bitmap.run_files import FILES_SCHEMA, bitmap_folder, decode_block, encode_block, list_runs
+from lakedex.index.bitmap.run_files import BITMAP_FOLDER, FILES_SCHEMA, decode_block, encode_block, list_runs
 from lakedex.index.definitions import (
-    definitions_path,
+    DEFINITIONS,
     encode_definitions,
     read_definitions,
     source_fields,
@@ -17,18 +17,23 @@ from lakedex.index.definitions import (
     with_column_stats,
 )
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from table_kit import ROWS, make, rows
 
 META = ["_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key"]
 
 
+def read(path: Path) -> dict[str, Any]:
+    """The definitions of a table in a folder."""
+    return read_definitions(TableFiles(LocalStorage(), str(path)))
+
+
 def listed(path: Path) -> list[str]:
-    return source_fields(read_definitions(LocalStorage(), definitions_path(str(path))))
+    return source_fields(read(path))
 
 
 def test_no_file_is_no_definition(tmp_path: Path) -> None:
-    document = read_definitions(LocalStorage(), str(tmp_path / "none"))
-    assert source_fields(document) == []
+    assert listed(tmp_path) == []
 
 
 def test_others_are_kept(tmp_path: Path) -> None:
@@ -39,9 +44,10 @@ def test_others_are_kept(tmp_path: Path) -> None:
         "indexOptions": {"a": "b"},
     }
     document = with_column_stats({"indexDefinitions": {"expr_index_x": other}, "more": 1}, ["a", "b"], 8)
-    path = tmp_path / "index.json"
+    path = tmp_path / DEFINITIONS
+    path.parent.mkdir(parents=True)
     path.write_bytes(encode_definitions(document))
-    assert read_definitions(LocalStorage(), str(path)) == document
+    assert read(tmp_path) == document
     assert source_fields(document) == ["a", "b"]
     assert document["indexDefinitions"]["expr_index_x"] == other
     assert document["more"] == 1
@@ -64,16 +70,17 @@ def test_an_upgraded_table_keeps_its_encoding() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"indexDefinitions": []}'])
 def test_damage_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "index.json"
+    path = tmp_path / DEFINITIONS
+    path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(CorruptFileError) as caught:
-        read_definitions(LocalStorage(), str(path))
+        read(tmp_path)
     assert caught.value.path == str(path)
 
 
 def test_a_new_table_lists_what_java_would(tmp_path: Path) -> None:
     make(tmp_path, schema=pa.schema([*ROWS, ("l", pa.list_(pa.int32())), ("d", pa.decimal128(38, 0))]))
-    document = json.loads(Path(definitions_path(str(tmp_path))).read_text())
+    document = json.loads(Path(str(tmp_path), DEFINITIONS).read_text())
     assert document == {
         "indexDefinitions": {
             "column_stats": {
@@ -102,7 +109,7 @@ def test_the_first_frame_gives_the_list_and_an_added_column_joins_it(tmp_path: P
 def test_a_narrowed_list_stays_narrow(tmp_path: Path) -> None:
     # What a foreign writer with its own column list leaves: old files have no record for the others.
     table = make(tmp_path, rows(("1", "a", 1, 1)))
-    path = Path(definitions_path(str(tmp_path)))
+    path = Path(str(tmp_path), DEFINITIONS)
     document = json.loads(path.read_text())
     path.write_bytes(encode_definitions(with_column_stats(document, [*META, "n"], 8)))
     table.upsert(rows(("2", "a", 1, 2)))
@@ -164,20 +171,20 @@ def test_definitions_of_other_shapes_are_damage(tmp_path: Path, content: str) ->
     for name in ("index.json", "bitmap_index.json"):
         (tmp_path / ".hoodie/.index_defs" / name).write_text(content)
     with pytest.raises(CorruptFileError) as caught:
-        read_definitions(LocalStorage(), f"{tmp_path}/.hoodie/.index_defs/index.json")
+        read(tmp_path)
     assert caught.value.path.endswith("/index.json")
     with pytest.raises(CorruptFileError) as caught:
-        read_bitmap_definitions(LocalStorage(), str(tmp_path))
+        read_bitmap_definitions(TableFiles(LocalStorage(), str(tmp_path)))
     assert caught.value.path.endswith("/bitmap_index.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"runs": "abc", "folded": []}', '{"runs": ["../x"], "folded": []}'])
 def test_manifests_of_other_shapes_are_damage(tmp_path: Path, content: str) -> None:
-    folder = Path(bitmap_folder(str(tmp_path)))
+    folder = Path(str(tmp_path), BITMAP_FOLDER)
     folder.mkdir(parents=True)
     (folder / "manifest_0000000001.json").write_text(content)
     with pytest.raises(CorruptFileError, match="a manifest of bitmap runs"):
-        list_runs(LocalStorage(), str(tmp_path))
+        list_runs(TableFiles(LocalStorage(), str(tmp_path)))
 
 
 @pytest.mark.parametrize("name", [b"parti\xf3on", b"partitiom"])

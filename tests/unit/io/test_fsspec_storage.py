@@ -22,7 +22,7 @@ def base() -> str:
 class TestMemory(StorageTests):
     @pytest.fixture
     def storage(self, base: str) -> Storage:
-        return open_storage(base)[0]
+        return open_storage(base).storage
 
     @pytest.fixture
     def root(self, base: str) -> str:
@@ -30,24 +30,27 @@ class TestMemory(StorageTests):
 
 
 def test_a_url_names_the_storage(base: str) -> None:
-    store, path = open_storage(base + "/")
-    assert path == base
-    assert isinstance(store, FsspecStorage)
-    assert (store.scheme, store.can_create_exclusively) == ("memory", True)
-    store.create(f"{path}/f", b"0123456789")
-    assert store.read_ranges(f"{path}/f", [(8, 20), (0, 2)]) == [b"89", b"01"]
-    assert store.counted.requests == 1
+    files = open_storage(base + "/")
+    assert files.base_path == base
+    assert isinstance(files.storage, FsspecStorage)
+    assert (files.storage.scheme, files.storage.can_create_exclusively) == ("memory", True)
+    files.storage.create(files.path("f"), b"0123456789")
+    assert files.storage.read_ranges(files.path("f"), [(8, 20), (0, 2)]) == [b"89", b"01"]
+    assert files.storage.counted.requests == 1
 
 
 def test_memory_parquet(base: str) -> None:
-    store, path = open_storage(base)
+    files = open_storage(base)
     table = pa.table({"a": [1, 2, 3]})
-    with store.open_output(f"{path}/p/f.parquet") as out:
+    with files.storage.open_output(files.path("p/f.parquet")) as out:
         pq.write_table(table, out)
     with pytest.raises(FileExistsError):
-        store.open_output(f"{path}/p/f.parquet")
+        files.storage.open_output(files.path("p/f.parquet"))
     # Two readers of one file have positions of their own.
-    with store.open_input(f"{path}/p/f.parquet") as one, store.open_input(f"{path}/p/f.parquet") as two:
+    with (
+        files.storage.open_input(files.path("p/f.parquet")) as one,
+        files.storage.open_input(files.path("p/f.parquet")) as two,
+    ):
         assert one.read(4) == b"PAR1"
         assert two.read(4) == b"PAR1"
         assert pq.read_table(one).equals(table)
@@ -64,14 +67,14 @@ def test_a_store_without_put_if_absent_is_read_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["file:///t/x/", "file:/t/x", "/t/x/", "file://host/t/x", "/t/./x"])
 def test_local_paths(url: str) -> None:
-    store, path = open_storage(url)
-    assert isinstance(store, LocalStorage)
-    assert path == "/t/x"
+    files = open_storage(url)
+    assert isinstance(files.storage, LocalStorage)
+    assert files.base_path == "/t/x"
 
 
 def test_relative_paths_become_absolute() -> None:
-    assert open_storage("x")[1] == f"{os.getcwd()}/x"
-    assert open_storage(Path("x"))[1] == f"{os.getcwd()}/x"
+    assert open_storage("x").base_path == f"{os.getcwd()}/x"
+    assert open_storage(Path("x")).base_path == f"{os.getcwd()}/x"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

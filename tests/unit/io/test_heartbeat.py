@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lakedex.io.liveness import Heartbeat, delete_heartbeat, is_expired
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 
 STORE = LocalStorage()
 INSTANT = "20260101000000000"
@@ -19,7 +20,7 @@ def beat_file(base: Path) -> Path:
 
 
 def expired(base: Path, now: int, **options: int) -> bool:
-    return is_expired(STORE, str(base), INSTANT, now, **options)
+    return is_expired(TableFiles(STORE, str(base)), INSTANT, now, **options)
 
 
 def modified(base: Path) -> int:
@@ -27,7 +28,7 @@ def modified(base: Path) -> int:
 
 
 def test_it_beats_until_stopped(tmp_path: Path) -> None:
-    beat = Heartbeat(STORE, str(tmp_path), INSTANT, interval_ms=5)
+    beat = Heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT, interval_ms=5)
     beat.start()
     beat.start()
     assert json.loads(beat_file(tmp_path).read_bytes())["pid"] == os.getpid()
@@ -47,7 +48,7 @@ def test_it_beats_until_stopped(tmp_path: Path) -> None:
 
 
 def test_a_failed_beat_is_noted_and_tried_again(tmp_path: Path) -> None:
-    beat = Heartbeat(STORE, str(tmp_path), INSTANT, interval_ms=5)
+    beat = Heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT, interval_ms=5)
     with beat:
         folder = beat_file(tmp_path).parent
         beat_file(tmp_path).unlink()
@@ -68,7 +69,7 @@ def test_a_failed_beat_is_noted_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_age_decides(tmp_path: Path) -> None:
-    with Heartbeat(STORE, str(tmp_path), INSTANT):
+    with Heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT):
         at = modified(tmp_path)
         assert not expired(tmp_path, at)
         assert not expired(tmp_path, at + 2 * MINUTE)
@@ -88,14 +89,15 @@ def test_hudis_empty_heartbeat_goes_by_age(tmp_path: Path) -> None:
     beat_file(tmp_path).write_bytes(b"")
     assert not expired(tmp_path, modified(tmp_path) + MINUTE)
     assert expired(tmp_path, modified(tmp_path) + 3 * MINUTE)
-    delete_heartbeat(STORE, str(tmp_path), INSTANT)
+    delete_heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT)
     assert not beat_file(tmp_path).exists()
 
 
 def test_a_killed_writer_is_expired_at_once(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom lakedex.io.local import LocalStorage\nfrom lakedex.io.liveness import Heartbeat\n"
-        "Heartbeat(LocalStorage(), sys.argv[1], sys.argv[2]).start()\nprint('beats', flush=True)\ntime.sleep(60)\n"
+        "from lakedex.io.storage import TableFiles\n"
+        "Heartbeat(TableFiles(LocalStorage(), sys.argv[1]), sys.argv[2]).start()\nprint('beats', flush=True)\ntime.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", code, str(tmp_path), INSTANT]

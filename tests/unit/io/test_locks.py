@@ -19,12 +19,13 @@ from lakedex.io.fsspec import FsspecStorage, open_storage
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.local import LocalStorage
 from lakedex.io.locks import TableLock
+from lakedex.io.storage import TableFiles
 
 STORE = LocalStorage()
 
 
 def lock_of(base: Path, **options: float) -> TableLock:
-    return TableLock(STORE, str(base), **{"timeout_s": 20.0, "poll_s": 0.01, **options})
+    return TableLock(TableFiles(STORE, str(base)), **{"timeout_s": 20.0, "poll_s": 0.01, **options})
 
 
 def lock_file(base: Path) -> Path:
@@ -194,7 +195,7 @@ def test_a_late_breaker_leaves_the_next_lock(tmp_path: Path) -> None:
         lock_file(tmp_path).write_bytes(dead)
         first = lock_of(tmp_path, timeout_s=0.03)
         hook = ReadHook(at, partial(in_a_thread, first.acquire))
-        late = TableLock(hook, str(tmp_path), timeout_s=0.03, poll_s=0.01)  # type: ignore[arg-type]
+        late = TableLock(TableFiles(hook, str(tmp_path)), timeout_s=0.03, poll_s=0.01)  # type: ignore[arg-type]
         with contextlib.suppress(LockTimeoutError):
             late.acquire()
         if not hook.struck:
@@ -295,12 +296,12 @@ def test_check_notices_a_lock_that_was_taken_away(tmp_path: Path) -> None:
 
 
 def test_memory_store() -> None:
-    store, base = open_storage("memory://locks/t")
-    with TableLock(store, base) as lock:
+    files = open_storage("memory://locks/t")
+    with TableLock(files) as lock:
         lock.check()
-    assert store.list(f"{base}/.hoodie") == []
+    assert files.storage.list(files.path(".hoodie")) == []
 
 
 def test_a_store_without_put_if_absent_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError, match="'ftp'"):
-        TableLock(FsspecStorage(None, "ftp"), "ftp://x").acquire()
+        TableLock(TableFiles(FsspecStorage(None, "ftp"), "ftp://x")).acquire()

@@ -16,7 +16,7 @@ from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, L
 from lakedex.io.fsspec import FsspecStorage, open_storage
 from lakedex.io.local import LocalStorage
 from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock
-from lakedex.io.storage import VersionChangedError
+from lakedex.io.storage import TableFiles, VersionChangedError
 
 
 class Clock:
@@ -31,15 +31,15 @@ class Clock:
 
 @pytest.fixture
 def base() -> Iterator[str]:
-    store, path = open_storage(f"memory://{uuid.uuid4().hex}/t")
-    yield path
-    store.delete_tree(path)
+    files = open_storage(f"memory://{uuid.uuid4().hex}/t")
+    yield files.base_path
+    files.storage.delete_tree(files.base_path)
 
 
 def lock_of(base: str, clock: Clock | None = None, **options: Any) -> StorageLock:
-    store, path = open_storage(base)
+    files = open_storage(base)
     options = {"timeout_s": 0.0, "poll_s": 0.001, "renew_s": 1000.0, "validity_s": 10.0, **options}
-    return StorageLock(store, path, now_ms=clock or Clock(), **options)
+    return StorageLock(files, now_ms=clock or Clock(), **options)
 
 
 def renewals(lock: StorageLock) -> list[threading.Thread]:
@@ -47,7 +47,7 @@ def renewals(lock: StorageLock) -> list[threading.Thread]:
 
 
 def content(base: str) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(open_storage(base)[0].read(f"{base}/.hoodie/.locks/table_lock.json"))
+    fields: dict[str, Any] = json.loads(open_storage(base).storage.read(f"{base}/.hoodie/.locks/table_lock.json"))
     return fields
 
 
@@ -144,16 +144,16 @@ def test_a_renewal_that_fails_is_tried_again_until_the_lease_ends(base: str, mon
 def test_another_writer_took_it_and_the_renewal_gives_up(base: str) -> None:
     lock = lock_of(base, renew_s=0.002)
     lock.acquire()
-    store, _path = open_storage(base)
+    files = open_storage(base)
     theirs = b'{"expired":false,"validUntil":99000000,"owner":"other"}'
-    store.write(lock.path, theirs)
+    files.storage.write(lock.path, theirs)
     for renewal in renewals(lock):
         renewal.join(20)
         assert not renewal.is_alive()
     with pytest.raises(CommitConflictError):
         lock.check()
     lock.release()
-    assert store.read(lock.path) == theirs
+    assert files.storage.read(lock.path) == theirs
 
 
 def test_an_answer_that_was_lost(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_only_one_of_many_gets_in(base: str) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"expired":null,"validUntil":1,"owner":"x"}', b"[]"])
 def test_damage_is_named(base: str, damage: bytes) -> None:
     lock = lock_of(base)
-    open_storage(base)[0].write(lock.path, damage)
+    open_storage(base).storage.write(lock.path, damage)
     with pytest.raises(CorruptFileError, match=r"table_lock\.json"):
         lock.acquire()
 
@@ -202,7 +202,7 @@ def test_damage_is_named(base: str, damage: bytes) -> None:
 def test_a_store_without_conditional_writes_is_refused(tmp_path: Any) -> None:
     for store in (LocalStorage(), FsspecStorage(None, "ftp")):
         with pytest.raises(UnsupportedFeatureError, match="conditional writes"):
-            StorageLock(store, str(tmp_path))
+            StorageLock(TableFiles(store, str(tmp_path)))
 
 
 class FakeS3:
@@ -253,7 +253,7 @@ class Refused(Exception):
 def test_on_s3() -> None:
     store = FsspecStorage(FakeS3(), "s3")
     path = "s3://bucket/t"
-    first, second = (StorageLock(store, path, 0.0, 0.001, now_ms=Clock()) for _ in range(2))
+    first, second = (StorageLock(TableFiles(store, path), 0.0, 0.001, now_ms=Clock()) for _ in range(2))
     with first:
         with pytest.raises(LockTimeoutError):
             second.acquire()

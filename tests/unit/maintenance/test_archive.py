@@ -15,6 +15,7 @@ from lakedex import Table
 from lakedex.codec.avro import write_container
 from lakedex.errors import InvalidInputError, OptionError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.maintenance.archive import archive_data, data_to_archive, metadata_to_archive
 from lakedex.options import WriteOptions, parse_options
 from lakedex.snapshot.snapshot import Snapshot
@@ -41,7 +42,7 @@ def with_bounds(*, clean: int, least: int | None = None, most: int | None = None
 
 
 def state(path: Path | str) -> Snapshot:
-    return Snapshot.load(STORE, str(path))
+    return Snapshot.load(TableFiles(STORE, str(path)))
 
 
 def filled(path: Path, commits: int, options: dict[str, str] | None = None) -> Table:
@@ -163,7 +164,7 @@ def test_a_restore_that_stays_makes_no_hole(compacted: Path) -> None:
     when = str(int(commits[1]) + 1)
     (compacted / ".hoodie/timeline" / f"{when}_{int(when) + 1}.restore").write_bytes(b"not read")
     Table.open(compacted, options=SMALL).maintenance.archive()
-    timeline = Timeline.load(STORE, str(compacted))
+    timeline = Timeline.load(TableFiles(STORE, str(compacted)))
     assert timeline.instants[0].action == "restore"
     assert all(timeline.is_committed(instant) for instant in commits)
     assert own(Table.open(compacted)) == content
@@ -260,7 +261,7 @@ def test_a_table_that_lives_on(tmp_path: Path) -> None:
         "hoodie.clean.commits.retained": "3",
     }
     table = make(tmp_path, partition_by=["city"], ordering_by="ts", options=options)
-    storage = table.context.storage
+    storage = table.context.files.storage
     states: dict[str, list[Any]] = {}
     held: dict[str, tuple[Any, ...]] = {}
     costs: list[int] = []

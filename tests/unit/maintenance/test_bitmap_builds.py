@@ -109,7 +109,7 @@ def test_same_input_same_bytes(table: Table) -> None:
     first = {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()}
     table.indexes.drop("idx")
     engine = LocalEngine(7)
-    again = Table(TableContext(table.context.storage, table.path, engine), LocalSession(engine))
+    again = Table(TableContext(table.context.files, engine), LocalSession(engine))
     bitmaps(again, "g", "n")
     assert {path.name.split("_")[-1]: path.read_bytes() for path in folder_of(table).iterdir()} == first
 
@@ -322,7 +322,7 @@ def test_refresh_heals_one_damaged_column(table: Table) -> None:
     bitmaps(table, "g", "n")
     (name,) = run_names(table)
     path = str(folder_of(table) / name)
-    reader = open_hfile(table.context.storage, path)
+    reader = open_hfile(table.context.files.storage, path)
     (junk,) = encode_bitmap_records([BitmapRecord(coverage=b"junk")])
     prefix = coverage_prefix("g").encode()
     cells = [(key, junk if key.startswith(prefix) else value) for key, value in reader.scan()]
@@ -400,7 +400,7 @@ def test_a_fold_that_fails_is_a_note(table: Table) -> None:
 
 def test_a_build_folds(table: Table) -> None:
     bitmaps(with_context(table, limits=Limits(files_per_chunk=1)), "g")
-    assert len(list_runs(table.context.storage, table.path).runs) == 1
+    assert len(list_runs(table.context.files).runs) == 1
     assert uncovered(table, "g") == []
     assert bitmap_upkeep.compact_runs(table.context, "20990101000000000").runs == 0
 

@@ -40,6 +40,7 @@ from lakedex.index.column_stats import index as metadata_updates
 from lakedex.index.column_stats import stats as column_stats
 from lakedex.index.column_stats.stats import stats_records
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.reports import ValidationReport
 from lakedex.scan.scan import Scan
 from table_kit import OWN_FILE, make, picture, rows
@@ -314,10 +315,10 @@ def test_extra_fields_of_others(table: Table) -> None:
 
 def fold(table: Table, taken: list[Run], instant: str = "29990101000000000", found: RunFolder | None = None) -> None:
     """Put some runs together, as an upkeep fold does that saw the folder as ``found``."""
-    storage, base = LocalStorage(), table.path
+    files = TableFiles(LocalStorage(), table.path)
     live = frozenset(table.inspect.files().column("file_name").to_pylist())
-    shard = CompactShard(storage=storage, base_path=base, runs=tuple(taken), live=live, columns=("g", "n"))
-    found = found or list_runs(storage, base)
+    shard = CompactShard(files=files, runs=tuple(taken), live=live, columns=("g", "n"))
+    found = found or list_runs(files)
     written = shard(Run(instant, "fold", 0))
     left = [run for run in found.runs if run not in taken]
     handle: Any = table.context
@@ -325,16 +326,18 @@ def fold(table: Table, taken: list[Run], instant: str = "29990101000000000", fou
 
 
 def test_manifest_with_a_missing_run(table: Table) -> None:
-    found = list_runs(LocalStorage(), table.path)
+    found = list_runs(TableFiles(LocalStorage(), table.path))
     names = tuple(run.name for run in found.runs)
-    publish_manifest(LocalStorage(), table.path, Manifest(number=1, runs=(*names, "run_1_fold_00000.hfile"), folded=()))
+    publish_manifest(
+        TableFiles(LocalStorage(), table.path), Manifest(number=1, runs=(*names, "run_1_fold_00000.hfile"), folded=())
+    )
     runs(table)[0].unlink()
     told = assert_mended(table, set(), damage=True)
     assert sum("the manifest lists it" in text for text in told.damage) == 2
 
 
 def test_damaged_manifest(table: Table) -> None:
-    fold(table, list(list_runs(LocalStorage(), table.path).runs))
+    fold(table, list(list_runs(TableFiles(LocalStorage(), table.path)).runs))
     (manifest,) = folder(table).glob("manifest_*.json")
     manifest.write_text(manifest.read_text()[:-20])
     plan = opened(table).scan("g = 'm'").plan()
@@ -362,7 +365,7 @@ def test_damaged_definitions(table: Table) -> None:
 def test_a_repair_outranks_a_fold_that_does_not_have_it(table: Table) -> None:
     """A fold that began before the repair is published after it."""
     change_run(runs(table)[0], lambda cells: [c for c in cells if not c[0].startswith(b"g$m$")])
-    found = list_runs(LocalStorage(), table.path)
+    found = list_runs(TableFiles(LocalStorage(), table.path))
     watcher = opened(table)
     assert watcher.scan("g = 'm'").plan().files_kept
     opened(table).indexes.validate("idx", repair=True)
@@ -378,7 +381,7 @@ def test_a_folded_repair_outranks_what_the_fold_left_out(table: Table) -> None:
     change_run(runs(table)[0], lambda cells: [c for c in cells if not c[0].startswith(b"g$m$")])
     opened(table).indexes.validate("idx", repair=True)
     assert not opened(table).indexes.validate("idx").differences
-    taken = [run for run in list_runs(LocalStorage(), table.path).runs if run.name != wrong]
+    taken = [run for run in list_runs(TableFiles(LocalStorage(), table.path)).runs if run.name != wrong]
     fold(table, taken, instant="10000101000000000")
     assert (folder(table) / wrong).exists()
     assert_complete(table)
@@ -403,7 +406,7 @@ def test_wrong_rows_and_row_groups_of_a_file(table: Table) -> None:
     assert [found.kind for found in told.differences] == ["wrong row groups"]
     opened(table).indexes.validate("idx", repair=True)
     assert_complete(table)
-    fold(table, list(list_runs(LocalStorage(), table.path).runs))
+    fold(table, list(list_runs(TableFiles(LocalStorage(), table.path)).runs))
     assert_complete(table)
 
 
@@ -425,7 +428,7 @@ def test_inconsistent_coverage_is_not_believed(table: Table) -> None:
 
 
 def test_stale_entries_are_no_fault(table: Table) -> None:
-    fold(table, list(list_runs(LocalStorage(), table.path).runs))
+    fold(table, list(list_runs(TableFiles(LocalStorage(), table.path)).runs))
     table.upsert(rows(("0-01", "a", "m", 9), schema=SCHEMA))
     report = table.indexes.validate("idx")
     assert report.ok

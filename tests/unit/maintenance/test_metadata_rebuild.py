@@ -15,6 +15,7 @@ import pytest
 from golden_tables import MERGE_ON_READ, VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CorruptFileError, IndexInconsistentError
+from lakedex.io.storage import TableFiles
 from lakedex.layout.names import parse_base_file_name
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import encode_commit_metadata
@@ -413,15 +414,15 @@ def test_what_an_open_costs(path: Path) -> None:
     """One small file for each metadata commit since the base files, once for as long as the table is open."""
     table = Table.open(path)
     table.scan("n = 30").plan()
-    storage = table.context.storage
+    storage = table.context.files.storage
     first = storage.counted.copy()
     table.scan("n = 31").plan()
     assert (storage.counted - first).requests <= 3, "hoodie.properties and two timelines"
-    commits = Timeline.load(storage, str(metadata(path)), ".hoodie/timeline").completed()
+    commits = Timeline.load(TableFiles(storage, str(metadata(path))), ".hoodie/timeline").completed()
     snapshot = Table.open(path).snapshot()
-    before = snapshot.storage.counted.copy()
+    before = snapshot.files.storage.counted.copy()
     assert snapshot.metadata.damage_of("files") == ""
-    assert (snapshot.storage.counted - before).requests <= len(commits) + 1
+    assert (snapshot.files.storage.counted - before).requests <= len(commits) + 1
 
 
 @pytest.mark.parametrize("name", [*VERSION_8, *VERSION_9, *MERGE_ON_READ])
@@ -435,7 +436,7 @@ def test_tables_of_others_are_whole(name: str, tmp_path: Path) -> None:
 def test_an_index_that_java_makes_anew(path: Path) -> None:
     """Java requests the commit that makes an index at the beginning of time: what is older is what completed before."""
     table = Table.open(path)
-    timeline = Timeline.load(table.context.storage, str(metadata(path)), ".hoodie/timeline")
+    timeline = Timeline.load(TableFiles(table.context.files.storage, str(metadata(path))), ".hoodie/timeline")
     first = next(file for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*"))
     last = timeline.completed()[-1]
     body = encode_commit_metadata(replace(timeline.commit_metadata(last), operation="BULK_INSERT_PREPPED"))

@@ -19,6 +19,7 @@ from lakedex.codec.log_block import encode_delete_block, encode_log_block
 from lakedex.codec.metadata_record import decode_metadata_record, encode_metadata_record
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.maintenance import metadata_cleaning
 from lakedex.maintenance.metadata_compaction import (
     GroupCompaction,
@@ -54,7 +55,7 @@ INSTANT = "20260101000000000"
 
 
 def state(path: Path | str) -> Snapshot:
-    return Snapshot.load(STORE, str(path))
+    return Snapshot.load(TableFiles(STORE, str(path)))
 
 
 def some(number: int) -> Any:
@@ -223,7 +224,7 @@ def test_what_a_compaction_holds_is_not_pending_to_anybody(tmp_path: Path) -> No
     table = filled(tmp_path, 2)
     reader = Table.open(tmp_path)
     wanted = own(table)
-    stale = Timeline.load(STORE, str(tmp_path))
+    stale = Timeline.load(TableFiles(STORE, str(tmp_path)))
     name = stale.instants[-1].file_name
 
     class Late(LocalStorage):
@@ -238,7 +239,7 @@ def test_what_a_compaction_holds_is_not_pending_to_anybody(tmp_path: Path) -> No
 
     seen: list[str] = []
     table.maintenance.compact_metadata()
-    snapshot = Snapshot.load(Late(), str(tmp_path))
+    snapshot = Snapshot.load(TableFiles(Late(), str(tmp_path)))
     assert seen
     assert snapshot.timeline.is_completed(stale.instants[-1].requested)
     assert own(reader) == wanted
@@ -337,7 +338,7 @@ def compacted(
     path: Path, slices: MetadataFileGroup, sources: Sequence[Any] | None = None
 ) -> tuple[HFileReader, dict[str, Record]]:
     (path / ".hoodie/timeline").mkdir(parents=True)
-    timeline = Timeline.load(STORE, str(path))
+    timeline = Timeline.load(TableFiles(STORE, str(path)))
     kind = MetadataStore if sources is None else _Store
     store = kind(STORE, str(path), timeline, timeline, frozenset())
     if isinstance(store, _Store):

@@ -16,8 +16,9 @@ from lakedex import Table
 from lakedex.codec.bloom import BloomSizing, decode_bloom
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from lakedex.index import bloom_filters as bloom_builds
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields
+from lakedex.index.definitions import read_definitions, source_fields
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.active import Timeline
@@ -80,7 +81,7 @@ def test_schema_and_definitions_fall_back(tmp_path: Path) -> None:
     """Java takes a file without a record of a listed column for one of nulls, so an undone column leaves its list."""
 
     def listed() -> list[str]:
-        return source_fields(read_definitions(LocalStorage(), definitions_path(str(tmp_path))))
+        return source_fields(read_definitions(TableFiles(LocalStorage(), str(tmp_path))))
 
     table = started(tmp_path)
     before = table.schema
@@ -347,7 +348,7 @@ def test_a_restore_to_the_first_commit_that_is_not_archived(tmp_path: Path) -> N
     table.maintenance.restore(saved)
     assert commits_of(table) == [saved]
     check_rows(tmp_path, held[first])
-    assert not Timeline.load(LocalStorage(), str(tmp_path)).is_committed(instants[-1])
+    assert not Timeline.load(TableFiles(LocalStorage(), str(tmp_path))).is_committed(instants[-1])
     table.upsert(frame(NEXT))
     check_rows(tmp_path, {**held[first], **NEXT})
     table.maintenance.restore(saved)

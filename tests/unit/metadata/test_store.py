@@ -26,7 +26,7 @@ from lakedex.codec.metadata_record import decode_metadata_record, encode_metadat
 from lakedex.codec.properties import decode_properties
 from lakedex.errors import CorruptFileError, IndexingError
 from lakedex.io.local import LocalStorage
-from lakedex.io.storage import FileInfo
+from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.io.task_output import Spilled
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
@@ -60,7 +60,7 @@ def t(number: int) -> str:
 
 
 def load(path: Path, storage: LocalStorage = STORE) -> MetadataStore:
-    return Snapshot.load(storage, str(path)).metadata
+    return Snapshot.load(TableFiles(storage, str(path))).metadata
 
 
 def commit(path: Path, instant: str, updates: dict[str, list[tuple[str, Any]]]) -> list[Any]:
@@ -206,7 +206,7 @@ def test_keys_lie_in_the_group_of_their_hash(written: Path) -> None:
 
 
 def test_a_commit_is_one_delta_commit(written: Path) -> None:
-    timeline = Snapshot.load(STORE, str(written))
+    timeline = Snapshot.load(TableFiles(STORE, str(written)))
     data = [i.requested for i in timeline.timeline.completed()]
     own = timeline.metadata.timeline.completed()
     assert [i.requested for i in own if i.requested > "2"] == data
@@ -369,7 +369,7 @@ def test_an_empty_log_is_skipped(empty: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- which files count
 def test_a_metadata_commit_of_a_pending_write_is_not_there(empty: Path) -> None:
-    line = Timeline.load(STORE, str(empty))
+    line = Timeline.load(TableFiles(STORE, str(empty)))
     requested = create_requested(line, t(1), "commit")
     inflight = create_inflight(line, requested)
     commit(empty, t(1), {"files": [("p", files_record({"f": 1}))]})
@@ -406,7 +406,9 @@ def test_partitions_of_the_metadata_are_those_that_are_complete(written: Path) -
     store = load(written)
     assert store.has("column_stats")
     assert not store.has("record_index")
-    without_files = MetadataStore(STORE, str(written), store.data_timeline, store.timeline, frozenset({"column_stats"}))
+    without_files = MetadataStore(
+        TableFiles(STORE, str(written)), store.data_timeline, store.timeline, frozenset({"column_stats"})
+    )
     assert not without_files.has("column_stats")
 
 
@@ -499,16 +501,16 @@ def test_a_truncated_base_hfile_is_named_and_not_trusted(empty: Path) -> None:
 def test_the_cache_opens_a_file_once_and_is_bounded(written: Path) -> None:
     cache = TableCache(limit=3)
     storage = LocalStorage()
-    snapshot = Snapshot.load(storage, str(written), cache)
+    snapshot = Snapshot.load(TableFiles(storage, str(written)), cache)
     snapshot.metadata.file_listing()
     before = storage.counted.requests
-    Snapshot.load(storage, str(written), cache).metadata.scan("partition_stats")
+    Snapshot.load(TableFiles(storage, str(written)), cache).metadata.scan("partition_stats")
     files = [file for file in (written / ".hoodie/metadata").rglob("*.*") if file.is_file()]
     assert 0 < sum(cache.is_open(str(file), file.stat().st_size) for file in files) <= 3
     wide = TableCache()
-    Snapshot.load(storage, str(written), wide).metadata.scan("column_stats")
+    Snapshot.load(TableFiles(storage, str(written)), wide).metadata.scan("column_stats")
     before = storage.counted.bytes_read
-    store = Snapshot.load(storage, str(written), wide).metadata
+    store = Snapshot.load(TableFiles(storage, str(written)), wide).metadata
     opened = storage.counted.bytes_read - before  # Settings only.
     store.scan("column_stats")
     assert storage.counted.bytes_read - before == opened
@@ -587,14 +589,14 @@ def test_a_log_too_small_for_a_record_is_not_read(empty: Path) -> None:
     small = encode_log_block("DELETE", {"INSTANT_TIME": t(1)}, deletes)
     assert 80 < len(small) < 90
     store = load(empty)
-    before = store.storage.counted.copy()
+    before = store.files.storage.counted.copy()
     assert store.file_listing(["p"]) == {"p": {"f": 1}}
-    unread = (store.storage.counted - before).requests
+    unread = (store.files.storage.counted - before).requests
     put_log(empty, t(1), small)
     store = load(empty)
-    before = store.storage.counted.copy()
+    before = store.files.storage.counted.copy()
     assert store.file_listing(["p"]) == {"p": {}}
-    assert (store.storage.counted - before).requests == unread + 1
+    assert (store.files.storage.counted - before).requests == unread + 1
 
 
 class Distant(LocalStorage):
@@ -616,6 +618,6 @@ def test_threads_read_what_one_reads(written: Path) -> None:
     assert {name: store.scan(name) for name in everything} == everything
     keys = list(everything["bloom_filters"])
     assert sum(source >= 0 for source in store.newest_of("bloom_filters", keys).sources) == len(keys)
-    before = store.storage.counted.requests
+    before = store.files.storage.counted.requests
     store.list_folders(everything)
-    assert store.storage.counted.requests == before
+    assert store.files.storage.counted.requests == before

@@ -14,6 +14,7 @@ from lakedex.codec.avro import metadata_schema_json, write_container
 from lakedex.codec.log_block import RollbackCommand, decode_log_blocks, encode_rollback_block
 from lakedex.errors import CommitError, OptionError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.names import parse_log_file_name
 from lakedex.metadata import store
 from lakedex.metadata.writer import build_instant
@@ -209,7 +210,9 @@ def test_a_build_upon_nothing_and_upon_too_much(tmp_path: Path) -> None:
     folder = Path(snapshot.metadata.timeline.path)
     for suffix in range(10, 1000):
         (folder / f"00000000000000{suffix:03d}.deltacommit").touch()
-    own_timeline = Timeline.load(LocalStorage(), str(tmp_path / ".hoodie" / "metadata"), ".hoodie", layout=1)
+    own_timeline = Timeline.load(
+        TableFiles(LocalStorage(), str(tmp_path / ".hoodie" / "metadata")), ".hoodie", layout=1
+    )
     with pytest.raises(CommitError, match="all instants"):
         build_instant(snapshot.timeline, own_timeline)
 

@@ -72,7 +72,7 @@ def test_limits(table: Table) -> None:
 
 
 def test_a_limit_ends_the_reading(table: Table) -> None:
-    storage = table.context.storage
+    storage = table.context.files.storage
 
     def bytes_read(limit: int | None) -> int:
         scan = table.scan(columns=["id", "n"], limit=limit)

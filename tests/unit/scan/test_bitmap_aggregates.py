@@ -17,7 +17,7 @@ from golden_tables import MERGE_ON_READ, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.parser import bind
-from lakedex.index.bitmap.run_files import bitmap_folder
+from lakedex.index.bitmap.run_files import BITMAP_FOLDER
 from lakedex.scan import aggregate_pushdown as answers
 from lakedex.scan.aggregate_pushdown import AggregatePlan, answer_aggregates
 from lakedex.scan.aggregation import find_column
@@ -140,7 +140,7 @@ def test_the_gate_leaves_bitmaps_that_cost_more_than_rows(table: Table) -> None:
 def test_damaged_runs_are_not_believed(table: Table) -> None:
     put_bitmaps(table, "g", "n")
     want = table.scan("g = 'm' and n = 3", use_indexes=False).count()
-    runs = sorted(Path(bitmap_folder(table.path)).iterdir())
+    runs = sorted(Path(table.path, BITMAP_FOLDER).iterdir())
     runs[0].write_bytes(runs[0].read_bytes()[:200])
     content = bytearray(runs[1].read_bytes())
     content[60:90] = bytes(30)
@@ -253,7 +253,7 @@ def test_a_question_that_comes_again_reads_the_state_alone(table: Table) -> None
     wanted = table.scan(where, use_indexes=False).count()
     asked = replace(table.scan(where), cost_gate=False)
     assert asked.count() == wanted
-    counted = asked.snapshot.storage.counted
+    counted = asked.snapshot.files.storage.counted
     lose_data(table)
     again = scan(table, where)
     before = counted.copy()

@@ -109,7 +109,7 @@ def test_equality_shares_are_those_of_each_value(table: Table) -> None:
     files = snapshot.base_files()
     rows = table.scan().to_arrow()
     column = advising.find_column("shop", snapshot.schema, case_sensitive=True)
-    with sample.sampled(snapshot.storage, snapshot.base_path, snapshot.schema, files, {"shop": (column, 99)}) as made:
+    with sample.sampled(snapshot.files, snapshot.schema, files, {"shop": (column, 99)}) as made:
         found = made.equality("shop")
     assert found is not None
     of_file: dict[str, set[str]] = {}

@@ -18,6 +18,7 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.protocol import RowSelection
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.parquet.base_file_reader import FooterCache
 from lakedex.scan import late_materialization as sifting
@@ -87,7 +88,7 @@ def test_the_rows_are_those_of_the_whole_table(
         selections["f.parquet"] = RowSelection.of(BitMap(sorted(rows)), groups, is_exact=exact)
         mask = np.isin(np.arange(ROWS), sorted(rows)) & mask
     reader = SliceReader(
-        storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=tuple(names), predicate=BoundPredicate(predicate),
+        files=TableFiles(LocalStorage(), str(folder)), table_columns=TABLE, names=tuple(names), predicate=BoundPredicate(predicate),
         selections=selections,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -101,7 +102,7 @@ def test_text_that_the_condition_demands_is_not_read_for_exact_rows(folder: Path
     for exact, where, spared in ((True, "few = 'v1' AND n >= 0", True), (False, "few = 'v1' AND n >= 0", False),
                                  (True, "few = 'v1' OR n = 1", False)):  # fmt: skip
         reader = SliceReader(
-            storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=("few",),
+            files=TableFiles(LocalStorage(), str(folder)), table_columns=TABLE, names=("few",),
             predicate=bind(where, TABLE),
             selections={"f.parquet": RowSelection.of(BitMap([1, 4, 100]), groups, is_exact=exact)},
         )  # fmt: skip
@@ -113,7 +114,7 @@ def test_text_that_the_condition_demands_is_not_read_for_exact_rows(folder: Path
 def test_other_columns_are_not_read_without_a_match(folder: Path) -> None:
     def read(where: str) -> tuple[int, int]:
         reader = SliceReader(
-            storage=LocalStorage(), base_path=str(folder), table_columns=TABLE, names=("many",),
+            files=TableFiles(LocalStorage(), str(folder)), table_columns=TABLE, names=("many",),
             predicate=bind(where, TABLE),
         )  # fmt: skip
         count = ReadCount()

@@ -233,6 +233,6 @@ def test_headers_are_looked_at_once(tmp_path: Path) -> None:
     table = Table.open(unpack_java_1_2("bucket_simple", tmp_path))
     snapshot = table.scan().snapshot
     require_mergeable(snapshot, snapshot.slices())
-    before = snapshot.storage.counted.requests
+    before = snapshot.files.storage.counted.requests
     require_mergeable(snapshot, snapshot.slices())
-    assert snapshot.storage.counted.requests == before
+    assert snapshot.files.storage.counted.requests == before

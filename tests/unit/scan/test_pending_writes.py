@@ -25,8 +25,8 @@ def three_commits(path: Path, version: int) -> tuple[Table, list[str]]:
 
 
 def pend(table: Table, instant: str, action: str = "commit", body: bytes = b"") -> None:
-    storage, base_path = open_storage(table.path)
-    timeline = Snapshot.load(storage, base_path).timeline
+    files = open_storage(table.path)
+    timeline = Snapshot.load(files).timeline
     create_inflight(timeline, create_requested(timeline, instant, action, body))
 
 

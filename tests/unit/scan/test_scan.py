@@ -322,7 +322,7 @@ def test_pandas(table: Table) -> None:
 
 
 def test_count_needs_footers_only(table: Table) -> None:
-    counted = table.context.storage.counted
+    counted = table.context.files.storage.counted
     scan = table.scan()
     scan.plan()
     before = counted.copy()

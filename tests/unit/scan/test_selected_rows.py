@@ -20,6 +20,7 @@ from lakedex.expr.parser import bind
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.protocol import RowSelection
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.scan import late_materialization as sifting
 from lakedex.scan.slice_reader import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
@@ -60,7 +61,7 @@ def read(
     **more: Any,
 ) -> tuple[pa.Table, ReadCount]:
     reader = SliceReader(
-        storage=LocalStorage(), base_path=str(folder), table_columns=SCHEMA, names=names, predicate=bind(where, SCHEMA),
+        files=TableFiles(LocalStorage(), str(folder)), table_columns=SCHEMA, names=names, predicate=bind(where, SCHEMA),
         selections={"f.parquet": selection(rows, exact=exact)}, **more,
     )  # fmt: skip
     count = ReadCount()
@@ -131,7 +132,7 @@ def test_a_file_with_other_row_groups_is_read_whole(folder: Path, sizes: tuple[i
     """Positions of another file mean nothing."""
     groups = [RowGroup(rows, 0, 0) for rows in sizes]
     reader = SliceReader(
-        storage=LocalStorage(), base_path=str(folder), table_columns=SCHEMA, names=("n",), predicate=None,
+        files=TableFiles(LocalStorage(), str(folder)), table_columns=SCHEMA, names=("n",), predicate=None,
         selections={"f.parquet": selection([1], exact=True, groups=groups)},
     )  # fmt: skip
     assert sum(batch.num_rows for batch in iter_slice_rows(reader, SLICE)) == ROWS
@@ -139,7 +140,7 @@ def test_a_file_with_other_row_groups_is_read_whole(folder: Path, sizes: tuple[i
 
 def test_other_files_are_read_whole(folder: Path) -> None:
     reader = SliceReader(
-        storage=LocalStorage(), base_path=str(folder), table_columns=SCHEMA, names=("n",), predicate=None,
+        files=TableFiles(LocalStorage(), str(folder)), table_columns=SCHEMA, names=("n",), predicate=None,
         selections={"other.parquet": selection([1], exact=True)},
     )  # fmt: skip
     assert sum(batch.num_rows for batch in iter_slice_rows(reader, SLICE)) == ROWS

@@ -12,6 +12,7 @@ import pytest
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.expr.parser import bind
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
 from lakedex.scan.slice_reader import WHOLE, Part, ReadCount, SliceReader, iter_slice_rows
 
@@ -41,8 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reader(folder: Path, where: str | None, *names: str, use_indexes: bool = True) -> SliceReader:
     predicate = None if where is None else bind(where, SCHEMA)
     return SliceReader(
-        storage=LocalStorage(),
-        base_path=str(folder),
+        files=TableFiles(LocalStorage(), str(folder)),
         table_columns=SCHEMA,
         names=names,
         predicate=predicate,
@@ -124,6 +124,6 @@ def test_log_files_need_the_tables_settings(folder: Path) -> None:
 
 def test_a_type_that_does_not_fit_names_the_column(folder: Path) -> None:
     schema = pa.schema([("id", pa.int64())])
-    made = SliceReader(storage=LocalStorage(), base_path=str(folder), table_columns=schema, names=("id",))
+    made = SliceReader(files=TableFiles(LocalStorage(), str(folder)), table_columns=schema, names=("id",))
     with pytest.raises(SchemaMismatchError, match="column 'id'"):
         list(iter_slice_rows(made, SLICE))

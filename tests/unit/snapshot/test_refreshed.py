@@ -11,6 +11,7 @@ import pytest
 from lakedex import Table
 from lakedex.errors import TableNotFoundError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot
 from table_kit import make, rows, set_properties
 
@@ -25,7 +26,7 @@ def table(tmp_path: Path) -> Table:
 
 def load(table: Table) -> Snapshot:
     """The table now."""
-    return Snapshot.load(LocalStorage(), table.path)
+    return Snapshot.load(TableFiles(LocalStorage(), table.path))
 
 
 CHANGES: list[tuple[str, Callable[[Table], object]]] = [

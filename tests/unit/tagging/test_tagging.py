@@ -44,8 +44,8 @@ def test_ranges_switched_off(table: Table, monkeypatch: pytest.MonkeyPatch) -> N
     assert report.pairs_probed == 4
     assert own(table, "id") == [("a",), ("b",), ("k",), ("new",), ("z",)]
     snapshot = table.snapshot()
-    paths = [f"{snapshot.base_path}/{base.relative_path}" for base in snapshot.base_files()]
-    assert sorted(read_footer(snapshot.storage, path).rows for path in paths) == [1, 2, 2]
+    paths = [snapshot.files.path(base.relative_path) for base in snapshot.base_files()]
+    assert sorted(read_footer(snapshot.files.storage, path).rows for path in paths) == [1, 2, 2]
 
 
 def test_the_classic_index(table: Table) -> None:

@@ -46,7 +46,7 @@ class TestWrappers(StorageTests):
 class TestWrapperOfMemory(StorageTests):
     @pytest.fixture
     def storage(self) -> Storage:
-        return CountingStorage(open_storage("memory://x")[0])
+        return CountingStorage(open_storage("memory://x").storage)
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> str:
@@ -112,10 +112,10 @@ def test_half_of_a_folder_is_deleted(tmp_path: Path) -> None:
 
 
 def test_object_stores_put_whole_objects() -> None:
-    inner, path = open_storage(f"memory://{time.monotonic_ns()}")
+    files = open_storage(f"memory://{time.monotonic_ns()}")
     with pytest.raises(StorageError):
-        FaultyStorage(Faults(1, "during", OSError("x")), inner).create(f"{path}/f", b"12")
-    assert inner.list(path) == []
+        FaultyStorage(Faults(1, "during", OSError("x")), files.storage).create(files.path("f"), b"12")
+    assert files.storage.list(files.base_path) == []
 
 
 def test_faults_repeat_kill_and_call_hooks(tmp_path: Path) -> None:

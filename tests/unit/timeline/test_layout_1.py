@@ -9,6 +9,7 @@ import pytest
 
 from lakedex.errors import CommitConflictError, CommitError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, is_under_way, remove_pending
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
@@ -29,7 +30,7 @@ WHEN, LATER = "20260101000000000", "20260101000001000"
 def timeline(tmp_path: Path) -> Timeline:
     (tmp_path / ".hoodie" / "metadata").mkdir(parents=True)
     (tmp_path / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=t")
-    return Timeline.load(STORE, str(tmp_path), ".hoodie", layout=1)
+    return Timeline.load(TableFiles(STORE, str(tmp_path)), ".hoodie", layout=1)
 
 
 def names(timeline: Timeline) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 from lakedex.codec.properties import decode_properties, encode_properties
 from lakedex.errors import CommitError, CorruptFileError, FormatError, InvalidInputError, TableNotFoundError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.timeline.table_config import (
     TableConfig,
     create_table_config,
@@ -30,13 +31,13 @@ def backup(base: Path) -> Path:
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     create_table_config(
-        STORE, str(tmp_path), {**new_table_properties("t", ["k"]), "unknown.key": "stays: \u00e9\u20ac"}
+        TableFiles(STORE, str(tmp_path)), {**new_table_properties("t", ["k"]), "unknown.key": "stays: \u00e9\u20ac"}
     )
     return tmp_path
 
 
 def read(base: Path) -> TableConfig:
-    return read_table_config(STORE, str(base), retries=2, delay_s=0)
+    return read_table_config(TableFiles(STORE, str(base)), retries=2, delay_s=0)
 
 
 def test_create_and_read(base: Path) -> None:
@@ -45,7 +46,7 @@ def test_create_and_read(base: Path) -> None:
     assert config.raw["unknown.key"] == "stays: \u00e9\u20ac"
     assert main(base).read_text().rstrip().splitlines()[-1].startswith("hoodie.table.checksum=")
     with pytest.raises(FileExistsError):
-        create_table_config(STORE, str(base), new_table_properties("other", ["k"]))
+        create_table_config(TableFiles(STORE, str(base)), new_table_properties("other", ["k"]))
 
 
 def test_no_table(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_update_keeps_the_rest_and_removes_side_files(base: Path) -> None:
     (base / ".hoodie" / ".hoodie.properties.crc").write_bytes(b"crc")
     before = dict(read(base).raw)
     config = update_table_config(
-        STORE, str(base), {"hoodie.table.metadata.partitions": "files", "hoodie.table.cdc.enabled": None}
+        TableFiles(STORE, str(base)), {"hoodie.table.metadata.partitions": "files", "hoodie.table.cdc.enabled": None}
     )
     assert config.metadata_partitions == {"files"}
     after = dict(read(base).raw)
@@ -74,10 +75,10 @@ def test_update_keeps_the_rest_and_removes_side_files(base: Path) -> None:
 
 
 def test_checksum_follows_the_name(base: Path) -> None:
-    config = update_table_config(STORE, str(base), {"hoodie.table.name": "t1"})
+    config = update_table_config(TableFiles(STORE, str(base)), {"hoodie.table.name": "t1"})
     assert config.raw["hoodie.table.checksum"] == "3609136688"
     with pytest.raises(InvalidInputError, match="computed"):
-        update_table_config(STORE, str(base), {"hoodie.table.checksum": "1"})
+        update_table_config(TableFiles(STORE, str(base)), {"hoodie.table.checksum": "1"})
 
 
 def test_a_file_without_checksum_is_read_and_gets_one(base: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_file_without_checksum_is_read_and_gets_one(base: Path) -> None:
     del properties["hoodie.table.checksum"]
     main(base).write_bytes(encode_properties(properties, "by hand"))
     assert read(base).name == "t"
-    update_table_config(STORE, str(base), {})
+    update_table_config(TableFiles(STORE, str(base)), {})
     assert "hoodie.table.checksum" in read(base).raw
 
 
@@ -98,7 +99,7 @@ def test_readers_in_the_middle_of_an_update_use_the_backup(base: Path, damage: b
     if damage is not None:
         main(base).write_bytes(damage)
     assert read(base).version == 8
-    recover_table_config(STORE, str(base))
+    recover_table_config(TableFiles(STORE, str(base)))
     assert not backup(base).exists()
     assert decode_properties(main(base).read_bytes())["hoodie.table.version"] == "8"
 
@@ -110,7 +111,7 @@ def test_a_wrong_checksum(base: Path) -> None:
         read(base)
     backup(base).write_bytes(good)
     assert read(base).name == "t"
-    update_table_config(STORE, str(base), {"a": "b"})
+    update_table_config(TableFiles(STORE, str(base)), {"a": "b"})
     assert read(base).raw["a"] == "b" and not backup(base).exists()
 
 
@@ -120,13 +121,13 @@ def test_both_damaged(base: Path) -> None:
     with pytest.raises(CorruptFileError):
         read(base)
     with pytest.raises(CorruptFileError):
-        recover_table_config(STORE, str(base))
+        recover_table_config(TableFiles(STORE, str(base)))
     assert main(base).read_bytes() == b"" and backup(base).read_bytes() == b"x"
 
 
 def test_a_valid_file_wins_over_a_left_backup(base: Path) -> None:
     backup(base).write_bytes(b"old rubbish")
-    update_table_config(STORE, str(base), {"a": "1"})
+    update_table_config(TableFiles(STORE, str(base)), {"a": "1"})
     assert read(base).raw["a"] == "1"
     assert not backup(base).exists()
 
@@ -136,7 +137,7 @@ def test_readers_retry(base: Path) -> None:
     main(base).unlink()
     timer = threading.Timer(0.05, lambda: main(base).write_bytes(content))
     timer.start()
-    assert read_table_config(STORE, str(base), retries=200, delay_s=0.01).name == "t"
+    assert read_table_config(TableFiles(STORE, str(base)), retries=200, delay_s=0.01).name == "t"
     timer.join()
 
 
@@ -147,14 +148,14 @@ def test_readers_never_miss_the_table_during_updates(base: Path) -> None:
         while not stop.is_set():
             try:
                 assert main(base).stat().st_size > 0
-                read_table_config(STORE, str(base), retries=1)
+                read_table_config(TableFiles(STORE, str(base)), retries=1)
             except Exception as error:
                 failures.append(error)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     for number in range(20):
-        update_table_config(STORE, str(base), {"n": str(number)})
+        update_table_config(TableFiles(STORE, str(base)), {"n": str(number)})
     stop.set()
     watcher.join()
     assert failures == []
@@ -171,10 +172,10 @@ class Forgetful(LocalStorage):
 
 def test_a_write_that_does_not_arrive(base: Path) -> None:
     with pytest.raises(CommitError, match="not stored as written"):
-        update_table_config(Forgetful(), str(base), {"a": "1"})
+        update_table_config(TableFiles(Forgetful(), str(base)), {"a": "1"})
     config = read(base)
     assert "a" not in config.raw and config.version == 8
-    update_table_config(STORE, str(base), {"a": "2"})
+    update_table_config(TableFiles(STORE, str(base)), {"a": "2"})
     assert read(base).raw["a"] == "2"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
@@ -31,7 +32,7 @@ def put(base: Path, *names: str, body: bytes = b"") -> None:
 
 
 def load(base: Path) -> Timeline:
-    return Timeline.load(STORE, str(base))
+    return Timeline.load(TableFiles(STORE, str(base)))
 
 
 def commit(base: Path, number: int, action: str = "commit", body: bytes = b"") -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.instant import Instant, State
 
@@ -20,7 +21,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def on(store: LocalStorage, folder: str) -> Timeline:
-    return Timeline.load(store, folder.removesuffix("/.hoodie/timeline"))
+    return Timeline.load(TableFiles(store, folder.removesuffix("/.hoodie/timeline")))
 
 
 def inflight(folder: str, action: str = "commit") -> Instant:
@@ -50,7 +51,7 @@ def test_life_of_an_instant(tmp_path: Path, folder: str, action: str, names: lis
     assert (instant.state, instant.action) == (State.INFLIGHT, action)
     completed = complete(on(STORE, folder), instant, C, b"body")
     assert sorted(os.listdir(folder)) == sorted(names)
-    (found,) = Timeline.load(STORE, str(tmp_path)).instants
+    (found,) = Timeline.load(TableFiles(STORE, str(tmp_path))).instants
     assert found == completed
     assert (found.action, found.completed, found.is_completed) == (done, C, True)
 

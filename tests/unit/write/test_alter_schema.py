@@ -167,7 +167,7 @@ def test_a_dropped_name_comes_back_only_after_its_files(table: Table) -> None:
     assert (
         "n"
         not in read_schema(
-            table.context.storage,
+            table.context.files.storage,
             f"{table.path}/{table.inspect.files()['partition'][0].as_py()}"
             f"/{table.inspect.files()['file_name'][0].as_py()}",
         ).names

@@ -17,6 +17,7 @@ from lakedex.codec.column_bounds import unwrap_stat, value_type, wrap_stat
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.index.column_stats.stats import ColumnStat, partition_stat_of, stat_of, stat_record
 from lakedex.io.local import LocalStorage
+from lakedex.io.storage import TableFiles
 from lakedex.metadata.records import MERGE_RULES, Record
 from lakedex.snapshot.snapshot import Snapshot
 from table_kit import OWN_FILE, make, own, properties, rows, set_properties
@@ -43,7 +44,7 @@ def test_what_a_new_table_says(tmp_path: Path) -> None:
 
 
 def records_of(path: Path) -> list[dict[str, Any]]:
-    store = Snapshot.load(LocalStorage(), str(path)).metadata
+    store = Snapshot.load(TableFiles(LocalStorage(), str(path))).metadata
     found = [*store.scan("column_stats").values(), *store.scan("partition_stats").values()]
     return [record["ColumnStatsMetadata"] for record in found]
 
@@ -214,7 +215,7 @@ def test_a_timestamp_is_read_in_the_columns_unit(unit: Any, kind: pa.DataType, l
 
 def test_partition_stats_are_marked_in_v2(tmp_path: Path) -> None:
     make(tmp_path, rows(("1", "a", 1, 1)), partition_by="city", options=NINE)
-    store = Snapshot.load(LocalStorage(), str(tmp_path)).metadata
+    store = Snapshot.load(TableFiles(LocalStorage(), str(tmp_path))).metadata
     by_column = {r["ColumnStatsMetadata"]["columnName"]: r for r in store.scan("partition_stats").values()}
     found = partition_stat_of(by_column["n"], by_column["_hoodie_record_key"], pa.int32())
     assert found is not None

@@ -46,7 +46,6 @@ from lakedex.io.task_output import Spilled
 from lakedex.layout.contained_files import delete_partition
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import SUPPORTED
-from lakedex.metadata.store import metadata_path
 from lakedex.reports import IndexResult
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
@@ -82,26 +81,24 @@ def plan_bitmaps(ctx: BuildContext) -> BitmapBuild:
     """
     snapshot = ctx.snapshot
     if not ctx.refresh:
-        _check_name(snapshot.base_path, ctx.name)
-    known = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        _check_name(snapshot.files.base_path, ctx.name)
+    known = read_bitmap_definitions(snapshot.files)
     # What a schema change of others, or one that died, left of columns that are no more goes.
     present = in_schema(known, snapshot.schema)
     if not ctx.refresh:
         cap = ctx.settings.get(MAX_DISTINCT_VALUES)
-        most = None if cap is None else _max_distinct(snapshot.base_path, cap)
+        most = None if cap is None else _max_distinct(snapshot.files.base_path, cap)
         wish = _wish(present.get(ctx.name), ctx.name, _columns(snapshot, ctx.columns or ()), most)
     elif ctx.name in present:
         wish = _Wish(present[ctx.name], False)
     else:
         indexes = ", ".join(sorted(present)) or "none"
-        raise IndexNotFoundError(
-            f"{snapshot.base_path} has no bitmap index {ctx.name!r}; it has {indexes}", index=ctx.name
-        )
+        raise IndexNotFoundError(f"{snapshot.files} has no bitmap index {ctx.name!r}; it has {indexes}", index=ctx.name)
     after = {**present, ctx.name: wish.index}
     return BitmapBuild(
         ctx=ctx,
         index=wish.index,
-        definitions={} if after == known else definitions_file(snapshot.base_path, after),
+        definitions={} if after == known else definitions_file(snapshot.files, after),
         is_new=wish.is_new,
         again=wish.again,
         notes=list(lost_names(known, present)),
@@ -130,7 +127,7 @@ class _BuildFile:
             found = self.task(base)
         except FileNotFoundError:
             return None  # A cleaner took it: it is in no slice any more.
-        spill = partial(Spilled.write, self.task.storage, f"{self.folder}/{base.name}.bitmaps")
+        spill = partial(Spilled.write, self.task.files.storage, f"{self.folder}/{base.name}.bitmaps")
         return spill_bitmaps(found, spill, self.limit)
 
 
@@ -163,7 +160,7 @@ class BitmapBuild:
     def cover(self, snapshot: Snapshot, progress: Progress | None) -> int:
         """Cover the current files that no run covers, and say how many; call it without the lock."""
         groups = self._missing(snapshot)
-        limits = indexed_limits(read_bitmap_definitions(snapshot.storage, snapshot.base_path)) if groups else {}
+        limits = indexed_limits(read_bitmap_definitions(snapshot.files)) if groups else {}
         total, done = sum(len(files) for _, files in groups), 0
         step = self.ctx.table.limits.files_per_chunk
         for names, files in groups:
@@ -198,14 +195,14 @@ class BitmapBuild:
 
     def _coverage(self) -> Coverage:
         """Coverage as the runs have it, past the cache: others do not have what this process remembers of lost runs."""
-        storage, base = self.ctx.snapshot.storage, self.ctx.snapshot.base_path
+        files = self.ctx.snapshot.files
         try:
-            folder = list_runs(storage, base)
+            folder = list_runs(files)
         except CorruptFileError as error:
             self.notes.append(f"built again: {error}")
-            delete_partition(storage, metadata_path(base), BITMAP_INDEX)
+            delete_partition(files.metadata, BITMAP_INDEX)
             folder = RunFolder(manifest=Manifest(), runs=(), idle=())
-        coverage = Coverage(storage, base, TableCache())
+        coverage = Coverage(files, TableCache())
         coverage.refresh(folder)
         return coverage
 
@@ -215,28 +212,28 @@ class BitmapBuild:
         Returns:
             Whether there were any.
         """
-        storage, base = self.ctx.snapshot.storage, self.ctx.snapshot.base_path
-        folder = list_runs(storage, base) if coverage.unread else None
+        files = self.ctx.snapshot.files
+        folder = list_runs(files) if coverage.unread else None
         gone = {run.name for run in folder.runs if run.name in coverage.unread} if folder is not None else set()
         if folder is None or not gone:
             return False
         self.notes.append(f"{len(gone)} damaged runs left out, for example: {coverage.unread[min(gone)]}")
-        publish_without(storage, base, folder, gone)
+        publish_without(files, folder, gone)
         return True
 
     def _cover_chunk(self, snapshot: Snapshot, columns: Mapping[str, int], chunk: Sequence[BaseFile]) -> None:
         """Cover a chunk: bitmaps of each file, then a run of them."""
-        storage, base, run = snapshot.storage, snapshot.base_path, self.ctx.table.engine.run
-        task = BitmapsOfFile(storage=storage, base_path=base, columns=columns, schema=snapshot.schema)
+        files, run = snapshot.files, self.ctx.table.engine.run
+        task = BitmapsOfFile(files=files, columns=columns, schema=snapshot.schema)
         build = _BuildFile(
             task=task,
             folder=f"{self.ctx.temp}/.bitmaps",
             limit=inline_limit(len(chunk), self.ctx.table.limits.build_inline_bytes),
         )
-        label = f"lakedex {base}: building bitmaps of {len(chunk)} files"
+        label = f"lakedex {files}: building bitmaps of {len(chunk)} files"
         made = [item for item in run(build, chunk, label) if item is not None]
         first = Run(self.ctx.instant, "build", len(self._runs))
-        self._runs += write_runs(storage, base, first, made, run, label)
+        self._runs += write_runs(files, first, made, run, label)
         self._files += len(made)
         for item in made:
             self._entries += item.entries
@@ -286,7 +283,7 @@ def _columns(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]:
         InvalidInputError: none, an unknown one, or one of Hudi's own.
         UnsupportedFeatureError: a type that has no values to index.
     """
-    base, schema = snapshot.base_path, snapshot.schema
+    base, schema = snapshot.files.base_path, snapshot.schema
     if not columns:
         raise InvalidInputError(f"{base}: a bitmap index needs columns=[…]")
     spelled = []

@@ -25,7 +25,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
 from lakedex.index.bitmap.keys import is_indexable, normal_values, type_text, value_texts
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import BaseFileReader, open_for_scan
 from lakedex.parquet.conform import ENCODED, conform_stored, drop_unused_values
@@ -305,8 +305,7 @@ class BitmapsOfFile:
         schema: the table's columns; older files are read in it.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     columns: Mapping[str, int]
     schema: pa.Schema
 
@@ -319,7 +318,7 @@ class BitmapsOfFile:
         tops = dict.fromkeys(column_of(name, self.schema).path[0] for name in self.columns)
         needed = pa.schema([self.schema.field(name) for name in tops])
         builder = BitmapsBuilder(self.columns, needed)
-        with open_for_scan(self.storage, f"{self.base_path}/{base.relative_path}") as source:
+        with open_for_scan(self.files.storage, self.files.path(base.relative_path)) as source:
             groups = row_groups_of(source)
             for stored in source.batches(needed.names, range(source.row_groups), BATCH_ROWS):
                 builder.add(conform_stored(stored, needed))

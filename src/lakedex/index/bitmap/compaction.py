@@ -28,6 +28,7 @@ from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definit
 from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key
 from lakedex.index.bitmap.loaded_index import read_files_block, run_records
 from lakedex.index.bitmap.run_files import (
+    BITMAP_FOLDER,
     COLUMN_SCHEMA,
     FILES_PER_BLOCK,
     FILES_SCHEMA,
@@ -35,7 +36,6 @@ from lakedex.index.bitmap.run_files import (
     Manifest,
     Run,
     RunFolder,
-    bitmap_folder,
     decode_block,
     delete_runs,
     encode_block,
@@ -44,7 +44,7 @@ from lakedex.index.bitmap.run_files import (
     publish_manifest,
     record_cells,
 )
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.metadata.files import open_hfile
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import Timeline
@@ -88,7 +88,7 @@ def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool], least:
     return taken[::-1] if len(taken) >= least else []
 
 
-def only_live(storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str]) -> Run | None:
+def only_live(files: TableFiles, runs: Sequence[Run], live: Collection[str]) -> Run | None:
     """The only one of some runs that speaks of live base files, if they are at least half of what it speaks of.
 
     So it is where each commit rewrites the same files. What the fold would write is in it already. Files blocks are
@@ -99,11 +99,11 @@ def only_live(storage: Storage, base_path: str, runs: Sequence[Run], live: Colle
     """
     found = None
     for run in reversed(runs):
-        path = f"{bitmap_folder(base_path)}/{run.name}"
-        blocks = read_files_block(open_hfile(storage, path, run.size), path)
-        files = [name for block in blocks for name in block.column("base_file").to_pylist()]
-        alive = sum(name in live for name in files)
-        if alive and (found is not None or 2 * alive < len(files)):
+        path = files.path(BITMAP_FOLDER, run.name)
+        blocks = read_files_block(open_hfile(files.storage, path, run.size), path)
+        names = [name for block in blocks for name in block.column("base_file").to_pylist()]
+        alive = sum(name in live for name in names)
+        if alive and (found is not None or 2 * alive < len(names)):
             return None
         found = run if alive else found
     return found
@@ -120,8 +120,7 @@ class CompactShard:
         part, parts: of the file groups that fall to number ``part`` of ``parts``.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     runs: tuple[Run, ...]
     live: frozenset[str]
     columns: tuple[str, ...]
@@ -134,12 +133,12 @@ class CompactShard:
         if not cells:
             return Run(target.instant, target.origin, target.number, 0)
         content = encode_cells(cells)
-        path = f"{bitmap_folder(self.base_path)}/{target.name}"
-        self.storage.write(path, content)
+        path = self.files.path(BITMAP_FOLDER, target.name)
+        self.files.storage.write(path, content)
         return Run(target.instant, target.origin, target.number, len(content))
 
     def _cells(self) -> list[tuple[bytes, bytes]]:
-        sources = [_Source.open(self.storage, self.base_path, run) for run in self.runs]
+        sources = [_Source.open(self.files, run) for run in self.runs]
         entries = {name: self._entries(name, sources) for name in self.columns}
         files = sorted({key for found in entries.values() for key in found})
         items: list[tuple[str, BitmapRecord]] = []
@@ -185,13 +184,13 @@ class _Source:
     _columns: dict[str, dict[int, pa.Table]]
 
     @classmethod
-    def open(cls, storage: Storage, base_path: str, run: Run) -> _Source:
-        path = f"{bitmap_folder(base_path)}/{run.name}"
-        reader = open_hfile(storage, path, run.size)
-        files = read_files_block(reader, path)
+    def open(cls, files: TableFiles, run: Run) -> _Source:
+        path = files.path(BITMAP_FOLDER, run.name)
+        reader = open_hfile(files.storage, path, run.size)
+        blocks = read_files_block(reader, path)
         names = ("partition", "file_id", "base_file")
-        keys = [list(zip(*(table.column(name).to_pylist() for name in names), strict=True)) for table in files]
-        return cls(path, reader, files, keys, {})
+        keys = [list(zip(*(table.column(name).to_pylist() for name in names), strict=True)) for table in blocks]
+        return cls(path, reader, blocks, keys, {})
 
     def column(self, name: str) -> dict[int, pa.Table]:
         """The column's blocks by number."""
@@ -287,11 +286,11 @@ def _bitmap_cells(
 
 
 def shards(
-    storage: Storage, base_path: str, runs: Sequence[Run], live: Collection[str], columns: Collection[str]
+    files: TableFiles, runs: Sequence[Run], live: Collection[str], columns: Collection[str]
 ) -> list[CompactShard]:
     """The tasks of a fold: one for all of a small index, else one or more a column. Others' columns are left out."""
     total = sum(run.size for run in runs)
-    common = (storage, base_path, tuple(runs), frozenset(live))
+    common = (files, tuple(runs), frozenset(live))
     if total <= SHARD_BYTES:
         return [_shard(common, tuple(sorted(columns)), 0, 1)]
     parts = max(1, -(-total // (SHARD_BYTES * max(len(columns), 1))))
@@ -299,12 +298,10 @@ def shards(
 
 
 def _shard(
-    common: tuple[Storage, str, tuple[Run, ...], frozenset[str]], columns: tuple[str, ...], part: int, parts: int
+    common: tuple[TableFiles, tuple[Run, ...], frozenset[str]], columns: tuple[str, ...], part: int, parts: int
 ) -> CompactShard:
-    storage, base_path, runs, live = common
-    return CompactShard(
-        storage=storage, base_path=base_path, runs=runs, live=live, columns=columns, part=part, parts=parts
-    )
+    files, runs, live = common
+    return CompactShard(files=files, runs=runs, live=live, columns=columns, part=part, parts=parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,9 +321,9 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
         instant: of the commit or build that folds: what it writes is called by it, so it may fold once.
     """
     started = time.perf_counter()
-    storage, base = handle.storage, handle.base_path
-    columns = indexed_limits(read_bitmap_definitions(storage, base))
-    folder = list_runs(storage, base) if columns else None
+    files = handle.files
+    columns = indexed_limits(read_bitmap_definitions(files))
+    folder = list_runs(files) if columns else None
     if folder is None or len(folder.runs) < handle.limits.compact_at:
         return CompactedRuns()
     snapshot = handle.snapshot()
@@ -336,16 +333,16 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
     live = {file.name for file in snapshot.base_files()}
     is_settled = settled(snapshot.timeline)
     left = [run for run in folder.runs if run not in taken and is_settled(run)]
-    alone = only_live(storage, base, taken, live)
+    alone = only_live(files, taken, live)
     if alone is not None:
         publish_compaction(handle, folder, [run for run in taken if run != alone], [*left, alone])
         return CompactedRuns(len(taken) - 1, 0, time.perf_counter() - started)
-    parts = shards(storage, base, taken, live, columns)
+    parts = shards(files, taken, live, columns)
     targets = [_Target(shard, _output(taken, instant, number)) for number, shard in enumerate(parts)]
     if sum(run.size for run in taken) <= handle.limits.driver_run_bytes:
         written = [_fold(target) for target in targets]
     else:
-        written = handle.engine.run(_fold, targets, f"lakedex {base}: folding {len(taken)} runs of bitmaps")
+        written = handle.engine.run(_fold, targets, f"lakedex {files}: folding {len(taken)} runs of bitmaps")
     publish_compaction(handle, folder, taken, [*left, *(run for run in written if run.size)])
     return CompactedRuns(len(taken), sum(run.size for run in written), time.perf_counter() - started)
 
@@ -374,7 +371,7 @@ def settled(timeline: Timeline) -> Callable[[Run], bool]:
 
 def publish_compaction(handle: TableContext, folder: RunFolder, taken: list[Run], runs: list[Run]) -> None:
     """Publish the runs that count now, those that were left out first: the compacted ones may correct them."""
-    storage, base = handle.storage, handle.base_path
+    files = handle.files
     gone = {run.name for run in taken}
     # What the fold before this one put together stays named until it is deleted: it must not count again.
     idle = [name for name in folder.idle if name.endswith(".hfile")]
@@ -383,8 +380,8 @@ def publish_compaction(handle: TableContext, folder: RunFolder, taken: list[Run]
         runs=tuple(run.name for run in runs),
         folded=tuple(sorted({*gone, *idle})),
     )
-    if publish_manifest(storage, base, manifest):
-        delete_runs(storage, base, folder.idle)
+    if publish_manifest(files, manifest):
+        delete_runs(files, folder.idle)
 
 
 @dataclass(frozen=True, slots=True)

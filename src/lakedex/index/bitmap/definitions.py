@@ -20,13 +20,13 @@ from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.builder import column_of
 from lakedex.index.definitions import replace_definitions
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 
 __all__ = [
+    "BITMAP_DEFINITIONS",
     "DEFAULT_MAX_DISTINCT",
     "BitmapDefinition",
     "bitmap_columns",
-    "bitmap_definitions_path",
     "definitions_file",
     "has_column",
     "in_schema",
@@ -51,20 +51,19 @@ class BitmapDefinition:
     max_distinct: int = DEFAULT_MAX_DISTINCT
 
 
-def bitmap_definitions_path(base_path: str) -> str:
-    """Where a table's definitions lie."""
-    return f"{base_path}/.hoodie/.index_defs/bitmap_index.json"
+BITMAP_DEFINITIONS = ".hoodie/.index_defs/bitmap_index.json"
+"""Where a table keeps its definitions of bitmap indexes."""
 
 
-def read_bitmap_definitions(storage: Storage, base_path: str) -> dict[str, BitmapDefinition]:
+def read_bitmap_definitions(files: TableFiles) -> dict[str, BitmapDefinition]:
     """Definitions by name, none for a table without bitmap indexes.
 
     Raises:
         CorruptFileError: the file is damaged.
     """
-    path = bitmap_definitions_path(base_path)
+    path = files.path(BITMAP_DEFINITIONS)
     try:
-        content = storage.read(path)
+        content = files.storage.read(path)
     except FileNotFoundError:
         return {}
     what = "JSON with definitions of bitmap indexes"
@@ -83,9 +82,9 @@ def _definition(name: str, entry: Mapping[str, Any]) -> BitmapDefinition:
     return BitmapDefinition(name=name, columns=tuple(columns), max_distinct=limit)
 
 
-def definitions_file(base_path: str, definitions: Mapping[str, BitmapDefinition]) -> dict[str, bytes | None]:
+def definitions_file(files: TableFiles, definitions: Mapping[str, BitmapDefinition]) -> dict[str, bytes | None]:
     """The path of a table's definitions and their content; None, for no file, without any."""
-    path = bitmap_definitions_path(base_path)
+    path = files.path(BITMAP_DEFINITIONS)
     if not definitions:
         return {path: None}
     entries = {
@@ -101,9 +100,9 @@ def definitions_file(base_path: str, definitions: Mapping[str, BitmapDefinition]
     return {path: json.dumps({"indexDefinitions": entries}, indent=2, ensure_ascii=False).encode()}
 
 
-def write_bitmap_definitions(storage: Storage, base_path: str, definitions: Mapping[str, BitmapDefinition]) -> None:
+def write_bitmap_definitions(files: TableFiles, definitions: Mapping[str, BitmapDefinition]) -> None:
     """Replace a table's definitions. Call under the table lock."""
-    replace_definitions(storage, definitions_file(base_path, definitions))
+    replace_definitions(files.storage, definitions_file(files, definitions))
 
 
 def indexed_limits(definitions: Mapping[str, BitmapDefinition]) -> dict[str, int]:
@@ -124,21 +123,18 @@ def has_column(schema: pa.Schema, name: str) -> bool:
     return True
 
 
-def bitmap_columns(
-    storage: Storage, base_path: str, schema: pa.Schema, renames: Mapping[str, str] | None = None
-) -> dict[str, int]:
+def bitmap_columns(files: TableFiles, schema: pa.Schema, renames: Mapping[str, str] | None = None) -> dict[str, int]:
     """Columns of all bitmap indexes that a table has, each with its cap of distinct values in a file.
 
     Args:
-        storage: where the table lies.
-        base_path: its folder.
+        files: the table's files.
         schema: its columns once the write is done.
         renames: columns that are called otherwise then.
 
     Raises:
         CorruptFileError: the definitions are damaged.
     """
-    limits = indexed_limits(read_bitmap_definitions(storage, base_path))
+    limits = indexed_limits(read_bitmap_definitions(files))
     named = {_renamed(name, renames or {}): limit for name, limit in limits.items()}
     return {name: limit for name, limit in named.items() if has_column(schema, name)}
 

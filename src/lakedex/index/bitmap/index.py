@@ -67,7 +67,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     def collector(self, ctx: CollectContext) -> CollectBitmaps | None:
         """Collect the columns of all bitmap indexes that the table has."""
-        columns = bitmap_columns(ctx.snapshot.storage, ctx.snapshot.base_path, ctx.schema, ctx.renames)
+        columns = bitmap_columns(ctx.snapshot.files, ctx.schema, ctx.renames)
         return CollectBitmaps(columns, inline_limit(ctx.files, ctx.limits.write_inline_bytes)) if columns else None
 
     def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
@@ -76,20 +76,19 @@ class BitmapIndex(Bitmaps, UnindexedBase):
         New names of columns join the definitions before the commit completes and old ones leave them after it, so that
         an index loses no column whatever happens in between.
         """
-        storage, base = ctx.snapshot.storage, ctx.snapshot.base_path
         parts = [file.part(self.name, TaskBitmaps) for file in files]
         made = [part for part in parts if part is not None]
         loses = not set(ctx.snapshot.schema.names) <= set(ctx.schema.names)
         if not (made or ctx.renames or loses):
             return IndexUpdate()
-        definitions = read_bitmap_definitions(storage, base)
+        definitions = read_bitmap_definitions(ctx.snapshot.files)
         both = with_new_names(definitions, ctx.renames)
         after = in_schema(both, ctx.schema) if loses else both
         started = time.perf_counter()
         size, notes = self._write_runs(ctx, made) if made and definitions else (0, ())
         return IndexUpdate(
-            definitions={} if both == definitions else definitions_file(base, both),
-            definitions_after={} if after == both else definitions_file(base, after),
+            definitions={} if both == definitions else definitions_file(ctx.snapshot.files, both),
+            definitions_after={} if after == both else definitions_file(ctx.snapshot.files, after),
             notes=(*notes, *lost_names(both, after, ctx.renames)),
             bytes_written=size,
             seconds=sum(item.seconds for item in made) + time.perf_counter() - started,
@@ -97,10 +96,10 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     @staticmethod
     def _write_runs(ctx: CommitContext, made: Sequence[TaskBitmaps]) -> tuple[int, tuple[str, ...]]:
-        storage, base = ctx.snapshot.storage, ctx.snapshot.base_path
+        files = ctx.snapshot.files
         try:
-            label = f"lakedex {base}: writing bitmaps of {len(made)} files"
-            runs = write_runs(storage, base, Run(ctx.instant, "commit", 0), made, ctx.run, label)
+            label = f"lakedex {files}: writing bitmaps of {len(made)} files"
+            runs = write_runs(files, Run(ctx.instant, "commit", 0), made, ctx.run, label)
         except Exception as error:
             note = (
                 f"bitmaps of {len(made)} files could not be written ({error}); queries read these files until "
@@ -111,7 +110,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     def validate(self, ctx: ValidationContext) -> BitmapValidation:
         """Compare the bitmaps of covered files with their rows."""
-        definitions = read_bitmap_definitions(ctx.snapshot.storage, ctx.snapshot.base_path)
+        definitions = read_bitmap_definitions(ctx.snapshot.files)
         return BitmapValidation(
             snapshot=ctx.snapshot,
             definition=definitions[ctx.name],
@@ -126,12 +125,12 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     def names(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Those of the definitions."""
-        return tuple(sorted(read_bitmap_definitions(snapshot.storage, snapshot.base_path)))
+        return tuple(sorted(read_bitmap_definitions(snapshot.files)))
 
     def listed(self, snapshot: Snapshot) -> tuple[IndexInfo, ...]:
         """The definitions, and how many files they cover."""
         try:
-            definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+            definitions = read_bitmap_definitions(snapshot.files)
         except CorruptFileError as error:
             return (IndexInfo(name="?", using="bitmap", columns=(), state=f"damaged: {error}", maintained=False),)
         try:
@@ -150,17 +149,17 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     def stats(self, snapshot: Snapshot, name: str) -> IndexStats:
         """Entries and coverage of one index, by column."""
-        return bitmap_index_stats(snapshot, read_bitmap_definitions(snapshot.storage, snapshot.base_path)[name])
+        return bitmap_index_stats(snapshot, read_bitmap_definitions(snapshot.files)[name])
 
     def drop(self, snapshot: Snapshot, name: str) -> DropPlan:
         """The definition, then, if it was the last, the runs.
 
         Runs keep columns that no index has any more until the next compaction leaves them out.
         """
-        definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+        definitions = read_bitmap_definitions(snapshot.files)
         index = definitions.pop(name)
         return DropPlan(
-            definitions=definitions_file(snapshot.base_path, definitions),
+            definitions=definitions_file(snapshot.files, definitions),
             folders=() if definitions else (BITMAP_INDEX,),
             columns=index.columns,
         )
@@ -175,7 +174,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     def discard(self, snapshot: Snapshot, instant: str) -> None:
         """Remove the commit's runs."""
-        remove_runs_of(snapshot.storage, snapshot.base_path, instant)
+        remove_runs_of(snapshot.files, instant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,17 @@ from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
 from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, parse_type, typed_values
 from lakedex.index.bitmap.run_files import (
+    BITMAP_FOLDER,
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     IS_INDEXED,
     NO_ENTRY,
     Run,
     RunFolder,
-    bitmap_folder,
     decode_block,
     list_runs,
 )
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import SliceTable
 from lakedex.metadata.store import MetadataStore
 from lakedex.parquet.conform import conform_stored
@@ -355,7 +355,7 @@ def _chunk(table: pa.Table, name: str) -> pa.Array:
 class Coverage:
     """All that was read of a table's runs. Shared between threads; take :attr:`lock` around calls and arrays."""
 
-    def __init__(self, storage: Storage, base_path: str, cache: TableCache) -> None:
+    def __init__(self, files: TableFiles, cache: TableCache) -> None:
         self.lock = threading.RLock()
         self.files = CoveredFiles()
         self.numbers: dict[tuple[str, str], int] = {}
@@ -363,7 +363,7 @@ class Coverage:
         self.unread: dict[str, str] = {}
         self.rows: IntArray = np.empty(0, np.int64)
         self.groups: IntArray = np.empty(0, np.int64)
-        self._storage, self._base_path, self._cache = storage, base_path, cache
+        self._at, self._cache = files, cache
         self._runs: list[Run] = []
         self._known: dict[str, int] = {}
         self._order: dict[str, int] = {}
@@ -439,10 +439,10 @@ class Coverage:
         return found
 
     def _path(self, run: Run) -> str:
-        return f"{bitmap_folder(self._base_path)}/{run.name}"
+        return self._at.path(BITMAP_FOLDER, run.name)
 
     def _reader(self, run: Run) -> HFileReader:
-        return self._cache.hfile(self._storage, self._path(run), run.size)
+        return self._cache.hfile(self._at.storage, self._path(run), run.size)
 
     def column(self, name: str) -> ColumnCoverage:
         """A column's coverage; what was not read yet is read."""
@@ -609,15 +609,15 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     Raises:
         CorruptFileError: damaged definitions, or a damaged manifest.
     """
-    definitions = read_bitmap_definitions(snapshot.storage, snapshot.base_path)
+    definitions = read_bitmap_definitions(snapshot.files)
     if not definitions:
         return None
     cache = snapshot.cache
     with cache.lock:
         coverage = cache.indexes.get(Coverage)
         if coverage is None or coverage.needs_reload:
-            coverage = cache.indexes.put(Coverage(snapshot.storage, snapshot.base_path, cache))
-    folder = list_runs(snapshot.storage, snapshot.base_path)
+            coverage = cache.indexes.put(Coverage(snapshot.files, cache))
+    folder = list_runs(snapshot.files)
     with coverage.lock:
         coverage.refresh(folder)
     return LoadedBitmapIndex(definitions, coverage, folder)

@@ -70,11 +70,11 @@ from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import INDEXED, NOT_INDEXED, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.io.task_output import Spilled
-from lakedex.metadata.store import metadata_path
 
 __all__ = [
+    "BITMAP_FOLDER",
     "BITMAP_INDEX",
     "COLUMN_SCHEMA",
     "FILES_SCHEMA",
@@ -86,7 +86,6 @@ __all__ = [
     "RunFolder",
     "RunTasks",
     "TaskBitmaps",
-    "bitmap_folder",
     "column_block",
     "column_entries",
     "decode_block",
@@ -256,9 +255,8 @@ _RUN = re.compile(r"run_(?P<instant>[0-9]{1,40})_(?P<origin>commit|build|fold)_(
 _MANIFEST = re.compile(r"manifest_([0-9]{10})\.json")
 
 
-def bitmap_folder(base_path: str) -> str:
-    """The index's folder."""
-    return f"{metadata_path(base_path)}/{BITMAP_INDEX}"
+BITMAP_FOLDER = f".hoodie/metadata/{BITMAP_INDEX}"
+"""The index's folder."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -323,7 +321,7 @@ class RunFolder:
         return sum(run.size for run in self.runs)
 
 
-def list_runs(storage: Storage, base_path: str) -> RunFolder:
+def list_runs(files: TableFiles) -> RunFolder:
     """Look at the folder: one listing, and one read where a fold was published.
 
     Raises:
@@ -331,24 +329,24 @@ def list_runs(storage: Storage, base_path: str) -> RunFolder:
     """
     for _ in range(_LOOKS):
         try:
-            return _list_once(storage, base_path)
+            return _list_once(files)
         except FileNotFoundError:
             continue  # Folds came in between, and the second of them removed the manifest.
-    return _list_once(storage, base_path)
+    return _list_once(files)
 
 
-def _list_once(storage: Storage, base_path: str) -> RunFolder:
-    folder = bitmap_folder(base_path)
+def _list_once(files: TableFiles) -> RunFolder:
+    folder = files.path(BITMAP_FOLDER)
     present: dict[str, Run] = {}
     manifests: list[str] = []
-    for entry in storage.list(folder):
+    for entry in files.storage.list(folder):
         match = _RUN.fullmatch(entry.name)
         if match is not None:
             run = Run(match["instant"], match["origin"], int(match["number"]), entry.size)
             present[entry.name] = run
         elif _MANIFEST.fullmatch(entry.name):
             manifests.append(entry.name)
-    manifest = _read_manifest(storage, folder, max(manifests)) if manifests else Manifest()
+    manifest = _read_manifest(files.storage, folder, max(manifests)) if manifests else Manifest()
     folded, listed = set(manifest.folded), {name: place for place, name in enumerate(manifest.runs)}
     # An output of a fold that another fold beat to the manifest says nothing new.
     counted = [run for name, run in present.items() if name in listed or (name not in folded and run.origin != "fold")]
@@ -371,21 +369,21 @@ def _read_manifest(storage: Storage, folder: str, name: str) -> Manifest:
     return Manifest(number=number, runs=tuple(runs or ()), folded=tuple(folded or ()))
 
 
-def publish_manifest(storage: Storage, base_path: str, manifest: Manifest) -> bool:
+def publish_manifest(files: TableFiles, manifest: Manifest) -> bool:
     """Put a manifest in place; False where another one of that number came first."""
     body = json.dumps({"runs": list(manifest.runs), "folded": list(manifest.folded)}, indent=1).encode()
     try:
-        storage.create(f"{bitmap_folder(base_path)}/manifest_{manifest.number:010d}.json", body)
+        files.storage.create(files.path(BITMAP_FOLDER, f"manifest_{manifest.number:010d}.json"), body)
     except FileExistsError:
         return False
     return True
 
 
-def publish_without(storage: Storage, base_path: str, found: RunFolder, gone: Collection[str]) -> bool:
+def publish_without(files: TableFiles, found: RunFolder, gone: Collection[str]) -> bool:
     """Publish that some runs do not count any more; False where another manifest came first."""
     kept = tuple(name for name in found.manifest.runs if name not in gone)
     folded = tuple(sorted({*gone, *(name for name in found.idle if _RUN.fullmatch(name))}))
-    return publish_manifest(storage, base_path, Manifest(number=found.manifest.number + 1, runs=kept, folded=folded))
+    return publish_manifest(files, Manifest(number=found.manifest.number + 1, runs=kept, folded=folded))
 
 
 def encode_run(files: Sequence[FileBitmaps]) -> bytes:
@@ -440,35 +438,35 @@ def column_entries(item: FileBitmaps, column: ColumnBitmaps) -> list[BitmapEntry
     ]
 
 
-def write_run(storage: Storage, base_path: str, run: Run, content: bytes) -> Run:
+def write_run(files: TableFiles, run: Run, content: bytes) -> Run:
     """Write a run; one that is there already has the same content, since names tell their maker."""
-    path = f"{bitmap_folder(base_path)}/{run.name}"
+    path = files.path(BITMAP_FOLDER, run.name)
     try:
-        storage.create(path, content)
+        files.storage.create(path, content)
     except FileExistsError:
-        storage.write(path, content)
+        files.storage.write(path, content)
     return Run(run.instant, run.origin, run.number, len(content))
 
 
-def delete_runs(storage: Storage, base_path: str, names: Iterable[str]) -> None:
+def delete_runs(files: TableFiles, names: Iterable[str]) -> None:
     """Delete runs, and manifests that are no longer in force; other names are left alone."""
     for name in names:
         if _RUN.fullmatch(name) or _MANIFEST.fullmatch(name):
-            storage.delete(f"{bitmap_folder(base_path)}/{name}")
+            files.storage.delete(files.path(BITMAP_FOLDER, name))
 
 
-def remove_runs_of(storage: Storage, base_path: str, instant: str) -> None:
+def remove_runs_of(files: TableFiles, instant: str) -> None:
     """Delete the runs of a commit that failed. Nobody reads them: their base files are in no slice.
 
     A fold may have listed them in the manifest, or be about to: the next manifest names them as folded, so that it
     lists nothing that is not there and the fold, which finds its number taken, publishes nothing.
     """
-    gone = [entry.name for entry in storage.list(bitmap_folder(base_path)) if _is_run_of(entry.name, instant)]
+    gone = [entry.name for entry in files.storage.list(files.path(BITMAP_FOLDER)) if _is_run_of(entry.name, instant)]
     if gone:
         with contextlib.suppress(CorruptFileError):  # A damaged manifest is for validate_index to repair.
-            while not publish_without(storage, base_path, list_runs(storage, base_path), gone):
+            while not publish_without(files, list_runs(files), gone):
                 continue  # A fold came first.
-    delete_runs(storage, base_path, gone)
+    delete_runs(files, gone)
 
 
 def _is_run_of(name: str, commit: str) -> bool:
@@ -571,32 +569,28 @@ def _spilled_columns(content: bytes) -> tuple[ColumnBitmaps, ...]:
 class _Bunch:
     """The parts that one run is written from."""
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     run: Run
     held: tuple[TaskBitmaps, ...]
 
 
 def _write_bunch(bunch: _Bunch) -> Run:
-    content = encode_run([item.load(bunch.storage) for item in bunch.held])
-    return write_run(bunch.storage, bunch.base_path, bunch.run, content)
+    content = encode_run([item.load(bunch.files.storage) for item in bunch.held])
+    return write_run(bunch.files, bunch.run, content)
 
 
-def write_runs(
-    storage: Storage, base_path: str, first: Run, held: Sequence[TaskBitmaps], run: RunTasks, label: str = ""
-) -> list[Run]:
+def write_runs(files: TableFiles, first: Run, held: Sequence[TaskBitmaps], run: RunTasks, label: str = "") -> list[Run]:
     """Write the bitmaps of some files as runs.
 
     Args:
-        storage: where the table lies.
-        base_path: the table's folder.
+        files: the table's files.
         first: instant, origin and number of the first run; the others count on from it.
         held: the bitmaps.
         run: an engine's ``run``.
         label: what the engine calls the work.
     """
     bunches = [
-        _Bunch(storage, base_path, Run(first.instant, first.origin, first.number + number), tuple(part))
+        _Bunch(files, Run(first.instant, first.origin, first.number + number), tuple(part))
         for number, part in enumerate(_bunched(held))
     ]
     small = len(bunches) <= 1 and all(item.spilled is None for item in held)

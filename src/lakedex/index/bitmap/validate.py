@@ -25,13 +25,13 @@ from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
 from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
 from lakedex.index.bitmap.loaded_index import Coverage, run_records
 from lakedex.index.bitmap.run_files import (
+    BITMAP_FOLDER,
     IS_INDEXED,
     NO_ENTRY,
     RUN_BYTES,
     Manifest,
     Run,
     RunFolder,
-    bitmap_folder,
     delete_runs,
     encode_run,
     list_runs,
@@ -39,7 +39,7 @@ from lakedex.index.bitmap.run_files import (
     publish_without,
     write_run,
 )
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.files import open_hfile
 from lakedex.reports import Difference
@@ -123,8 +123,7 @@ class CompareFile:
     """
 
     index: str
-    storage: Storage
-    base_path: str
+    files: TableFiles
     limits: Mapping[str, int]
     schema: pa.Schema
     keep: bool = False
@@ -135,14 +134,14 @@ class CompareFile:
         # What is indexed was under the cap that held when it was made.
         known = {} if stored is None else {column.column: len(column.values) for column in stored.columns}
         limits = {name: max(limit, known.get(name, 0)) for name, limit in self.limits.items()}
-        task = BitmapsOfFile(storage=self.storage, base_path=self.base_path, columns=limits, schema=self.schema)
+        task = BitmapsOfFile(files=self.files, columns=limits, schema=self.schema)
         try:
             made = task(base)
         except FileNotFoundError:
             return Compared(gone=True)
         if stored is None:
             return Compared(bitmaps=made)
-        check = _Check(self.index, self.storage, self.base_path, base, made)
+        check = _Check(self.index, self.files, base, made)
         try:
             found = check.differences(stored)
         except FileNotFoundError:
@@ -160,8 +159,7 @@ class _Check:
     """The comparison of one file."""
 
     index: str
-    storage: Storage
-    base_path: str
+    files: TableFiles
     base: BaseFile
     made: FileBitmaps
     entries: int = 0
@@ -270,7 +268,7 @@ class _Check:
 
     def _records(self, stored: IndexedColumn) -> dict[str | None, BitmapRecord | str]:
         """Records of the column's values, or why one cannot be read."""
-        path = f"{bitmap_folder(self.base_path)}/{stored.run.name}"
+        path = self.files.path(BITMAP_FOLDER, stored.run.name)
         keys = {
             bitmap_key(stored.column, value.text, self.base.partition, self.base.file_id).encode(): value.text
             for value in stored.values
@@ -278,7 +276,7 @@ class _Check:
         try:
             reader = self._readers.get(path)
             if reader is None:
-                reader = self._readers[path] = open_hfile(self.storage, path, stored.run.size)
+                reader = self._readers[path] = open_hfile(self.files.storage, path, stored.run.size)
             cells = reader.get_many(list(keys))
         except CorruptFileError as error:
             self.damaged.add(stored.run.name)
@@ -341,31 +339,31 @@ class BitmapValidation:
 
     def _look(self) -> None:
         """Read the folder and the coverage of what counts; again if a fold took runs away meanwhile."""
-        storage, base = self.snapshot.storage, self.snapshot.base_path
+        files = self.snapshot.files
         self.folder = self._listed()
         for _ in range(LOOKS):
-            self._coverage = Coverage(storage, base, TableCache())
+            self._coverage = Coverage(files, TableCache())
             self._coverage.refresh(self.folder)
             for name in self.limits:
                 self._coverage.column(name)
-            present = {entry.name for entry in storage.list(bitmap_folder(base))}
+            present = {entry.name for entry in files.storage.list(files.path(BITMAP_FOLDER))}
             if all(name in present for name in self._coverage.unread):
                 break
             self.folder = self._listed()
         self.bad_runs |= self._coverage.unread
         if self.bad_runs:
             # What else they say is not believed either: they will be taken out.
-            self._coverage = Coverage(storage, base, TableCache())
+            self._coverage = Coverage(files, TableCache())
             self._coverage.refresh(replace(self.folder, runs=self._good_runs()))
 
     def _listed(self) -> RunFolder:
-        storage, base = self.snapshot.storage, self.snapshot.base_path
+        files = self.snapshot.files
         try:
-            found = list_runs(storage, base)
+            found = list_runs(files)
         except CorruptFileError as error:
             # Which runs others had replaced is not known any more, so none of them counts.
             self.manifest_damage = str(error)
-            names = tuple(entry.name for entry in storage.list(bitmap_folder(base)) if not entry.is_dir)
+            names = tuple(entry.name for entry in files.storage.list(files.path(BITMAP_FOLDER)) if not entry.is_dir)
             last = max((name for name in names if name.startswith("manifest_")), default="manifest_0.json")
             number = int("".join(letter for letter in last if letter.isdigit()))
             return RunFolder(manifest=Manifest(number=number), runs=(), idle=names)
@@ -415,7 +413,7 @@ class BitmapValidation:
             for _ in found:
                 continue
             return
-        repair = _Repair(self.snapshot.storage, self.snapshot.base_path, self.instant)
+        repair = _Repair(self.snapshot.files, self.instant)
         repair.repair(self, found, self.snapshot.base_files())
         self.repaired = len(repair.repaired)
 
@@ -449,16 +447,14 @@ class BitmapValidation:
             yield from (result.bitmaps for result in results if result.bitmaps is not None)
 
     def _tasks(self, items: Sequence[tuple[BaseFile, IndexedFile | None]]) -> list[Compared]:
-        base = self.snapshot.base_path
         task = CompareFile(
             index=self.definition.name,
-            storage=self.snapshot.storage,
-            base_path=base,
+            files=self.snapshot.files,
             limits=self.limits,
             schema=self.snapshot.schema,
             keep=bool(self.instant),
         )
-        return self.run(task, items, f"lakedex {base}: comparing bitmaps of {len(items)} files")
+        return self.run(task, items, f"lakedex {self.snapshot.files}: comparing bitmaps of {len(items)} files")
 
     def _taken(self, results: Sequence[Compared]) -> Iterator[FileBitmaps]:
         for result in results:
@@ -545,8 +541,7 @@ class _Repair:
     runs only, and queries and writes go on.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     instant: str
     repaired: set[tuple[str, str]] = field(default_factory=set)
     _runs: int = 0
@@ -587,7 +582,7 @@ class _Repair:
     def _flush(self) -> None:
         if self._pending:
             run = Run(self.instant, "build", self._runs)
-            write_run(self.storage, self.base_path, run, encode_run(self._pending))
+            write_run(self.files, run, encode_run(self._pending))
             self._runs += 1
             self._pending, self._size = [], 0
 
@@ -597,24 +592,20 @@ class _Repair:
         Raises:
             CommitConflictError: compactions got in between again and again. What was repaired counts all the same.
         """
-        storage, base = self.storage, self.base_path
+        files = self.files
         gone = {*check.bad_runs, *check.missing_runs}
         if check.manifest_damage:
             gone |= {name for name in check.folder.idle if name.endswith(".hfile")}
             number, kept = check.folder.manifest.number, ()
-            published = publish_manifest(
-                storage, base, Manifest(number=number + 1, runs=kept, folded=tuple(sorted(gone)))
-            )
+            published = publish_manifest(files, Manifest(number=number + 1, runs=kept, folded=tuple(sorted(gone))))
         else:
-            published = any(
-                publish_without(storage, base, list_runs(storage, base), gone) for _ in range(PUBLISH_ATTEMPTS)
-            )
+            published = any(publish_without(files, list_runs(files), gone) for _ in range(PUBLISH_ATTEMPTS))
         if not published:
             raise CommitConflictError(
-                f"{base}: others changed the bitmap index meanwhile; run indexes.validate with repair=True again",
+                f"{files}: others changed the bitmap index meanwhile; run indexes.validate with repair=True again",
                 ours=self.instant,
                 theirs=None,
                 file_groups=frozenset(),
                 retryable=True,
             )
-        delete_runs(storage, base, gone)
+        delete_runs(files, gone)

@@ -24,7 +24,7 @@ from lakedex.index.column_stats.stats import (
     unlisted,
 )
 from lakedex.index.definitions import (
-    definitions_path,
+    DEFINITIONS,
     encode_definitions,
     read_definitions,
     stats_version,
@@ -88,7 +88,7 @@ def _check_columns(now: Snapshot, chosen: Sequence[str]) -> None:
     for name in chosen:
         if name in META_COLUMNS:
             continue
-        where = f"{now.base_path}: column {name!r}"
+        where = f"{now.files}: column {name!r}"
         if name not in now.schema.names:
             raise InvalidInputError(
                 f"{where} is not in the table or lies inside of one: {', '.join(now.schema.names)}", column=name
@@ -101,7 +101,7 @@ def _check_columns(now: Snapshot, chosen: Sequence[str]) -> None:
 
 
 def _definitions(now: Snapshot) -> dict[str, Any]:
-    return read_definitions(now.storage, definitions_path(now.base_path))
+    return read_definitions(now.files)
 
 
 def _version(now: Snapshot) -> Any:
@@ -145,7 +145,7 @@ class StatsBuild:
 
     def task(self, ctx: BuildContext) -> StatsOfFile:
         """Read a file's columns."""
-        return StatsOfFile(ctx.snapshot.storage, ctx.snapshot.base_path, dict(self.indexed))
+        return StatsOfFile(ctx.snapshot.files, dict(self.indexed))
 
     def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, list[ColumnStat]]) -> Iterator[IndexUpdate]:
         """Records of the files; with the last ones those of their partitions, and the list of columns for Java."""
@@ -185,7 +185,7 @@ class StatsBuild:
         listed = {*known, *(name for name in self.columns if name not in unlistable)}
         ordered = [name for name in (*META_COLUMNS, *now.schema.names) if name in listed]
         content = encode_definitions(with_column_stats(document, ordered, now.config.version))
-        return {definitions_path(now.base_path): content}
+        return {now.files.path(DEFINITIONS): content}
 
 
 def plan_partition_stats(ctx: BuildContext) -> PartitionBuild | None:
@@ -193,7 +193,7 @@ def plan_partition_stats(ctx: BuildContext) -> PartitionBuild | None:
     now = ctx.snapshot
     if ctx.columns is not None:
         raise UnsupportedFeatureError(
-            f"{now.base_path}: partition_stats takes no columns: it has those of column_stats",
+            f"{now.files}: partition_stats takes no columns: it has those of column_stats",
             feature="partition_stats of other columns",
         )
     present = now.metadata.has(PARTITION_STATS.name)
@@ -201,14 +201,14 @@ def plan_partition_stats(ctx: BuildContext) -> PartitionBuild | None:
         return PartitionBuild(schema=now.schema, indexed=stats_types(now)) if present else None
     if now.metadata.table_version < 8:
         raise UnsupportedFeatureError(
-            f"{now.base_path}: tables of version {now.config.version} have no partition_stats",
+            f"{now.files}: tables of version {now.config.version} have no partition_stats",
             feature=f"partition_stats of table version {now.config.version}",
         )
     if not now.config.partition_fields:
-        raise InvalidInputError(f"{now.base_path} has no partitions, so it has no partition_stats")
+        raise InvalidInputError(f"{now.files} has no partitions, so it has no partition_stats")
     if not now.metadata.has(COLUMN_STATS.name):
         raise InvalidInputError(
-            f"{now.base_path}: partition_stats are made of column_stats; create column_stats, which makes both"
+            f"{now.files}: partition_stats are made of column_stats; create column_stats, which makes both"
         )
     groups = {PARTITION_STATS.name: ctx.options.indexes.partition_stats_groups}
     return None if present else PartitionBuild(schema=now.schema, indexed=stats_types(now), groups=groups)

@@ -30,7 +30,7 @@ from lakedex.index.column_stats.stats import (
 )
 from lakedex.index.column_stats.validate import PartitionValidation, StatsValidation
 from lakedex.index.definitions import (
-    definitions_path,
+    DEFINITIONS,
     encode_definitions,
     read_definitions,
     source_fields,
@@ -92,7 +92,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
         """Compare bounds with those of the files that were compared before."""
         if COLUMN_STATS.name not in ctx.earlier and not ctx.of_table:
             raise UnsupportedFeatureError(
-                f"{ctx.snapshot.base_path}: {ctx.name} are made of column_stats: validate those; "
+                f"{ctx.snapshot.files}: {ctx.name} are made of column_stats: validate those; "
                 f"indexes.drop({ctx.name!r}) and indexes.create({ctx.name!r}) build them again",
                 feature=f"validation of {ctx.name}",
             )
@@ -112,7 +112,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Columns that its definition lists."""
-        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        document = read_definitions(snapshot.files)
         return tuple(covered_columns(document, snapshot.schema, snapshot.config.version))
 
     def is_wanted(self, options: IndexOptions) -> bool:
@@ -121,7 +121,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
 
     def columns_again(self, snapshot: Snapshot) -> Sequence[str] | None:
         """Columns that its definition lists, as far as they are still there."""
-        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        document = read_definitions(snapshot.files)
         listed = [name for name in source_fields(document) if name not in META_COLUMNS]
         schema, version = snapshot.schema, stats_version(document, snapshot.config.version)
         found = [name for name in listed if name in schema.names and stats_supported(schema.field(name).type, version)]
@@ -150,7 +150,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         Also of a table without the index: a build may publish one while the write is under way.
         """
         snapshot, schema, options = ctx.snapshot, ctx.schema, ctx.options.indexes
-        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        document = read_definitions(snapshot.files)
         version = stats_version(document, snapshot.config.version)
         chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit, version)
         has_stats = snapshot.metadata.has(self.name)
@@ -168,7 +168,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         if not isinstance(collector, CollectColumnStats) or not (store.has(self.name) or by_partition):
             return IndexUpdate()
         indexed = collector.columns
-        document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+        document = read_definitions(snapshot.files)
         version = stats_version(document, snapshot.config.version)
         stats = {(file.partition, file.file_name): file.part(self.name, tuple) or () for file in files}
         nan = {stat.column for found in stats.values() for stat in found if stat.has_nan}
@@ -192,8 +192,8 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
     ) -> IndexUpdate:
         """Stats that hold with and without the commits, and only columns that both states have in the list for Java."""
         snapshot = ctx.snapshot
-        path = definitions_path(snapshot.base_path)
-        document = read_definitions(snapshot.storage, path)
+        path = snapshot.files.path(DEFINITIONS)
+        document = read_definitions(snapshot.files)
         listed = source_fields(document)
         kept = [name for name in listed if name in META_COLUMNS or name.split(".")[0] in target.schema.names]
         definitions: dict[str, bytes | None] = {}
@@ -232,7 +232,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         added = [name for name in listed if name in possible and name in before and name not in indexed]
         if added:
             raise CommitConflictError(
-                f"{snapshot.base_path}: the write did not know that column_stats has {', '.join(added)} since an index "
+                f"{snapshot.files}: the write did not know that column_stats has {', '.join(added)} since an index "
                 f"build: {ctx.instant}; nothing was written, run the write again",
                 ours=ctx.instant,
                 theirs=None,
@@ -244,7 +244,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         if wanted == listed:
             return {}
         content = encode_definitions(with_column_stats(document, wanted, snapshot.config.version))
-        return {definitions_path(snapshot.base_path): content}
+        return {snapshot.files.path(DEFINITIONS): content}
 
 
 def _become_double(before: pa.Schema, after: pa.Schema) -> frozenset[str]:
@@ -310,7 +310,7 @@ def _tombstones(snapshot: Snapshot, files: Mapping[str, Sequence[str]]) -> Keyed
 
 def _columns_ever(snapshot: Snapshot) -> list[str]:
     """Columns that a file may have stats of: those of every schema that the timeline still knows, and the listed."""
-    names = {*META_COLUMNS, *source_fields(read_definitions(snapshot.storage, definitions_path(snapshot.base_path)))}
+    names = {*META_COLUMNS, *source_fields(read_definitions(snapshot.files))}
     names.update(indexable_columns(snapshot.schema, limit=len(snapshot.schema)))
     texts: dict[str, str] = {}
     for instant in snapshot.timeline.completed(WRITE_ACTIONS):

@@ -19,9 +19,9 @@ from lakedex.index.column_stats.stats import (
     stat_record,
     stats_records,
 )
-from lakedex.index.definitions import definitions_path, read_definitions, source_fields, stats_version
+from lakedex.index.definitions import read_definitions, source_fields, stats_version
 from lakedex.index.protocol import CommitContext, UndoContext
-from lakedex.io.storage import Storage
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import (
     COLUMN_STATS,
@@ -75,8 +75,7 @@ class StatsOfFile:
     ``widened`` bounds are those that are stored, others the values themselves.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     columns: dict[str, pa.DataType] = field(default_factory=dict)
     widened: bool = True
 
@@ -86,7 +85,7 @@ class StatsOfFile:
         schema = pa.schema(list(self.columns.items()))
         # With the record key, which every file has: without any column there would be no rows to count.
         wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
-        for batch in iter_base_file(self.storage, f"{self.base_path}/{base.relative_path}", wanted):
+        for batch in iter_base_file(self.files.storage, self.files.path(base.relative_path), wanted):
             builder.add(conform(batch, schema))
         return builder.finish(widened=self.widened)
 
@@ -113,7 +112,7 @@ def partition_stats(
     stats.update(known)
     computed_again: Keyed = []
     if unknown:
-        task = StatsOfFile(snapshot.storage, snapshot.base_path, dict(indexed))
+        task = StatsOfFile(snapshot.files, dict(indexed))
         for base, computed in zip(unknown, run(task, unknown), strict=True):
             place = (base.partition, base.name)
             # Only what is lacking: a second record of a column would be added to the first one.
@@ -274,7 +273,7 @@ def records_of_partitions(ctx: UndoContext, partitions: Collection[str]) -> tupl
 
 
 def _version(snapshot: Snapshot) -> StatsVersion:
-    document = read_definitions(snapshot.storage, definitions_path(snapshot.base_path))
+    document = read_definitions(snapshot.files)
     return stats_version(document, snapshot.config.version)
 
 
@@ -282,7 +281,7 @@ def _recorded_columns(snapshot: Snapshot, partitions: Iterable[str]) -> dict[str
     """Columns that have records: those that are listed, and those that the partitions have stats of."""
     kinds = {name: pa.string() for name in META_COLUMNS} | {column.name: column.type for column in snapshot.schema}
     possible = [name for name in indexable_columns(snapshot.schema, limit=len(snapshot.schema)) if name in kinds]
-    listed = set(source_fields(read_definitions(snapshot.storage, definitions_path(snapshot.base_path))))
+    listed = set(source_fields(read_definitions(snapshot.files)))
     if snapshot.metadata.has(PARTITION_STATS.name):
         keys = {partition_stats_key(name, path): name for path in partitions for name in possible}
         listed |= {keys[key] for key in snapshot.metadata.get_many(PARTITION_STATS.name, list(keys))}

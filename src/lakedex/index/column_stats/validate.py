@@ -49,7 +49,7 @@ class StatsValidation(MetadataValidation):
     def compare_some(self, files: Sequence[BaseFile], label: str) -> None:
         """Compare some files."""
         snapshot, columns = self.ctx.snapshot, stats_types(self.ctx.snapshot)
-        task = _Present(StatsOfFile(snapshot.storage, snapshot.base_path, columns, widened=False))
+        task = _Present(StatsOfFile(snapshot.files, columns, widened=False))
         keys = [column_stats_key(name, base.partition, base.name) for base in files for name in columns]
         records = snapshot.metadata.get_many(COLUMN_STATS.name, keys)
         for base, exact in zip(files, self.ctx.table.engine.run(task, files, label), strict=True):

@@ -69,7 +69,7 @@ class AggregateRequest:
 
 def may_answer(snapshot: Snapshot) -> bool:
     """Whether the table has an index that could answer; checked before the aggregate is translated."""
-    return bool(read_bitmap_definitions(snapshot.storage, snapshot.base_path))
+    return bool(read_bitmap_definitions(snapshot.files))
 
 
 def answer(snapshot: Snapshot, request: AggregateRequest) -> pa.Table | None:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.io.folders import entries_of
+from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import alter_table, new_table
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
@@ -240,7 +241,7 @@ class _Catalog(JavaProxy):
         table = self._opened(ident)
         target = self._target(ident, table.scan(as_of=as_of).snapshot)
         name = ".".join(quoted(part) for part in (self._name, *_texts(ident.namespace()), str(ident.name())))
-        name_table(self._bridge.spark, name, target.snapshot.base_path)
+        name_table(self._bridge.spark, name, target.snapshot.files.base_path)
         return CatalogTable(self._bridge, target, table, writable=as_of is None).java
 
     def _metadata_table(self, ident: JavaObject) -> FrameTable | None:
@@ -277,7 +278,7 @@ class _Catalog(JavaProxy):
         label = name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
         case = case_sensitive(self._bridge.spark)
         when = f"{snapshot.instant}+{snapshot.last_completion_time}"
-        identity = f"lakedex-table[{snapshot.storage.scheme}:{snapshot.base_path}@{when},case={case}]"
+        identity = f"lakedex-table[{snapshot.files.storage.scheme}:{snapshot.files}@{when},case={case}]"
         return ScanTarget(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
 
     def _load_new(self, ident: JavaObject) -> tuple[ScanTarget, OpenTable]:
@@ -308,7 +309,7 @@ class _Catalog(JavaProxy):
         except TableExistsError:
             raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
         self._open.pop(path, None)
-        handle = TableContext(storage, path, SparkEngine(self._bridge.spark))
+        handle = TableContext(TableFiles(storage, path), SparkEngine(self._bridge.spark))
 
         def undo() -> None:
             self._open.pop(path, None)

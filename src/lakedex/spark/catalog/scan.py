@@ -240,7 +240,7 @@ class PrunedFileScan(JavaProxy):
     def _parquet(self, files: PrunedFiles) -> JavaObject:
         bridge, request = self._bridge, self._request
         columns = self._target.all_columns
-        index = file_index(bridge, self._target.snapshot.base_path, columns, files)
+        index = file_index(bridge, self._target.snapshot.files.base_path, columns, files)
         whole = bridge.struct(columns)
         parquet = bridge.view.org.apache.spark.sql.execution.datasources.v2.parquet
         builder = parquet.ParquetScanBuilder(bridge.session, index, whole, whole, bridge.options(REBASE))
@@ -302,7 +302,7 @@ class PrunedFileScan(JavaProxy):
         if len(texts) == len(self._request.texts):
             return
         plan = self._target.plan(texts)
-        kept = {f"{self._target.snapshot.base_path}/{base.relative_path}" for base in plan.files}
+        kept = {self._target.snapshot.files.path(base.relative_path) for base in plan.files}
         files = PrunedFiles([entry for entry in self._files.entries if entry[0] in kept])
         files = files.of({**self._files.parts, **row_group_ranges(self._target.snapshot, plan)})
         if files.digest != self._files.digest:

@@ -65,7 +65,7 @@ def row_group_ranges(snapshot: Snapshot, plan: ScanPlan) -> Mapping[str, FileRan
         selection = plan.selections.get(base.name)
         part = None if selection is None else ranges_of(selection.groups, selection.kept_groups())
         if part is not None:
-            found[f"{snapshot.base_path}/{base.relative_path}"] = part
+            found[snapshot.files.path(base.relative_path)] = part
     return found
 
 
@@ -150,14 +150,14 @@ def choose_files(snapshot: Snapshot, plan: ScanPlan, most_rows: int | None) -> P
     if most_rows is not None and len(bases) > 1:
         rows = 0
         for number, base in enumerate(bases[:MOST_FOOTERS], start=1):
-            rows += read_footer(snapshot.storage, f"{snapshot.base_path}/{base.relative_path}").rows
+            rows += read_footer(snapshot.files.storage, snapshot.files.path(base.relative_path)).rows
             if rows >= most_rows:
                 bases = bases[:number]
                 break
     return PrunedFiles(
         [
             (
-                f"{snapshot.base_path}/{base.relative_path}",
+                snapshot.files.path(base.relative_path),
                 base.size,
                 # A base file never changes, so its instant serves as its modification time.
                 instant_to_epoch_ms(base.instant, snapshot.config.timezone),

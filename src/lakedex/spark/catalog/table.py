@@ -90,7 +90,7 @@ class CatalogTable(_Table):
         config = snapshot.config
         values = {
             "provider": "hudi",
-            "location": snapshot.base_path,
+            "location": snapshot.files.base_path,
             "comment": config.comment or "",
             "type": "mor" if config.table_type == "MERGE_ON_READ" else "cow",
             "primaryKey": ",".join(config.record_key_fields),
@@ -154,7 +154,7 @@ class CatalogTable(_Table):
             call = "t.update(set={…}, where=…)" if command == "UPDATE" else "t.merge(df, 't.id = s.id')"
             raise UnsupportedFeatureError(
                 f"table {self._name}: {command} is not done in SQL; use {call} of "
-                f"Table.open({self._target.snapshot.base_path!r}, spark=spark)",
+                f"Table.open({self._target.snapshot.files.base_path!r}, spark=spark)",
                 feature=command,
             )
         return _Deletion(self._bridge, self._target).java
@@ -319,7 +319,7 @@ class _NotDone(JavaProxy):
 
     def toBatch(self) -> JavaObject:
         """Too late."""
-        path = self._target.snapshot.base_path
+        path = self._target.snapshot.files.base_path
         raise InvalidInputError(
             f"table {self._target.name}: Spark hands a table no condition with a subquery, a function that it does not "
             "translate, or a LIKE other than 'x%', '%x', '%x%' and these without a backslash; use "

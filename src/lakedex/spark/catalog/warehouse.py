@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from lakedex.errors import InvalidInputError
 from lakedex.io.folders import entries_of, links_below, remove_empty
 from lakedex.io.fsspec import open_storage
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.names import join_path
 
 __all__ = ["OpenTable", "Tables", "Warehouse", "is_path", "open_warehouse"]
@@ -32,7 +32,7 @@ class Warehouse:
             InvalidInputError: a name that would leave the warehouse.
         """
         if not namespace and is_path(name):
-            return open_storage(name)[1]
+            return open_storage(name).base_path
         return join_path(self.folder(namespace), _part(name))
 
     def folder(self, namespace: Sequence[str]) -> str:
@@ -48,7 +48,7 @@ class Warehouse:
 
     def storage_of(self, path: str) -> Storage:
         """Where a table lies: one named by its path may be in another store."""
-        return self.storage if path.startswith(f"{self.base_path}/") else open_storage(path)[0]
+        return self.storage if path.startswith(f"{self.base_path}/") else open_storage(path).storage
 
     def is_namespace(self, namespace: Sequence[str]) -> bool:
         """Whether there is such a folder, and it is no table. The warehouse itself always is one."""
@@ -112,7 +112,8 @@ class Warehouse:
             remove_empty(self.storage, path)
 
     def _require_inside(self, path: str) -> None:
-        for link in links_below(self.storage, self.base_path, [path.removeprefix(self.base_path).lstrip("/")]):
+        root = TableFiles(self.storage, self.base_path)
+        for link in links_below(root, [path.removeprefix(self.base_path).lstrip("/")]):
             raise InvalidInputError(f"{link} is a link; what lies elsewhere is not dropped: remove the link")
 
     def _droppable(self, folder: str) -> tuple[list[str], list[str]]:
@@ -154,8 +155,8 @@ class Warehouse:
 
 def open_warehouse(path: str) -> Warehouse:
     """The warehouse at a path or URL."""
-    storage, base = open_storage(path)
-    return Warehouse(storage, base)
+    found = open_storage(path)
+    return Warehouse(found.storage, found.base_path)
 
 
 def is_path(name: str) -> bool:

@@ -196,8 +196,8 @@ class _StagedWrite(JavaProxy):
     def toBatch(self) -> JavaObject:
         """The folder's own write, and the table's commit after it."""
         snapshot = self._target.snapshot
-        folder = f"{snapshot.base_path}/.hoodie/.temp/lakedex-sql-{uuid.uuid4().hex}"
-        return _StagedBatch(self._bridge, snapshot.storage, folder, self._info, self._write).java
+        folder = snapshot.files.path(f".hoodie/.temp/lakedex-sql-{uuid.uuid4().hex}")
+        return _StagedBatch(self._bridge, snapshot.files.storage, folder, self._info, self._write).java
 
     def description(self) -> str:
         """Shown by ``EXPLAIN``."""
