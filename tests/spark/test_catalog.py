@@ -220,12 +220,17 @@ def test_names_of_catalogs(spark: SparkSession, lake: Path) -> None:
         configure_spark(SparkSession.builder, catalog=str(lake))  # type: ignore[arg-type]
 
 
-def test_a_session_has_its_own_catalogs(spark: SparkSession, lake: Path) -> None:
+def test_every_session_finds_the_catalog(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     other = spark.newSession()
-    with pytest.raises(Exception, match="lake"):
-        other.sql("select * from lake.trips").collect()
-    register_catalog(other, "lake", str(lake))
+    other.conf.set("spark.sql.caseSensitive", "true")
     assert other.sql("select count(*) from lake.trips").head()[0] == 7  # type: ignore[index]
+    with pytest.raises(AnalysisException, match="lake"):
+        other.sql("select * from lake.nothing")
+    with pytest.raises(AnalysisException, match="TRIPS|Trips|N"):
+        other.sql("select N from lake.trips").collect()
+    assert spark.sql("select N from lake.trips").count() == 7
+    register_catalog(other, "lake", str(tmp_path))
+    assert not other.catalog.tableExists("lake.trips") and spark.catalog.tableExists("lake.trips")
     built = configure_spark(SparkSession.builder, catalog={"second": str(lake)}).getOrCreate()
     assert built.sql("select count(*) from second.trips").head()[0] == 7
 

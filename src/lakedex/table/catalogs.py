@@ -17,9 +17,9 @@ __all__ = ["configure_spark", "register_catalog"]
 def register_catalog(spark: Any, name: str, warehouse: str) -> None:
     """Show the tables of a folder to Spark SQL: ``SELECT … FROM <name>.trips`` reads ``<warehouse>/trips``.
 
-    For this session; ``spark.newSession()`` and the session of ``foreachBatch`` have catalogs of their own, so register
-    there too. Any table can be named by its path: ``<name>.`/data/trips```. A query is pinned to the newest commit at
-    the time Spark resolves the table's name.
+    In this session and in those made after it, such as ``spark.newSession()`` and the session of a stream's batches.
+    Any table can be named by its path: ``<name>.`/data/trips```. A query is pinned to the newest commit at the time
+    Spark resolves the table's name.
 
     Args:
         spark: a classic SparkSession.

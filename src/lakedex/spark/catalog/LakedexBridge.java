@@ -62,6 +62,61 @@ public final class LakedexBridge {
     return found.toString();
   }
 
+  // The text of a class whose objects pass every call on: Spark makes one for each session, by the name in its settings,
+  // and the catalog behind it is opened for that session.
+  public String passingOn(String name, String interfaces) throws Exception {
+    StringBuilder text = new StringBuilder();
+    int dot = name.lastIndexOf('.');
+    text.append("package ").append(name.substring(0, dot)).append(";\npublic final class ")
+        .append(name.substring(dot + 1)).append(" implements ").append(interfaces.replace(" ", ", ")).append(" {\n")
+        .append("  private static final java.util.Map openers = new java.util.concurrent.ConcurrentHashMap();\n")
+        .append("  private Object behind;\n")
+        .append("  public void add(String number, java.util.function.Function opener) { openers.put(number, opener); }\n")
+        .append("  public void initialize(String name, org.apache.spark.sql.util.CaseInsensitiveStringMap options) {\n")
+        .append("    java.util.function.Function opener =\n")
+        .append("        (java.util.function.Function) openers.get(options.get(\"lakedex\"));\n")
+        .append("    if (opener == null) throw new IllegalStateException(\"catalog \" + name\n")
+        .append("        + \": its Python process is gone; call lakedex.register_catalog\");\n")
+        .append("    behind = opener.apply(org.apache.spark.sql.SparkSession.active());\n  }\n");
+    Map chosen = new LinkedHashMap();
+    Class[] types = classes(interfaces);
+    for (int i = 0; i < types.length; i++) {
+      Method[] methods = types[i].getMethods();
+      for (int k = 0; k < methods.length; k++) {
+        String called = methods[k].getName() + Arrays.toString((Object[]) methods[k].getParameterTypes());
+        Method before = (Method) chosen.get(called);
+        boolean narrower = before == null || before.getReturnType().isAssignableFrom(methods[k].getReturnType());
+        boolean passed = !Modifier.isStatic(methods[k].getModifiers()) && !methods[k].getName().equals("initialize");
+        if (narrower && passed) chosen.put(called, methods[k]);
+      }
+    }
+    for (Iterator each = chosen.values().iterator(); each.hasNext();) text.append(passingOn((Method) each.next()));
+    return text.append("}\n").toString();
+  }
+
+  private static String passingOn(Method method) {
+    StringBuilder taken = new StringBuilder();
+    StringBuilder given = new StringBuilder();
+    Class[] types = method.getParameterTypes();
+    for (int i = 0; i < types.length; i++) {
+      taken.append(i == 0 ? "" : ", ").append(types[i].getCanonicalName()).append(" p").append(i);
+      given.append(i == 0 ? "p" : ", p").append(i);
+    }
+    StringBuilder thrown = new StringBuilder();
+    Class[] exceptions = method.getExceptionTypes();
+    for (int i = 0; i < exceptions.length; i++) {
+      thrown.append(i == 0 ? " throws " : ", ").append(exceptions[i].getCanonicalName());
+    }
+    return "  public " + method.getReturnType().getCanonicalName() + " " + method.getName() + "(" + taken + ")" + thrown
+        + " { " + (method.getReturnType() == void.class ? "" : "return ") + "(("
+        + method.getDeclaringClass().getCanonicalName() + ") behind)." + method.getName() + "(" + given + "); }\n";
+  }
+
+  // Puts a class beside one of Spark's, where the class loader of every session finds it by its name.
+  public Class define(Class neighbour, byte[] code) throws Exception {
+    return MethodHandles.privateLookupIn(neighbour, MethodHandles.lookup()).defineClass(code);
+  }
+
   public Object relation(SQLContext context, StructType schema, RDD rows, String description) {
     return new Rows(context, schema, rows, description);
   }

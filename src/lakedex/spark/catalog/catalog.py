@@ -21,7 +21,7 @@ from lakedex.io.folders import entries_of
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import alter_table, new_table
-from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
+from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy, show_to_sessions
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
@@ -98,7 +98,7 @@ _METADATA_TABLES: Mapping[str, Callable[[OpenTable], pa.Table]] = {
 
 
 def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> None:
-    """Put a catalog into the session, in the place of one of that name.
+    """Put a catalog into the session, in the place of one of that name, and into those that are made after it.
 
     Raises:
         InvalidInputError: a name that SQL cannot have, or Spark's own.
@@ -113,9 +113,14 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
         raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
     bridge = JavaBridge(spark)
-    catalog = _Catalog(bridge, name, open_warehouse(warehouse), tables)
-    _registered(bridge).put(name, catalog.java)
-    register_rules(bridge)
+    home = open_warehouse(warehouse)
+
+    def opened(bridge: JavaBridge) -> JavaObject:
+        register_rules(bridge)
+        return _Catalog(bridge, name, home, tables).java
+
+    _registered(bridge).put(name, opened(bridge))
+    show_to_sessions(bridge, name, _Catalog.interfaces, opened)
 
 
 def _registered(bridge: JavaBridge) -> JavaObject:

@@ -4,6 +4,10 @@ py4j makes a Java proxy of a Python object, with two gaps: a proxy lacks the def
 Python raises arrives as a ``Py4JException`` around a traceback, where Spark expects its own ``NoSuchTableException``. A
 small invocation handler before the proxy closes both. Janino, the compiler of Spark's queries, compiles it when the
 first catalog is registered; it exists on the driver only.
+
+``spark.newSession()`` and the session in which a stream runs its batches have catalogs of their own, which they make of
+the class in ``spark.sql.catalog.<name>`` when SQL first says the name. So one more class is compiled, whose objects ask
+Python to open the catalog for the session at hand, and pass every call on to it.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from lakedex.codec.hashing import java_hash
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.spark.jvm import JavaObject, Jvm
 
-__all__ = ["JavaBridge", "JavaError", "JavaProxy"]
+__all__ = ["JavaBridge", "JavaError", "JavaProxy", "show_to_sessions"]
 
 
 _TOKEN = re.compile(r"lakedex-thrown\[(\d+)\]")
@@ -180,10 +184,31 @@ class JavaBridge(Jvm):
             source = source.replace(word, text)
         # py4j remembers methods by the name of their class, so no two classes may share one.
         unique = f"{name}{uuid.uuid4().hex}"
+        return self._cooked(source.replace(name, unique)).getClassLoader().loadClass(unique).newInstance()
+
+    def _cooked(self, source: str) -> JavaObject:
+        """The compiler, once it has done its work."""
         compiler = self.view.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(self.java_class("org.apache.spark.sql.sources.BaseRelation").getClassLoader())
-        compiler.cook(source.replace(name, unique))
-        return compiler.getClassLoader().loadClass(unique).newInstance()
+        compiler.cook(source)
+        return compiler
+
+    def named_class(self, name: str, interfaces: Iterable[str]) -> JavaObject:
+        """An object of a class that Spark finds by its name, in every session; see ``LakedexBridge.passingOn``.
+
+        Args:
+            name: The class, in a package of Spark's.
+            interfaces: Those that it implements, one of them in the same package.
+        """
+        with self._compiling:
+            known = self._compiled.setdefault(self.gateway, {})
+            if name not in known:
+                listed = list(interfaces)
+                code = self._cooked(self.java.passingOn(name, " ".join(listed))).getBytecodes().get(name)
+                package = name.rpartition(".")[0]
+                neighbour = next(one for one in listed if one.rpartition(".")[0] == package)
+                known[name] = self.java.define(self.java_class(neighbour), code).newInstance()
+            return known[name]
 
     @property
     def _seq(self) -> str:
@@ -260,3 +285,44 @@ class JavaBridge(Jvm):
         """A Java ``StructType`` as PySpark's."""
         from_json: Any = StructType.fromJson
         return from_json(json.loads(struct.json()))  # type: ignore[no-any-return]
+
+
+_CATALOG_CLASS = "org.apache.spark.sql.connector.catalog.LakedexCatalog"
+"""In a package of Spark's, since a class can be added to one that is there."""
+
+
+Open = Callable[[JavaBridge], JavaObject]
+"""Makes a session's catalog."""
+
+
+def show_to_sessions(bridge: JavaBridge, name: str, interfaces: Iterable[str], open_catalog: Open) -> None:
+    """Let other sessions of the application find a catalog: those to come, and the copies of this one.
+
+    Args:
+        bridge: of the session that registers it.
+        name: the catalog's.
+        interfaces: that a catalog has.
+        open_catalog: called once for each session that says the name.
+    """
+    number = uuid.uuid4().hex
+    bridge.named_class(_CATALOG_CLASS, interfaces).add(number, _Opener(bridge, open_catalog).java)
+    settings = {f"spark.sql.catalog.{name}": _CATALOG_CLASS, f"spark.sql.catalog.{name}.lakedex": number}
+    # A copy has the session's settings, a new session those of the application.
+    everywhere = bridge.session.sparkContext().conf()
+    for key, value in settings.items():
+        bridge.spark.conf.set(key, value)
+        everywhere.set(key, value)
+
+
+class _Opener(JavaProxy):
+    """Opens the catalog for a session."""
+
+    interfaces = ("java.util.function.Function",)
+
+    def __init__(self, bridge: JavaBridge, open_catalog: Open) -> None:
+        super().__init__(bridge)
+        self._open = open_catalog
+
+    def apply(self, session: JavaObject) -> JavaObject:
+        """Called by Spark's ``Catalogs.load``, in whatever thread analyses a statement of ``session``."""
+        return self._open(JavaBridge(SparkSession(self._bridge.spark.sparkContext, session)))
