@@ -128,7 +128,7 @@ def compare(table: Table, path: str) -> int:
         return 0
     order = [("_hoodie_record_key", "ascending")]
     theirs = pa.Table.from_batches(HudiTableBuilder.from_base_uri(path).build().read())
-    ours = table.scan().to_arrow().select(theirs.schema.names).cast(theirs.schema).combine_chunks().sort_by(order)
+    ours = table.to_arrow(columns=theirs.schema.names).cast(theirs.schema).combine_chunks().sort_by(order)
     theirs = theirs.combine_chunks().sort_by(order)
     agree = ours.equals(theirs)
     say(f"lakedex {ours.num_rows:,} rows, hudi-rs {theirs.num_rows:,} rows: {'all equal' if agree else 'THEY DIFFER'}")

@@ -283,7 +283,7 @@ class Judged:
         self.snapshot = made.table.scan().snapshot
         self.fresh = Table.open(made.table.path).scan().snapshot
         self.schema = read_columns(self.snapshot.schema)
-        self.rows = made.table.scan(use_indexes=False).to_arrow().combine_chunks()
+        self.rows = made.table.scan(use_indexes=False, meta_columns=True).to_arrow().combine_chunks()
         self.files = self.rows.column("_hoodie_file_name").to_pylist()
         self.keys = keys_of(self.rows)
         self.dropped: Counter[str] = Counter()

@@ -34,7 +34,7 @@ def make(path: Path, data: pa.Table | None = None, **arguments: Any) -> Table:
 
 def own(table: Table | pa.Table, *names: str) -> list[tuple[Any, ...]]:
     """Rows of a table without meta columns (or only some columns), sorted."""
-    read = table.scan().to_arrow() if isinstance(table, Table) else table
+    read = table.scan(meta_columns=True).to_arrow() if isinstance(table, Table) else table
     wanted = names or [name for name in read.schema.names if name not in META_COLUMNS]
     columns = [read.column(name).to_pylist() for name in wanted]
     return sorted(zip(*columns, strict=True), key=repr)

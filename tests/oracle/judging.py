@@ -13,7 +13,6 @@ from java_judge import READ_PLAIN, READ_SKIPPING, JavaJudge
 from rust_judge import RustJudge
 
 from lakedex import Table
-from lakedex.types import META_COLUMNS
 
 OWN_FILE = {"hoodie.parquet.small.file.limit": "0"}
 """Every insert opens a new file group, on both sides."""
@@ -31,7 +30,7 @@ def create(path: Path, schema: pa.Schema, **arguments: Any) -> Table:
 def own_rows(table: Table | Path) -> pa.Table:
     """All rows as lakedex reads them, without meta columns; the table is opened anew."""
     path = table if isinstance(table, Path) else table.path
-    return Table.open(path).scan().to_arrow().drop_columns(list(META_COLUMNS))
+    return Table.open(path).to_arrow()
 
 
 def assert_all_see(

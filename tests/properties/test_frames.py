@@ -347,7 +347,9 @@ def rows_of(rows: list[list[Any]], schema: pa.Schema) -> pa.Table:
 def read(path: Path) -> list[str]:
     """All rows with their keys and folders."""
     hidden = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name")
-    return sorted(repr(row) for row in Table.open(path).scan().to_arrow().drop_columns(list(hidden)).to_pylist())
+    return sorted(
+        repr(row) for row in Table.open(path).scan(meta_columns=True).to_arrow().drop_columns(list(hidden)).to_pylist()
+    )
 
 
 def files_of(path: Path) -> dict[str, int]:

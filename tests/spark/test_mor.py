@@ -38,7 +38,7 @@ def test_rows_are_those_of_the_local_engine(spark: SparkSession, tmp_path: Path,
     path = unpack(name, tmp_path)
     plain, table = Table.open(path), Table.open(path, spark=spark)
     for query_type in ("snapshot", "read_optimized"):
-        expected = plain.scan(query_type=query_type).to_arrow()
+        expected = plain.scan(query_type=query_type, meta_columns=True).to_arrow()
         assert_same_rows(collected(table.to_df(query_type=query_type), expected.schema), expected)
     first = plain.inspect.history().column("commit_time").to_pylist()[-1]
     expected = plain.scan(as_of=first).to_arrow()

@@ -15,7 +15,6 @@ from lakedex import Table
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.parquet.base_file_reader import read_base_file
-from lakedex.types import META_COLUMNS
 from table_kit import base_files, own, picture
 
 FOUR = [(1, "Alice", False), (2, "Bob", False), (3, "Carol", True), (4, "Diana", True)]
@@ -66,7 +65,7 @@ def test_a_table_of_version_9_is_written(tmp_path: Path) -> None:
     key = before.column("txn_id")[0].as_py()
     assert table.delete(where=f"txn_id = '{key}'").deleted == 1
     assert table.scan().count() == len(before) - 1
-    assert table.upsert(before.drop_columns(list(META_COLUMNS))).inserted == 1
+    assert table.upsert(before).inserted == 1
     assert own(table) == own(before)
 
 
@@ -132,5 +131,5 @@ def test_without_meta_columns_nothing_is_written(tmp_path: Path) -> None:
     before = picture(path)
     with pytest.raises(UnsupportedFeatureError, match="no meta columns"):
         table.delete(where="id = 1")
-    assert table.scan().to_arrow().column("_hoodie_record_key").null_count == 4
+    assert table.scan(meta_columns=True).to_arrow().column("_hoodie_record_key").null_count == 4
     assert picture(path) == before

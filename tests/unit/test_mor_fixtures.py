@@ -11,7 +11,6 @@ from compare import assert_same_rows
 from golden_tables import ALL, MERGE_ON_READ, VERSION_6, unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.types import META_COLUMNS
 from table_kit import own, picture, set_properties
 
 FOUR = [(1, "Alice", False), (2, "Bob", False), (3, "Carol", True), (4, "Diana", True)]
@@ -56,7 +55,7 @@ def test_merge_on_read_tables_are_read_but_not_written(tmp_path: Path, name: str
 def test_a_table_of_302_columns(tmp_path: Path) -> None:
     rows = Table.open(unpack("mor_v9_wide", tmp_path)).scan().to_arrow()
     assert own(rows, "id", "o", "c0", "c150", "c299") == [("a", 2, 300, 450, 599), ("b", 1, 0, 150, 299)]
-    assert len(rows.schema) - len(META_COLUMNS) == 302
+    assert len(rows.schema) == 302
 
 
 @pytest.mark.parametrize("name", MERGE_ON_READ)

@@ -59,7 +59,7 @@ class LocalSession:
     def matching(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None) -> Any:
         """See :class:`Session`."""
         chosen = None if columns is None else tuple(columns)
-        return Scan(snapshot=snapshot, where=where, columns=chosen, rules=self.rules).to_arrow()
+        return Scan(snapshot=snapshot, where=where, columns=chosen, meta_columns=True, rules=self.rules).to_arrow()
 
     def changed(self, snapshot: Snapshot, where: Any, assignments: Mapping[str, str]) -> Any:
         """See :class:`Session`."""
@@ -87,7 +87,7 @@ class LocalSession:
 
     def _target(self, task: MergeTask, source: pa.Table) -> pa.Table:
         """The stored rows that a merge may look at, file by file where only rows of the source's keys matter."""
-        scan = Scan(snapshot=task.snapshot, condition=task.where, rules=self.rules)
+        scan = Scan(snapshot=task.snapshot, condition=task.where, meta_columns=True, rules=self.rules)
         if not task.equal:
             return scan.to_arrow()
         if not task.keyed:

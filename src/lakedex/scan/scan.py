@@ -90,7 +90,8 @@ class Scan:
         snapshot: the table, pinned when the scan was made.
         where: a Spark SQL boolean expression; None reads all rows.
         condition: one more condition, ready made: that of joins.
-        columns: columns of the result; None reads all columns, meta columns included.
+        columns: columns of the result; None reads the table's own.
+        meta_columns: whether Hudi's five meta columns come before the table's own where ``columns`` is None.
         max_rows: rows at most; None reads all rows. Without Spark they are the first ones in the order of files and
             rows.
         use_indexes: False reads all files and row groups.
@@ -107,6 +108,7 @@ class Scan:
     where: str | None = None
     condition: Predicate | None = None
     columns: tuple[str, ...] | None = None
+    meta_columns: bool = False
     max_rows: int | None = None
     use_indexes: bool = True
     verify: Literal["full"] | None = None
@@ -235,7 +237,7 @@ class Scan:
         """
         whole = read_columns(self.snapshot.schema)
         if self.columns is None:
-            return whole
+            return whole if self.meta_columns else self.snapshot.schema
         return pa.schema([whole.field(self._spelling(name, whole)) for name in self.columns])
 
     def _spelling(self, name: str, schema: pa.Schema) -> str:
@@ -444,6 +446,10 @@ class Scan:
                     yield batch.slice(0, left)
                     return
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream, so that ``pa.table(scan)``, ``pl.DataFrame(scan)`` and DuckDB take a scan."""
+        return self.to_batches().__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table. Only needed columns of kept files and row groups are read, in threads.
 
@@ -535,7 +541,7 @@ class Scan:
             raise MissingEngineError(
                 "the table was opened without Spark; open it with Table.open(path, spark=spark)", feature="to_spark"
             )
-        names = None if self.columns is None else tuple(self.schema.names)
+        names = None if self.columns is None and self.meta_columns else tuple(self.schema.names)
         frame = self.to_frame(
             self.snapshot, self._verified(self._predicate(by_spark=True), by_spark=True), self._sql, names
         )

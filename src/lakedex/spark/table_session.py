@@ -233,6 +233,7 @@ class SparkTableSession:
                 snapshot=snapshot,
                 where=where,
                 columns=None if columns is None else tuple(columns),
+                meta_columns=True,
                 rules=self.rules,
                 engine=self.engine,
                 to_frame=self.to_frame,
@@ -274,6 +275,7 @@ class SparkTableSession:
         scan = Scan(
             snapshot=task.snapshot,
             condition=task.where,
+            meta_columns=True,
             rules=self.rules,
             engine=self.engine,
             to_frame=self.to_frame,

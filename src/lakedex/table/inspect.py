@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lakedex.printing import printed
 from lakedex.scan.plan import read_columns
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.snapshot import Snapshot
+from lakedex.table.hints import missing_attribute
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.archived import ArchivedInstant, archived_writes, read_history
 from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
@@ -39,6 +40,11 @@ class Inspect:
     """
 
     snapshot: Snapshot
+
+    if not TYPE_CHECKING:  # Type checkers are to refuse unknown names.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(type(self), name)
 
     def files(self) -> pa.Table:
         """Base files of the snapshot.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
 from lakedex.scan.scan import Scan
 from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.table.hints import missing_attribute
 from lakedex.table.indexes import Indexes
 from lakedex.table.inspect import Inspect, table_card, table_html
 from lakedex.table.maintenance import Maintenance
@@ -65,7 +66,11 @@ class Table:
         session: how the engine hands rows to its user.
     """
 
-    def __init__(self, context: TableContext, session: Session) -> None:
+    def __init__(self, context: TableContext, session: Session | None = None) -> None:
+        if session is None:
+            raise TypeError(
+                f"open a table with Table.open({context!r}), make one with Table.create(path, schema, record_key=…)"
+            )
         self._opened = OpenedTable(context, session)
 
     # --------------------------------------------------------------------------------------------- creating, opening
@@ -668,18 +673,21 @@ class Table:
         verify: Literal["full"] | None = None,
         cost_gate: bool = True,
         query_type: str = "snapshot",
+        meta_columns: bool = False,
     ) -> Scan:
         """A lazy scan of the table as it is now, or as of an instant or time.
 
         Args:
             where: a Spark SQL boolean expression, or a condition made with :func:`lakedex.col`; None reads all rows.
-            columns: columns of the result; None reads all columns.
+            columns: columns of the result; None reads the table's own.
             as_of: an instant (``r.instant``) or a time; None pins the newest commit.
             limit: number of rows at most; None reads all rows.
             use_indexes: False reads all files and row groups.
             verify: ``full`` also reads the files that indexes drop, and raises if one holds a matching row.
             cost_gate: False reads bitmaps also where the forecast is that they cost more than they save.
             query_type: ``read_optimized`` reads base files only: a merge-on-read table as of its last compactions.
+            meta_columns: Hudi's five meta columns (``_hoodie_commit_time`` …) too, before the table's own. They can
+                also be named in ``columns``.
 
         Returns:
             A scan; it reads when an answer is asked for.
@@ -694,7 +702,14 @@ class Table:
         """
         snapshot = self.snapshot(as_of, query_type=query_type)
         return self._scan(
-            snapshot, where, columns, max_rows=limit, use_indexes=use_indexes, verify=verify, cost_gate=cost_gate
+            snapshot,
+            where,
+            columns,
+            meta_columns=meta_columns,
+            max_rows=limit,
+            use_indexes=use_indexes,
+            verify=verify,
+            cost_gate=cost_gate,
         )
 
     def _scan(self, snapshot: Snapshot, where: Any, columns: Sequence[str] | None, **options: Any) -> Scan:
@@ -719,6 +734,7 @@ class Table:
         *,
         format: str = "latest_state",
         fallback: Literal["full"] | None = None,
+        meta_columns: bool = False,
     ) -> Scan:
         """Rows that commits after ``since``, up to and with ``until``, inserted or updated: Hudi's incremental query.
 
@@ -729,11 +745,12 @@ class Table:
         Args:
             since: ``earliest``, an instant (``r.instant``: the commits after it) or a time.
             until: an instant, its commit included, or a time; None takes the newest commit.
-            columns: columns of the result; None reads all columns.
+            columns: columns of the result; None reads the table's own.
             where: SQL text, or a condition made with :func:`lakedex.col`; None reads all changed rows.
             format: ``latest_state``; Hudi's ``cdc`` is refused.
             fallback: ``full`` reads the newest files if older ones that are needed were cleaned: rows that were
                 changed again after ``until`` are missing then. None refuses.
+            meta_columns: Hudi's five meta columns too, before the table's own.
 
         Returns:
             A scan of the changed rows.
@@ -750,7 +767,7 @@ class Table:
             2
         """
         found = incremental_snapshot(self.snapshot(), since, until, format=format, fallback=fallback)
-        return self._scan(found.snapshot, found.condition(as_sql(where)), columns)
+        return self._scan(found.snapshot, found.condition(as_sql(where)), columns, meta_columns=meta_columns)
 
     def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:
         """The rows as a Spark DataFrame, pinned to the newest commit or to ``as_of``.
@@ -776,64 +793,137 @@ class Table:
         """
         return self._opened.session.frame(self.snapshot(as_of, query_type=query_type))
 
-    def to_arrow(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> pa.Table:
-        """All rows as an Arrow table, read in threads.
+    def count(self, where: str | Condition | None = None, *, as_of: AsOf = None) -> int:
+        """Number of rows, from indexes and footers as far as they hold it: ``scan(where).count()``.
 
         Args:
+            where: a condition, as :meth:`scan` takes it.
             as_of: an instant (``r.instant``) or a time; None takes the newest commit.
-            query_type: ``read_optimized`` leaves out log files.
 
         Returns:
-            The rows, Hudi's meta columns first.
+            The number.
 
         Raises:
-            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+            InvalidInputError: a column that the table lacks, or an ``as_of`` that cannot be read.
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
 
         Example:
-            >>> table.to_arrow().num_rows
-            3
+            >>> table.count("fare > 12")
+            2
         """
-        return self.scan(as_of=as_of, query_type=query_type).to_arrow()
+        return self.scan(where, as_of=as_of).count()
 
-    def to_pandas(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> pd.DataFrame:
-        """All rows as a pandas frame.
+    def head(
+        self, rows: int = 10, where: str | Condition | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The first rows in the order of files and rows; no more files are read than they need.
 
         Args:
+            rows: number of rows at most.
+            where: a condition, as :meth:`scan` takes it.
+            columns: columns of the result; None reads the table's own.
+
+        Returns:
+            The rows as an Arrow table.
+
+        Raises:
+            InvalidInputError: a negative number, or a column that the table lacks.
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.head(2).num_rows
+            2
+        """
+        return self.scan(where, columns, limit=rows).to_arrow()
+
+    def to_arrow(
+        self,
+        where: str | Condition | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        as_of: AsOf = None,
+        query_type: str = "snapshot",
+    ) -> pa.Table:
+        """The rows as an Arrow table, read in threads: ``scan(where, columns).to_arrow()``.
+
+        Args:
+            where: a condition, as :meth:`scan` takes it.
+            columns: columns of the result; None reads the table's own.
             as_of: an instant (``r.instant``) or a time; None takes the newest commit.
             query_type: ``read_optimized`` leaves out log files.
 
         Returns:
-            The rows, Hudi's meta columns first.
+            The rows, in the order of files and rows.
+
+        Raises:
+            InvalidInputError: a column that the table lacks, or an ``as_of`` that cannot be read.
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
+
+        Example:
+            >>> table.to_arrow("fare > 12").num_rows
+            2
+        """
+        return self.scan(where, columns, as_of=as_of, query_type=query_type).to_arrow()
+
+    def to_pandas(
+        self,
+        where: str | Condition | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        as_of: AsOf = None,
+        query_type: str = "snapshot",
+    ) -> pd.DataFrame:
+        """The rows as a pandas frame: ``scan(where, columns).to_pandas()``.
+
+        Args:
+            where: a condition, as :meth:`scan` takes it.
+            columns: columns of the result; None reads the table's own.
+            as_of: an instant (``r.instant``) or a time; None takes the newest commit.
+            query_type: ``read_optimized`` leaves out log files.
+
+        Returns:
+            The rows, in the order of files and rows.
 
         Raises:
             MissingDependencyError: pandas is not installed.
-            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+            InvalidInputError: a column that the table lacks, or an ``as_of`` that cannot be read.
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
 
         Example:
             >>> len(table.to_pandas())
             3
         """
-        return self.scan(as_of=as_of, query_type=query_type).to_pandas()
+        return self.scan(where, columns, as_of=as_of, query_type=query_type).to_pandas()
 
-    def to_polars(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> pl.DataFrame:
-        """All rows as a polars frame.
+    def to_polars(
+        self,
+        where: str | Condition | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        as_of: AsOf = None,
+        query_type: str = "snapshot",
+    ) -> pl.DataFrame:
+        """The rows as a polars frame: ``scan(where, columns).to_polars()``.
 
         Args:
+            where: a condition, as :meth:`scan` takes it.
+            columns: columns of the result; None reads the table's own.
             as_of: an instant (``r.instant``) or a time; None takes the newest commit.
             query_type: ``read_optimized`` leaves out log files.
 
         Returns:
-            The rows, Hudi's meta columns first.
+            The rows, in the order of files and rows.
 
         Raises:
             MissingDependencyError: polars is not installed.
-            InvalidInputError: an ``as_of`` before the first commit, or one whose files were cleaned.
+            InvalidInputError: a column that the table lacks, or an ``as_of`` that cannot be read.
+            UnsupportedFeatureError: a condition that only Spark can evaluate.
 
         Example:
-            >>> table.to_polars().height
-            3
+            >>> table.to_polars(columns=["id"]).shape
+            (3, 1)
         """
-        return self.scan(as_of=as_of, query_type=query_type).to_polars()
+        return self.scan(where, columns, as_of=as_of, query_type=query_type).to_polars()
 
     def create_view(self, name: str) -> None:
         """Create or replace a temporary view for Spark SQL, pinned to the newest commit.
@@ -852,6 +942,11 @@ class Table:
             >>> spark.sql("SELECT count(*) FROM trips WHERE city = 'oslo'").show()  # doctest: +SKIP
         """
         self._opened.session.create_view(name, self.path, self.to_df)
+
+    if not TYPE_CHECKING:  # Type checkers are to refuse unknown names.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(type(self), name)
 
     def __repr__(self) -> str:
         return f"Table({self.path!r}, engine={self._opened.session.engine.name})"

@@ -241,7 +241,10 @@ def parse_as_of(value: str | datetime.date, zone: str = "UTC") -> str:
     elif isinstance(value, datetime.date):
         when = datetime.datetime(value.year, value.month, value.day)
     else:
-        raise InvalidInputError(f"as_of is a {type(value).__name__}; give {_AS_OF_FORMS}")
+        raise InvalidInputError(
+            f"as_of={value!r} is a {type(value).__name__}; give {_AS_OF_FORMS}. Commits have no numbers: "
+            "table.inspect.history() lists their instants"
+        )
     return _format(when if when.tzinfo is None else when.astimezone(_zone(zone)))
 
 

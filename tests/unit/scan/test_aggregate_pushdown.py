@@ -126,6 +126,6 @@ def test_a_missing_library_is_named(table: Table, monkeypatch: pytest.MonkeyPatc
 def test_an_empty_table(tmp_path: Path) -> None:
     table = make(tmp_path, schema=rows().schema)
     assert table.scan().to_arrow().num_rows == table.scan(limit=3).count() == 0
-    assert table.scan().to_polars().shape == (0, 9)
+    assert table.scan().to_polars().shape == (0, 4)
     assert table.scan().explain(analyze=True, verify="full").rows_read == 0
     assert own(table.changes("earliest").to_arrow()) == []

@@ -146,7 +146,8 @@ def test_conditions_columns_and_plans(story: tuple[Table, list[str]]) -> None:
     assert scan.explain(analyze=True, verify="full").rows_matched == 1  # type: ignore[union-attr]
     assert own(scan.filter("n = 5").select("id").to_arrow()) == [("4",)]
     assert table.changes(one).limit(2).count() == 2
-    assert table.changes(one).schema.names[0] == "_hoodie_commit_time"
+    assert table.changes(one).schema == table.schema
+    assert table.changes(one, meta_columns=True).schema.names[0] == "_hoodie_commit_time"
     assert scan.snapshot.schema == table.schema
 
 

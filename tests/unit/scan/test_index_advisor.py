@@ -107,7 +107,7 @@ def test_equality_shares_are_those_of_each_value(table: Table) -> None:
     """The forecast of equality is the average over the rows' values of what a query for each leaves."""
     snapshot = table.snapshot()
     files = snapshot.base_files()
-    rows = table.scan().to_arrow()
+    rows = table.scan(meta_columns=True).to_arrow()
     column = advising.find_column("shop", snapshot.schema, case_sensitive=True)
     with sample.sampled(snapshot.files, snapshot.schema, files, {"shop": (column, 99)}) as made:
         found = made.equality("shop")

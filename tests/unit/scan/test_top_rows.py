@@ -68,7 +68,7 @@ def test_the_first_rows_are_kept(
 ) -> None:
     top = TopRows(column=column, descending=descending, nulls_first=nulls_first, limit=limit)
     with tempfile.TemporaryDirectory() as folder:
-        scan = table(Path(folder), files).scan()
+        scan = table(Path(folder), files).scan(meta_columns=True)
         plan = keep_top_rows(scan.snapshot, scan.plan(), top)
         kept = set(plan.files_kept)
         rows = scan.to_arrow().select(["_hoodie_file_name", column]).to_pylist()

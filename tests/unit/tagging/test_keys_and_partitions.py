@@ -164,7 +164,7 @@ KEYS: list[tuple[pa.DataType, list[Any], list[str]]] = [
 def test_typed_keys(tmp_path: Path, kind: pa.DataType, values: list[Any], texts: list[str]) -> None:
     data = pa.table({"id": pa.array(values, kind), "v": [1] * len(values)})
     table = make(tmp_path, data)
-    assert sorted(table.scan().to_arrow().column("_hoodie_record_key").to_pylist()) == sorted(texts)
+    assert sorted(table.scan(meta_columns=True).to_arrow().column("_hoodie_record_key").to_pylist()) == sorted(texts)
     assert table.upsert(data).updated == len(values)
     assert table.bulk_insert(data.slice(0, 0)).instant is None
     assert table.delete(data.select(["id"])).deleted == len(values)
@@ -175,7 +175,7 @@ def test_composite_keys(tmp_path: Path) -> None:
     data = rows(("x,y", "1:2", 1), (None, "1", 2), ("", "1", 3), ("1", None, 4), schema=schema)
     table = make(tmp_path, data, record_key=["a", "b"])
     keys = {"a:x,y,b:1:2", "a:__null__,b:1", "a:__empty__,b:1", "a:1,b:__null__"}
-    assert set(table.scan().to_arrow().column("_hoodie_record_key").to_pylist()) == keys
+    assert set(table.scan(meta_columns=True).to_arrow().column("_hoodie_record_key").to_pylist()) == keys
     result = table.upsert(rows(("x,y", "1:2", 9), (None, "1", 9), ("", "1", 9), ("1", None, 9), schema=schema))
     assert (result.updated, result.inserted) == (4, 0)
     assert table.delete(rows((None, "1"), schema=pa.schema([("a", pa.string()), ("b", pa.string())]))).deleted == 1
@@ -189,12 +189,12 @@ def test_one_field_under_the_complex_generator(tmp_path: Path, stored: bool, pre
     table = make(tmp_path, schema=ROWS, partition_by=["city", "n"])
     if stored:
         table.upsert(rows(("k1", "a", 1, 1)))
-        assert table.scan().to_arrow().column("_hoodie_record_key").to_pylist() == ["id:k1"]
+        assert table.scan(meta_columns=True).to_arrow().column("_hoodie_record_key").to_pylist() == ["id:k1"]
     else:
         make_bare(table)
     result = table.upsert(rows(("k1", "a", 2, 1), ("k2", "a", 2, 1)))
     assert (result.updated, result.inserted) == (1, 1)
-    keys = table.scan().to_arrow().column("_hoodie_record_key").to_pylist()
+    keys = table.scan(meta_columns=True).to_arrow().column("_hoodie_record_key").to_pylist()
     assert sorted(keys) == [f"{prefix}k1", f"{prefix}k2"]
     assert table.scan("id = 'k2'").count() == 1
 

@@ -62,7 +62,7 @@ def test_meta_columns(tmp_path: Path) -> None:
     table = make(tmp_path, partition_by="city")
     first = table.upsert(TWO)
     second = table.upsert(rows(("1", "a", 2, 9), ("3", "a", 2, 3)))
-    found = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+    found = {row["id"]: row for row in table.scan(meta_columns=True).to_arrow().to_pylist()}
     assert found["1"]["_hoodie_commit_time"] == second.instant
     assert found["2"]["_hoodie_commit_time"] == first.instant
     for key, row in found.items():
@@ -300,7 +300,7 @@ def test_a_table_without_a_schema(tmp_path: Path) -> None:
     table = make(tmp_path)
     before = picture(tmp_path)
     assert table.upsert(TWO.slice(0, 0)).notes == ("the frame has no rows",)
-    assert table.scan().to_arrow().schema.names == list(META_COLUMNS)
+    assert table.scan(meta_columns=True).to_arrow().schema.names == list(META_COLUMNS)
     assert table.scan().count() == 0
     assert table.delete(where="true").instant is None
     with pytest.raises(InvalidInputError, match="update column 'n' is not in the table; it has no columns"):

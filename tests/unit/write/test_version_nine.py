@@ -146,7 +146,7 @@ def test_several_ordering_fields(tmp_path: Path, singly: bool) -> None:
 def test_a_complex_key_of_one_field(tmp_path: Path) -> None:
     """Is ``field:value``; bare keys, which Hudi would not find again, are not added to."""
     table = make(tmp_path, rows(("1", "a", 1, 1)), partition_by=["city", "ts"], options=NINE)
-    assert table.scan().to_arrow().column("_hoodie_record_key").to_pylist() == ["id:1"]
+    assert table.scan(meta_columns=True).to_arrow().column("_hoodie_record_key").to_pylist() == ["id:1"]
     bare = make(tmp_path / "bare", rows(("1", "a", 1, 1)), partition_by="city", options=NINE)
     set_properties(tmp_path / "bare", {"hoodie.table.keygenerator.type": "COMPLEX"})
     with pytest.raises(UnsupportedFeatureError, match="bare values of id"):
