@@ -27,6 +27,7 @@ from lakedex.scan.analyze import AnalyzedPlan, PlanAnalyzer
 from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
 from lakedex.scan.semi_join import KeyReader, key_condition
 from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, kept_row_groups, reader_for
+from lakedex.snapshot.schema import nearest
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import DEFAULT_RULES, SessionRules
 
@@ -246,9 +247,8 @@ class Scan:
         near = [known for known in schema.names if known.lower() == name.lower()]
         if near and not self.rules.case_sensitive:
             return str(near[0])
-        raise InvalidInputError(
-            f"table {self.snapshot.config.name} has no column {name!r}: {', '.join(schema.names)}", column=name
-        )
+        table = self.snapshot.config.name
+        raise InvalidInputError(f"table {table} has no column {name!r}{nearest(name, schema.names)}", column=name)
 
     # ----------------------------------------------------------------------------------------------------- planning
 

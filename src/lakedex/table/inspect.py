@@ -121,7 +121,7 @@ class Inspect:
         return pa.Table.from_pylist(rows, _SNAPSHOTS)
 
     def history(self, limit: int | None = None, *, archived: bool = False) -> pa.Table:
-        """Completed commits, newest first, with the columns of Hudi's ``show_commits``.
+        """Completed commits, newest first, with the columns of Hudi's ``show_commits``, rows inserted and deleted.
 
         Args:
             limit: number of commits at most; None shows all.
@@ -276,6 +276,8 @@ _HISTORY = pa.schema(
         ("total_records_written", pa.int64()),
         ("total_update_records_written", pa.int64()),
         ("total_errors", pa.int64()),
+        ("total_insert_records_written", pa.int64()),
+        ("total_records_deleted", pa.int64()),
     ]
 )
 
@@ -387,6 +389,8 @@ def _commit_row(requested: str, completed: str | None, action: str, commit: Comm
         "total_records_written": sum(stat.num_writes for stat in stats),
         "total_update_records_written": sum(stat.num_updates for stat in stats),
         "total_errors": sum(stat.write_errors for stat in stats),
+        "total_insert_records_written": sum(stat.num_inserts for stat in stats),
+        "total_records_deleted": sum(stat.num_deletes for stat in stats),
     }
 
 

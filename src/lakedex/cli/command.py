@@ -1,0 +1,186 @@
+"""What all subcommands share: their common options, the table, the answer as text or JSON, plan and consent."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+import lakedex
+from lakedex.cli.progress import Meter
+from lakedex.errors import InvalidInputError
+from lakedex.printing import printable
+
+__all__ = [
+    "CHANGE",
+    "FINDINGS",
+    "INDEX",
+    "KEEP",
+    "LOOK",
+    "TRY",
+    "AsOf",
+    "Call",
+    "Columns",
+    "Limit",
+    "Output",
+    "Where",
+    "add_command",
+]
+
+
+FINDINGS = 1
+
+
+LOOK, CHANGE, KEEP, INDEX, TRY = "Look", "Change rows", "Keep in order", "Indexes", "Try and examine"
+"""Groups of subcommands, as the help shows them."""
+
+
+TablePath = Annotated[str, typer.Argument(metavar="TABLE", help="Folder of the table: a path or a storage URL.")]
+Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Condition on the rows, in Spark SQL.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="A,B", help="Columns of the result; all of the table by default.")
+]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", metavar="TIME", help="Instant, date or time; the newest commit by default.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Rows at most.")]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the rows to this .parquet, .csv, .json or .arrow file."),
+]
+
+
+def _option(kind: Any, *names: str, **settings: Any) -> Any:
+    return Annotated[kind, typer.Option(*names, **settings)]
+
+
+_ANSWER: Mapping[str, tuple[Any, Any]] = {
+    "json": (_option(bool, "--json", help="Answer with one JSON document."), False),
+    "debug": (_option(bool, "--debug", help="Show the traceback of an error."), False),
+}
+_OPTIONS: Mapping[str, tuple[Any, Any]] = {
+    "option": (
+        _option(list[str] | None, "--option", metavar="KEY=VALUE", help="A hoodie.* option; may be repeated."),
+        None,
+    ),
+}
+_CONSENT: Mapping[str, tuple[Any, Any]] = {
+    "dry_run": (_option(bool, "--dry-run", help="Show the plan and change nothing."), False),
+    "yes": (_option(bool, "--yes", "-y", help="Do it without asking."), False),
+}
+
+
+@dataclass
+class Call:
+    """One run of a subcommand."""
+
+    path: str = ""
+    json: bool = False
+    debug: bool = False
+    option: list[str] | None = None
+    dry_run: bool = False
+    yes: bool = False
+    meter: Meter = field(default_factory=Meter)
+
+    @cached_property
+    def table(self) -> lakedex.Table:
+        """The table at the path."""
+        return lakedex.Table.open(self.path, options=self.options)
+
+    @cached_property
+    def options(self) -> dict[str, str]:
+        """What ``--option`` gave."""
+        pairs = [text.partition("=") for text in self.option or ()]
+        if wrong := [name for name, sign, _ in pairs if not (sign and name.strip())]:
+            raise InvalidInputError(f"--option takes KEY=VALUE, as in hoodie.clean.automatic=false; not {wrong[0]!r}")
+        return {name.strip(): value for name, _, value in pairs}
+
+    def busy(self, title: str) -> AbstractContextManager[Meter]:
+        """Show ``title`` and the progress on a terminal once a second has passed."""
+        return self.meter.running(title)
+
+    def answer(self, document: Any, text: Any = None, *, note: str = "", figures: bool = True) -> None:
+        """Print the result.
+
+        Args:
+            document: an Arrow table, a report, or plain values: the JSON document.
+            text: the same for people, as text or Arrow table; None takes ``document``.
+            note: a line below, which JSON leaves out.
+            figures: whole numbers of a table are counts and sizes, to be printed as such.
+        """
+        output = import_module("lakedex.cli.output")
+        if self.json:
+            print(output.json_text(document))
+            return
+        print(output.text_of(document if text is None else text, figures=figures))
+        if note:
+            print(printable(note))
+
+    def may(self, plan: str, document: Mapping[str, Any] | None = None) -> bool:
+        """Show the plan of a change and ask for consent.
+
+        Args:
+            plan: what would be done, as a sentence that begins with ``would``.
+            document: the plan's figures, for ``--dry-run --json``.
+
+        Returns:
+            Whether to do it.
+
+        Raises:
+            InvalidInputError: nobody can be asked, and ``--yes`` was not given.
+        """
+        if self.dry_run:
+            self.answer({"dry_run": True, "plan": plan, **(document or {})}, printable(plan))
+            return False
+        if self.yes:
+            return True
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise InvalidInputError(f"{plan}; nothing was changed: give --yes to do it, --dry-run to see the plan only")
+        if typer.confirm(f"{printable(plan)}. Do it?", err=True):
+            return True
+        print("nothing was changed", file=sys.stderr)
+        return False
+
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def add_command(
+    app: typer.Typer, name: str, group: str, *, table: bool = True, changes: bool = False
+) -> Callable[[F], F]:
+    """Add a function ``(call, …)`` as a subcommand with the common options.
+
+    Args:
+        app: where to add it.
+        name: its name.
+        group: heading in the help.
+        table: its first argument is a table.
+        changes: it changes a table, so it has ``--dry-run`` and ``--yes``.
+    """
+    shared = {**_ANSWER, **(_OPTIONS if table else {}), **(_CONSENT if changes else {})}
+
+    def add(function: F) -> F:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        common = [inspect.Parameter(key, kind, default=value, annotation=at) for key, (at, value) in shared.items()]
+        path = [inspect.Parameter("path", kind, annotation=TablePath)] if table else []
+        parameters = [*path, *(parameter.replace(kind=kind) for parameter in own), *common]
+
+        def run(**given: Any) -> None:
+            call = Call(**{one.name: given.pop(one.name) for one in [*path, *common]})
+            function(call, **given)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__doc__ = function.__doc__
+        app.command(name, rich_help_panel=group)(run)
+        return function
+
+    return add
