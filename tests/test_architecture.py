@@ -43,6 +43,7 @@ MAY_DELETE = (
     "index/bitmap/run_files.py",
     "write/create_table.py",
     "write/file_group_tasks.py",
+    "spark/staged_rows.py",
     "spark/catalog/",
     "testing/",
 )

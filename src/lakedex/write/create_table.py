@@ -30,7 +30,7 @@ from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config, new_table_properties
 from lakedex.write.schema_evolution import own_columns, stored_schema
 
-__all__ = ["create_table", "is_table", "take_back"]
+__all__ = ["check_new_table", "create_table", "is_table", "take_back"]
 
 
 DEFAULT_VERSION = 8
@@ -81,8 +81,7 @@ def create_table(
     """
     parsed = parse_options(options)
     name = name or _NOT_IN_NAMES.sub("_", handle.files.base_path.rstrip("/").rsplit("/", 1)[-1])
-    _check(name, record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
-    stored = _checked_schema(name, schema, record_key, partition_by, ordering_by)
+    stored = check_new_table(name, schema, record_key, partition_by, ordering_by, table_type, parsed)
     check_comment(comment or "", f"table {name}")
     require_exclusive_create(handle.files)
     if is_table(handle):
@@ -102,6 +101,20 @@ def create_table(
             )
         _clear_unfinished(handle)
         _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
+
+
+def check_new_table(
+    name: str | None,
+    schema: pa.Schema | None,
+    record_key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering_by: Sequence[str],
+    table_type: str,
+    parsed: WriteOptions,
+) -> pa.Schema:
+    """The schema of a new table, as it is stored, if :func:`create_table` would make the table; its errors if not."""
+    _check(name or "t", record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
+    return _checked_schema(name or "t", schema, record_key, partition_by, ordering_by)
 
 
 def _write_table(

@@ -1,0 +1,225 @@
+"""One write of a table by a Python data source: what is written, checked before the job and done by its commit.
+
+The commit runs in a Python worker beside the driver, without a SparkSession, so the local engine writes: threads of
+that process, on Arrow tables. Memory there: the rows of the write about twice, as Arrow (they are mapped from a local
+disk, see :mod:`lakedex.spark.staged_rows`), and a file group of the table for each processor. For frames that are
+larger than that, ``Table.open(path, spark=spark)`` writes on the executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakedex.commit.idempotency import checked_txn
+from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, TableExistsError
+from lakedex.io.storage import Storage, TableFiles
+from lakedex.local.engine import LocalEngine
+from lakedex.options import WriteOptions, parse_options
+from lakedex.reports import WriteResult
+from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.timeline.table_config import TableConfig
+from lakedex.write import operations
+from lakedex.write.create_table import check_new_table, create_table, is_table, take_back
+
+__all__ = ["OPERATIONS", "NewTable", "TableWrite"]
+
+
+OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table")
+"""Hudi's names of the operations that a write by format does."""
+
+
+RECORD_KEY = "hoodie.datasource.write.recordkey.field"
+
+
+_NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTable:
+    """Settings of a table by the options of a write: those of a new one, checked against those of an existing one.
+
+    None was not said.
+    """
+
+    name: str | None = None
+    record_key: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] | None = None
+    ordering_by: tuple[str, ...] | None = None
+    table_type: str | None = None
+
+    def require_same(self, config: TableConfig, path: str) -> None:
+        """Refuse settings that an existing table does not have.
+
+        Raises:
+            OptionError: names the setting and both values.
+        """
+        kind = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}[config.table_type]
+        for what, given, stored in (
+            ("hoodie.table.name", self.name, config.name),
+            (RECORD_KEY, self.record_key, config.record_key_fields),
+            ("hoodie.datasource.write.partitionpath.field", self.partition_by, config.partition_fields),
+            ("hoodie.datasource.write.precombine.field", self.ordering_by, config.ordering_fields),
+            ("hoodie.datasource.write.table.type", self.table_type, kind),
+        ):
+            if given is not None and given != stored:
+                raise OptionError(
+                    f"table {config.name} at {path}: {what} is {_text(stored)!r} and cannot become {_text(given)!r};"
+                    " leave the option out, or write to another path",
+                    option=what,
+                )
+
+
+def _text(value: str | Sequence[str]) -> str:
+    return value if isinstance(value, str) else ",".join(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWrite:
+    """One write; it pickles.
+
+    Attributes:
+        storage, base_path: the table's files.
+        operation: one of :data:`OPERATIONS`; None upserts, and inserts where the table has no key.
+        new: settings of the table.
+        options: ``hoodie.*`` options of the write.
+        merge_schema: False refuses new columns and wider types, True also makes columns null that the frame lacks;
+            None adds new columns and refuses missing ones.
+    """
+
+    storage: Storage
+    base_path: str
+    operation: str | None = None
+    new: NewTable = NewTable()
+    options: Mapping[str, str] = field(default_factory=dict)
+    merge_schema: bool | None = None
+
+    def require_writable(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Check table, options and columns before a row is touched.
+
+        Args:
+            schema: columns of the frame.
+
+        Returns:
+            Notes on options that have no effect on this write.
+
+        Raises:
+            InvalidInputError: a setting of a new table that is missing, or a column that the table or the frame lacks.
+            OptionError: an option that is unknown, not supported, or contradicts the table.
+            SchemaMismatchError: a column that does not fit the table.
+        """
+        handle, parsed = self._handle(), self._parsed()
+        if not is_table(handle):
+            new = self.new
+            key, kind = self._require_key(), new.table_type or "cow"
+            check_new_table(new.name, schema, key, new.partition_by or (), new.ordering_by or (), kind, parsed)
+            return parsed.notes
+        self._check(handle, schema, parsed)
+        return parsed.notes
+
+    def commit(self, rows: pa.Table, *, dynamic: bool = False, txn: tuple[str, int] | None = None) -> WriteResult:
+        """Write rows in one commit; where there is no table, make it, and take it back if the rows cannot be written.
+
+        Args:
+            rows: the frame.
+            dynamic: an overwrite of the table replaces only the partitions that the rows go to.
+            txn: as in :meth:`lakedex.Table.upsert`.
+
+        Returns:
+            The result of the table's method.
+
+        Raises:
+            LakedexError: what the table's method raises; nothing is written then.
+        """
+        handle = self._handle()
+        parsed = replace(self._parsed(), txn=checked_txn(txn))
+        undo = None if is_table(handle) else self._create(handle, rows.schema)
+        try:
+            self._check(handle, rows.schema, parsed)
+            return self._action(handle, rows, parsed, dynamic)()
+        except BaseException:
+            if undo is not None:
+                undo()
+            raise
+
+    def _handle(self) -> TableContext:
+        return TableContext(TableFiles(self.storage, self.base_path), LocalEngine())
+
+    def _parsed(self) -> WriteOptions:
+        options = dict(self.options)
+        if self.merge_schema:
+            options[_NULL_FOR_MISSING] = "true"
+        method = "insert_overwrite" if self.operation == "insert_overwrite_table" else self.operation or "upsert"
+        return parse_options(None, options, method)
+
+    def _require_key(self) -> tuple[str, ...]:
+        if not self.new.record_key:
+            raise InvalidInputError(
+                f"{self.base_path} is no Hudi table; to make one give .option({RECORD_KEY!r}, '<column>')"
+            )
+        return self.new.record_key
+
+    def _create(self, handle: TableContext, schema: pa.Schema) -> Callable[[], object]:
+        """Make the table; what comes back removes it again."""
+        try:
+            create_table(
+                handle,
+                name=self.new.name,
+                schema=handle.engine.schema_of(schema.empty_table()),
+                record_key=self._require_key(),
+                partition_by=self.new.partition_by or (),
+                ordering_by=self.new.ordering_by or (),
+                table_type=self.new.table_type or "cow",
+                exist_ok=False,
+                options=self.options,
+            )
+        except TableExistsError:
+            # Another writer made it since the job was planned; whether it is the same table is checked next.
+            return lambda: None
+        return lambda: take_back(handle, self.options, keep_folder=True)
+
+    def _check(self, handle: TableContext, schema: pa.Schema, parsed: WriteOptions) -> None:
+        snapshot = operations.writable(handle)
+        self.new.require_same(snapshot.config, self.base_path)
+        if self.operation == "delete":
+            operations.Deletion.of_keys(handle, schema.empty_table(), parsed)
+            return
+        _, _, prepare = operations.prepared(handle, schema.empty_table(), parsed)
+        if self.merge_schema is False and snapshot.schema.names:
+            _require_unchanged(snapshot, prepare.assignment.target)
+
+    def _action(
+        self, handle: TableContext, rows: pa.Table, parsed: WriteOptions, dynamic: bool
+    ) -> Callable[[], WriteResult]:
+        operation = self.operation
+        if operation is None:
+            operation = "upsert" if handle.snapshot().config.record_key_fields else "insert"
+        if operation == "insert_overwrite_table" and dynamic:
+            operation = "insert_overwrite"
+        actions: Mapping[str, Callable[[], WriteResult]] = {
+            "upsert": lambda: operations.upsert(handle, rows, parsed),
+            "insert": lambda: operations.insert(handle, rows, parsed),
+            "bulk_insert": lambda: operations.bulk_insert(handle, rows, parsed),
+            "delete": lambda: operations.delete_keys(handle, rows, parsed),
+            "insert_overwrite": lambda: operations.insert_overwrite(handle, rows, parsed, "partitions", None),
+            "insert_overwrite_table": lambda: operations.insert_overwrite(handle, rows, parsed, "table", None),
+        }
+        return actions[operation]
+
+
+def _require_unchanged(snapshot: Snapshot, target: pa.Schema) -> None:
+    for column in target:
+        if column.name not in snapshot.schema.names:
+            found: Any = "new"
+        elif (stored := snapshot.schema.field(column.name).type) != column.type:
+            found = f"{column.type} instead of {stored}"
+        else:
+            continue
+        raise SchemaMismatchError(
+            f"table {snapshot.config.name}: column {column.name!r} is {found}, and mergeSchema=false changes no"
+            " column; leave the option out to let the table take it",
+            column=column.name,
+        )
