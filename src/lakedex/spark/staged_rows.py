@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from lakedex.errors import CommitError
 from lakedex.io.folders import remove_empty
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.contained_files import require_folders
 
 __all__ = ["StagedFile", "StagingArea"]
@@ -80,7 +80,7 @@ class StagingArea:
         name = f"{_PREFIX}{uuid.uuid4().hex}"
         if not storage.exists(f"{base_path}/.hoodie"):
             return cls(storage, base_path, f"{base_path}/.{name}")
-        require_folders(storage, base_path, [_INSIDE])
+        require_folders(TableFiles(storage, base_path), [_INSIDE])
         return cls(storage, base_path, f"{base_path}/{_INSIDE}/{name}")
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> StagedFile:
