@@ -31,7 +31,6 @@ from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import compact_runs, settled
 from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
-from lakedex.io.storage import TableFiles
 from lakedex.local.engine import LocalEngine
 from lakedex.snapshot.snapshot import Limits, TableContext
 from lakedex.testing import Faults, FaultyStorage
@@ -265,8 +264,8 @@ def test_a_thousand_commits(table: Table) -> None:
     table.indexes.drop("idx")
     table.indexes.create("bitmap", ["g"], name="idx")
     values = batch(0, 4).select(["g"])
-    storage, live = table.context.files.storage, list[Any]()
-    context = _Context(storage, table.path, table.context.engine)
+    live = list[Any]()
+    context = _Context(table.context.files, table.context.engine)
     context.live = live
     builder = BitmapsBuilder({"g": 10}, values.schema)
     builder.add(values.to_batches()[0])
@@ -277,10 +276,10 @@ def test_a_thousand_commits(table: Table) -> None:
         group, instant = f"f{number % 20}-0", str(20260101000000000 + number)
         name = f"{group}_0-0-0_{instant}.parquet"
         item = FileBitmaps(partition="", file_id=group, base_file=name, rows=4, row_groups=groups, columns=columns)
-        write_run(TableFiles(storage, table.path), Run(instant, "commit", 0), encode_run([item]))
+        write_run(table.context.files, Run(instant, "commit", 0), encode_run([item]))
         live[number % 20 : number % 20 + 1] = [type("Base", (), {"name": name})]
         compact_runs(context, instant)
-        most = max(most, len(list_runs(TableFiles(storage, table.path)).runs))
+        most = max(most, len(list_runs(table.context.files).runs))
     assert most <= 8
     coverage = coverage_of(table)
     assert all(said(coverage, "g", base.name) == {None: [0, 1], "x": [2, 3]} for base in live)

@@ -340,7 +340,7 @@ def compacted(
     (path / ".hoodie/timeline").mkdir(parents=True)
     timeline = Timeline.load(TableFiles(STORE, str(path)))
     kind = MetadataStore if sources is None else _Store
-    store = kind(STORE, str(path), timeline, timeline, frozenset())
+    store = kind(TableFiles(STORE, str(path)), timeline, timeline, frozenset())
     if isinstance(store, _Store):
         store.given = sources or ()
     result = compact_group(GroupCompaction(store, str(path), slices, "20270101000000000"))
