@@ -37,8 +37,10 @@ if TYPE_CHECKING:
         UnsupportedFeatureError,
     )
     from lakedex.expr.columns import ColumnExpression, Condition, col
+    from lakedex.io.probe import FolderProbe, probe_folder
     from lakedex.maintenance.clean import CleanResult
     from lakedex.maintenance.recovery import RestoreResult
+    from lakedex.maintenance.repair import RepairResult
     from lakedex.maintenance.rollback import RollbackResult
     from lakedex.maintenance.schedule import ArchivalResult, CompactionResult
     from lakedex.reports import (
@@ -87,6 +89,7 @@ __all__ = [
     "FileGoneError",
     "FileScanTask",
     "FileTakenError",
+    "FolderProbe",
     "FormatError",
     "IndexExistsError",
     "IndexInconsistentError",
@@ -106,6 +109,7 @@ __all__ = [
     "OptionError",
     "PruneStage",
     "RebuildResult",
+    "RepairResult",
     "Report",
     "RestoreResult",
     "RollbackResult",
@@ -124,6 +128,7 @@ __all__ = [
     "__version__",
     "col",
     "configure_spark",
+    "probe_folder",
     "register_catalog",
 ]
 
@@ -153,8 +158,10 @@ _EXPORTS = {
         "UnsupportedFeatureError",
     ),
     "expr.columns": ("ColumnExpression", "Condition", "col"),
+    "io.probe": ("FolderProbe", "probe_folder"),
     "maintenance.clean": ("CleanResult",),
     "maintenance.recovery": ("RestoreResult",),
+    "maintenance.repair": ("RepairResult",),
     "maintenance.rollback": ("RollbackResult",),
     "maintenance.schedule": ("ArchivalResult", "CompactionResult"),
     "reports": (

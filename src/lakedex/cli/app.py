@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import lakedex
-from lakedex.cli import look
+from lakedex.cli import change, look
 from lakedex.errors import LakedexError
 from lakedex.printing import printable
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 look.add_to(app)
+change.add_to(app)
 
 
 def _version(wanted: bool) -> None:
@@ -66,7 +67,8 @@ def run(arguments: Sequence[str]) -> int:
         print("lakedex: interrupted; a write that had begun is rolled back by the next one", file=sys.stderr)
         return FAILED
     except typer.TyperException as error:
-        return _failed(_usage(error), arguments)
+        # Without a message the help has been shown.
+        return _failed(_usage(error), arguments) if error.format_message() else FAILED
     except Exception as error:
         return _failed(str(error) if isinstance(error, LakedexError) else _foreign(error), arguments)
 
@@ -79,11 +81,9 @@ def _failed(message: str, arguments: Sequence[str]) -> int:
 
 
 def _usage(error: Any) -> str:
-    """What was wrong with the arguments, and the help that says how they are."""
+    """The fault of the arguments, and the help that says how they are."""
     context = getattr(error, "ctx", None)
     text = str(error.format_message()).strip().rstrip(".")
-    if not text:
-        return "give a subcommand; lakedex --help lists them"
     command = context.command_path if context is not None else "lakedex"
     return f"{text}; see {command} --help"
 

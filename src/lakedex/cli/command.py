@@ -1,20 +1,22 @@
-"""What all subcommands share: their common options, the table, the answer as text or JSON, plan and consent."""
+"""Common to all subcommands: options, the table, progress, the answer as text or JSON, plan and consent."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 import lakedex
-from lakedex.cli.progress import Meter
 from lakedex.errors import InvalidInputError
 from lakedex.printing import printable
 
@@ -28,10 +30,15 @@ __all__ = [
     "AsOf",
     "Call",
     "Columns",
+    "DefaultGroup",
     "Limit",
+    "Meter",
     "Output",
     "Where",
     "add_command",
+    "counted",
+    "names",
+    "sized",
 ]
 
 
@@ -77,6 +84,84 @@ _CONSENT: Mapping[str, tuple[Any, Any]] = {
 }
 
 
+PATIENCE = 1.0
+"""Seconds until it shows."""
+
+_steps = logging.getLogger("lakedex.progress")
+
+
+class Meter(logging.Handler):
+    """A bar on stderr, and the ``progress`` argument of calls. Shows nothing where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._title = ""
+        self._state = (0, 0)
+        self._bar: Any = None
+        self._running = False
+        self._guard = threading.RLock()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take the number of steps done, and of all."""
+        self._state = (done, total)
+        self._update()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take the name of a step that the library reports."""
+        self._title = record.getMessage()
+        self._update()
+
+    @contextmanager
+    def running(self, title: str) -> Iterator[Meter]:
+        """Show ``title`` and the progress while the block runs, from the second second on."""
+        if not sys.stderr.isatty():
+            yield self
+            return
+        self._title, self._running = title, True
+        timer = threading.Timer(PATIENCE, self._start)
+        timer.daemon = True
+        timer.start()
+        level = _steps.level
+        _steps.addHandler(self)
+        _steps.setLevel(logging.INFO)
+        try:
+            yield self
+        finally:
+            timer.cancel()
+            _steps.removeHandler(self)
+            _steps.setLevel(level)
+            with self._guard:
+                self._running = False
+                if self._bar is not None:
+                    self._bar.stop()
+                    self._bar = None
+
+    def _start(self) -> None:
+        rich = import_module("rich.progress")
+        columns = (rich.SpinnerColumn(), rich.TextColumn("{task.description}", markup=False))
+        bar = rich.Progress(
+            *columns,
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
+            console=import_module("rich.console").Console(stderr=True),
+            transient=True,
+        )
+        with self._guard:
+            if not self._running:
+                return
+            self._bar = bar
+            bar.add_task(self._title, total=None)
+            bar.start()
+        self._update()
+
+    def _update(self) -> None:
+        with self._guard:
+            if self._bar is not None:
+                done, total = self._state
+                self._bar.update(self._bar.task_ids[0], description=self._title, completed=done, total=total or None)
+
+
 @dataclass
 class Call:
     """One run of a subcommand."""
@@ -96,7 +181,7 @@ class Call:
 
     @cached_property
     def options(self) -> dict[str, str]:
-        """What ``--option`` gave."""
+        """The options given by ``--option``."""
         pairs = [text.partition("=") for text in self.option or ()]
         if wrong := [name for name, sign, _ in pairs if not (sign and name.strip())]:
             raise InvalidInputError(f"--option takes KEY=VALUE, as in hoodie.clean.automatic=false; not {wrong[0]!r}")
@@ -147,6 +232,32 @@ class Call:
             return True
         print("nothing was changed", file=sys.stderr)
         return False
+
+
+class DefaultGroup(TyperGroup):
+    """Subcommands of which ``create`` need not be written."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put ``create`` before arguments that begin with none of the subcommands."""
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 row``, ``2,000 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def sized(count: int) -> str:
+    """A number of bytes, as in ``1.8 MiB``."""
+    text: str = import_module("lakedex.types").size_text(count)
+    return text
+
+
+def names(columns: str | None) -> list[str] | None:
+    """Names of columns that commas separate."""
+    return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
 
 
 F = TypeVar("F", bound=Callable[..., None])

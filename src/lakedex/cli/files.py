@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import fsspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
+import pyarrow.json
 
 from lakedex.cli.output import json_lines
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.parquet.stream_file import ParquetStreamFile
+from lakedex.parquet.plain_files import ParquetStreamFile
 from lakedex.scan.scan import Scan
 
-__all__ = ["Input", "conditions", "export", "open_input"]
+__all__ = ["Input", "conditions", "export"]
 
 
 INPUTS = {
@@ -97,8 +98,22 @@ OUTPUTS: dict[str, Callable[[str, pa.Schema], Any]] = {
 # ------------------------------------------------------------------------------------------------------------ input
 
 
+class _Part(Protocol):
+    """One file: a dataset of Arrow's, or rows in memory."""
+
+    schema: pa.Schema
+
+    def count_rows(self) -> int:
+        """Number of rows."""
+
+    def to_batches(self) -> Iterable[pa.RecordBatch]:
+        """The rows."""
+
+
 class Input:
     """Files that are read as one stream of rows: all their columns, null where a file lacks one.
+
+    Memory: a few batches; JSON files as a whole.
 
     Args:
         files: paths or URLs.
@@ -110,13 +125,15 @@ class Input:
     """
 
     def __init__(self, files: Sequence[str], known: pa.Schema | None = None) -> None:
-        self._parts = [_opened(file, known) for file in files]
+        parts = [_opened(file, known) for file in files]
         self.files = tuple(files)
         try:
-            self.schema = pa.unify_schemas([part.schema for part in self._parts], promote_options="permissive")
+            self.schema = pa.unify_schemas([part.schema for part in parts], promote_options="permissive")
         except pa.ArrowException as error:
-            raise SchemaMismatchError(f"the files have no common schema: {error}") from error
-        self._parts = [part.replace_schema(self.schema) for part in self._parts]
+            raise SchemaMismatchError(f"{', '.join(files)} have no common schema: {error}") from error
+        self._parts: list[_Part] = [
+            part.replace_schema(self.schema) if isinstance(part, pyarrow.dataset.Dataset) else part for part in parts
+        ]
 
     def count_rows(self) -> int:
         """Number of rows; Parquet and Arrow files know it, others are read."""
@@ -132,13 +149,14 @@ class Input:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        empty = self.schema.empty_table()
         for part in self._parts:
-            yield from part.to_batches()
-
-
-def open_input(files: Sequence[str], known: pa.Schema | None = None) -> Input:
-    """Open files to load; see :class:`Input`."""
-    return Input(files, known)
+            for batch in part.to_batches():
+                if batch.schema == self.schema:
+                    yield batch
+                else:
+                    rows = pa.Table.from_batches([batch])
+                    yield from pa.concat_tables([empty, rows], promote_options="permissive").to_batches()
 
 
 def _size(file: str) -> int:
@@ -146,7 +164,7 @@ def _size(file: str) -> int:
     return int(system.size(path) or 0)
 
 
-def _opened(file: str, known: pa.Schema | None) -> pyarrow.dataset.Dataset:
+def _opened(file: str, known: pa.Schema | None) -> Any:
     suffix = Path(file).suffix.lower()
     if suffix not in INPUTS:
         raise InvalidInputError(f"{file}: unknown kind of file; load takes {', '.join(INPUTS)}")
@@ -154,15 +172,57 @@ def _opened(file: str, known: pa.Schema | None) -> pyarrow.dataset.Dataset:
     if not system.isfile(path):
         what = "is a folder; name its files" if system.isdir(path) else "there is no such file"
         raise InvalidInputError(f"{file}: {what}")
+    kind = INPUTS[suffix]
     try:
-        return pyarrow.dataset.dataset(path, filesystem=system, format=_format(INPUTS[suffix], known))
+        if kind == "json":
+            return _JsonRows(file, lambda: system.open(path, "rb"), known)
+        found = pyarrow.dataset.dataset(path, filesystem=system, format=kind)
+        if known is None or kind != "csv":
+            return found
+        # Text has no types of its own, so it takes the table's: 007 stays text where the column is text.
+        types = {field.name: field.type for field in known if field.name in found.schema.names}
+        options = pyarrow.csv.ConvertOptions(column_types=types)
+        typed = pyarrow.dataset.CsvFileFormat(convert_options=options)
+        return pyarrow.dataset.dataset(path, filesystem=system, format=typed)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidInputError(f"{file}: cannot be read as {INPUTS[suffix]}: {str(error).splitlines()[0]}") from error
+        raise InvalidInputError(f"{file}: cannot be read as {kind}: {str(error).splitlines()[0]}") from error
 
 
-def _format(kind: str, known: pa.Schema | None) -> Any:
-    """Text files take the types of the table's columns: ``007`` stays text where the column is text."""
-    if kind == "csv" and known is not None:
-        types = {field.name: field.type for field in known if not pa.types.is_nested(field.type)}
-        return pyarrow.dataset.CsvFileFormat(convert_options=pyarrow.csv.ConvertOptions(column_types=types))
-    return kind
+class _JsonRows:
+    """A file of JSON lines, in memory. Times and decimals are read as text and cast to the table's types."""
+
+    def __init__(self, file: str, open_file: Callable[[], Any], known: pa.Schema | None) -> None:
+        with open_file() as source:
+            self._rows = pyarrow.json.read_json(source)
+        if known is not None:
+            fields = [field for field in known if field.name in self._rows.column_names]
+            _refuse_bytes(file, fields)
+            read_as = pa.schema([field.with_type(_json_type(field.type)) for field in fields])
+            with open_file() as source:
+                options = pyarrow.json.ParseOptions(explicit_schema=read_as)
+                self._rows = pyarrow.json.read_json(source, parse_options=options)
+            for field in fields:
+                at = self._rows.schema.get_field_index(field.name)
+                self._rows = self._rows.set_column(at, field, self._rows.column(at).cast(field.type))
+        self.schema = self._rows.schema
+
+    def count_rows(self) -> int:
+        """Number of rows."""
+        return int(self._rows.num_rows)
+
+    def to_batches(self) -> list[pa.RecordBatch]:
+        """The rows."""
+        batches: list[pa.RecordBatch] = self._rows.to_batches()
+        return batches
+
+
+def _json_type(kind: pa.DataType) -> pa.DataType:
+    """The type to read a column in: Arrow takes text that looks like a date for a time."""
+    is_text = pa.types.is_temporal(kind) or pa.types.is_decimal(kind)
+    return pa.string() if is_text else kind
+
+
+def _refuse_bytes(file: str, fields: Sequence[pa.Field]) -> None:
+    for field in fields:
+        if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
+            raise InvalidInputError(f"{file}: column {field.name!r} is binary, and JSON has no bytes; load Parquet")

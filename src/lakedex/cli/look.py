@@ -1,19 +1,36 @@
-"""Subcommands that only read: a table's facts, its rows, plans and checks."""
+"""Subcommands that change no table: facts, rows, plans and checks of one; demo, doctor, looks into single files."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from lakedex.cli.command import FINDINGS, KEEP, LOOK, AsOf, Call, Columns, Limit, Output, Where, add_command
+from lakedex.cli.command import (
+    FINDINGS,
+    KEEP,
+    LOOK,
+    TRY,
+    AsOf,
+    Call,
+    Columns,
+    Limit,
+    Output,
+    Where,
+    add_command,
+    counted,
+    names,
+)
 from lakedex.errors import InvalidInputError
+from lakedex.printing import printed
 
 __all__ = ["add_to"]
+
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A path or storage URL.")]
 
 
 SHOWN = 20
@@ -94,12 +111,8 @@ def query(
     meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Also Hudi's _hoodie_ columns.")] = False,
 ) -> None:
     """Show or export rows; indexes choose the files that are read."""
-    chosen = _names(columns)
-    table = call.table
-    scan = table.scan(where, as_of=as_of)
-    if chosen is None and not meta_columns:
-        chosen = [name for name in scan.schema.names if not name.startswith("_hoodie_")]
-    _rows(call, scan if chosen is None else scan.select(*chosen), limit, output)
+    scan = call.table.scan(where, names(columns), as_of=as_of, meta_columns=meta_columns)
+    _rows(call, scan, limit, output)
 
 
 def count(call: Call, where: Where = None, as_of: AsOf = None) -> None:
@@ -134,11 +147,7 @@ def changes(
     output: Output = None,
 ) -> None:
     """Show or export the rows that commits after a moment inserted or updated."""
-    chosen = _names(columns)
-    scan = call.table.changes(since, until, where=where)
-    if chosen is None:
-        chosen = [name for name in scan.schema.names if not name.startswith("_hoodie_")]
-    _rows(call, scan.select(*chosen), limit, output)
+    _rows(call, call.table.changes(since, until, names(columns), where), limit, output)
 
 
 def validate(
@@ -172,7 +181,7 @@ def advise(
     """Say which columns deserve a bitmap index, from a sample of the files."""
     log = None if queries is None else import_module("lakedex.cli.files").conditions(queries)
     with call.busy("sampling"):
-        call.answer(call.table.indexes.advise(_names(columns), log))
+        call.answer(call.table.indexes.advise(names(columns), log))
 
 
 def report(
@@ -188,16 +197,12 @@ def report(
     call.answer({"file": output}, f"report written to {output}")
 
 
-def _names(columns: str | None) -> Sequence[str] | None:
-    return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
-
-
 def _rows(call: Call, scan: Any, limit: int | None, output: str | None) -> None:
     """Print the rows of a scan, or write them to a file."""
     if output is not None:
         with call.busy(f"writing {output}"):
             written = import_module("lakedex.cli.files").export(scan if limit is None else scan.limit(limit), output)
-        call.answer(written, f"{written['rows']:,} rows written to {output}")
+        call.answer(written, f"{counted(written['rows'], 'row')} written to {output}")
         return
     if call.json:
         call.answer((scan if limit is None else scan.limit(limit)).to_arrow())
@@ -205,12 +210,86 @@ def _rows(call: Call, scan: Any, limit: int | None, output: str | None) -> None:
     with call.busy("reading"):
         rows = scan.limit(SHOWN + 1 if limit is None else limit).to_arrow()
     more = limit is None and rows.num_rows > SHOWN
-    note = f"the first {SHOWN} rows; --limit N shows more, -o FILE writes all" if more else _counted(rows.num_rows)
+    note = (
+        f"the first {SHOWN} rows; --limit N shows more, -o FILE writes all" if more else counted(rows.num_rows, "row")
+    )
     call.answer(rows, rows.slice(0, SHOWN) if more else rows, note=note, figures=False)
 
 
-def _counted(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows:,} rows"
+# ---------------------------------------------------------------------------------------------------- without a table
+
+
+def demo(
+    call: Call,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="[FOLDER]", help="Where to make the table; a temporary folder by default.")
+    ] = None,
+) -> None:
+    """Make a table of bike trips, week by week, in two seconds and without Spark."""
+    module = import_module("lakedex.cli.demo")
+    made = module.Demo.at(folder)
+    weeks = []
+    for week in made.weeks():
+        weeks.append(week)
+        if not call.json:
+            print(module.line_of(week), flush=True)
+    answers = [{"where": where, "read": read} for where, read in made.questions()]
+    document = {"table": made.path, "weeks": weeks, "questions": answers, "next": made.next_steps()}
+    asked = [f"where {one['where']}: {one['read']}" for one in answers]
+    call.answer(document, printed(["", *asked, "", "try next", *(f"  {step}" for step in made.next_steps())]))
+
+
+def doctor(
+    call: Call,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="[FOLDER]", help="Try locks and put-if-absent in this folder.")
+    ] = None,
+) -> None:
+    """Show versions, Java and stores, and whether tables can be written in a folder; exit code 1 if not."""
+    health = import_module("lakedex.cli.doctor").examined(folder)
+    width = max(map(len, health.lines()))
+    lines = [f"{name:<{width}}  {value}" for name, value in health.lines().items()]
+    lines += [f"finding: {finding}" for finding in health.findings] or ["no findings"]
+    call.answer(health.to_dict(), printed(lines))
+    if health.findings:
+        raise typer.Exit(FINDINGS)
+
+
+def debug_hfile(
+    call: Call,
+    file: File,
+    entries: Annotated[int, typer.Option("--entries", min=0, metavar="N", help="Entries to list.")] = 10,
+) -> None:
+    """Show trailer, file info and first entries of an HFile of the metadata table."""
+    facts, rows = import_module("lakedex.cli.formats").hfile(file, entries)
+    _with_table(call, facts, "first_entries", rows)
+
+
+def debug_log(call: Call, file: File) -> None:
+    """List the blocks of a log file."""
+    call.answer(import_module("lakedex.cli.formats").log(file))
+
+
+def debug_bloom(
+    call: Call,
+    file: File,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Ask for this record key.")] = None,
+) -> None:
+    """Show the bloom filter of record keys in a base file's footer."""
+    call.answer(import_module("lakedex.cli.formats").bloom(file, key))
+
+
+def debug_footer(call: Call, file: File) -> None:
+    """Show the footer of a Parquet file: its rows, row groups, columns and keys."""
+    facts, columns = import_module("lakedex.cli.formats").footer(file)
+    _with_table(call, facts, "columns", columns)
+
+
+def _with_table(call: Call, facts: dict[str, Any], name: str, rows: Any) -> None:
+    """Print facts and a table below; in JSON it is one more fact."""
+    output = import_module("lakedex.cli.output")
+    text = f"{output.text_of(facts)}\n\n{output.aligned(rows, figures=True)}"
+    call.answer({**facts, name: rows}, text)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -223,3 +302,11 @@ def add_to(app: typer.Typer) -> None:
         add_command(app, function.__name__, LOOK)(function)
     for function in (validate, advise):
         add_command(app, function.__name__, KEEP)(function)
+    add_command(app, "demo", TRY, table=False)(demo)
+    add_command(app, "doctor", TRY, table=False)(doctor)
+    own = typer.Typer(no_args_is_help=True, help="Look into one file: hfile, log, bloom, footer.")
+    add_command(own, "hfile", TRY, table=False)(debug_hfile)
+    add_command(own, "log", TRY, table=False)(debug_log)
+    add_command(own, "bloom", TRY, table=False)(debug_bloom)
+    add_command(own, "footer", TRY, table=False)(debug_footer)
+    app.add_typer(own, name="debug", rich_help_panel=TRY)

@@ -27,7 +27,9 @@ NARROWEST = 12
 """Cells to which a column is shortened at most, for a terminal."""
 
 
-SIZES = frozenset({"size", "bytes", "total_size", "total_uncompressed_size", "total_bytes_written"})
+SIZES = frozenset(
+    {"size", "bytes", "uncompressed_bytes", "total_size", "total_uncompressed_size", "total_bytes_written"}
+)
 """Columns of sizes in bytes."""
 
 
@@ -130,8 +132,12 @@ def _figure(field: pa.Field) -> Callable[[Any], str]:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list | tuple):
         return ", ".join(map(_cell, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_cell(name)}: {_cell(one)}" for name, one in value.items())
     if isinstance(value, float):
         return f"{value:g}" if math.isfinite(value) and float(f"{value:g}") == value else str(value)
     return printable(str(_plain(value)) if isinstance(value, bytes) else str(value))

@@ -21,7 +21,7 @@ __all__ = ["columns", "facts", "findings", "history", "of_column", "only_files",
 
 
 def facts(table: Table) -> dict[str, Any]:
-    """What the card of a table says, by name."""
+    """The facts of a table's card, by name."""
     snapshot = table.snapshot()
     config, bases = snapshot.config, snapshot.base_files()
     return {
@@ -144,7 +144,7 @@ def stale_indexes(table: Table) -> list[dict[str, Any]]:
 
 
 def findings(report: TableReport, stale: Sequence[dict[str, Any]], path: str) -> str:
-    """What validation found, a line each, and how to repair it."""
+    """The findings of a validation, a line each, and how to repair them."""
     own = shlex.quote(path)
     lines = [_finding(found) for found in report.differences[:SHOWN]]
     if len(report.differences) > SHOWN:

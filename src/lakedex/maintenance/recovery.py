@@ -62,6 +62,7 @@ __all__ = [
     "RecoveredTable",
     "RestoreResult",
     "finish_restores",
+    "planned_restore",
     "recover",
     "recovered",
     "restore_to",
@@ -80,6 +81,7 @@ class RestoreResult(Report):
         files_deleted: base files that are gone with them.
         seconds: the whole call.
         notes: what else the user should know.
+        dry_run: whether nothing was changed.
     """
 
     savepoint: str
@@ -88,10 +90,13 @@ class RestoreResult(Report):
     files_deleted: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    dry_run: bool = False
 
     def __str__(self) -> str:
-        what = f"{len(self.undone)} commits undone, {self.files_deleted} files deleted"
-        head = f"restore {self.instant or '(nothing to undo)'} to {self.savepoint}: {what}, {self.seconds:.2f} s"
+        be = "would be " if self.dry_run else ""
+        what = f"{len(self.undone)} commits {be}undone, {self.files_deleted} files {be}deleted"
+        named = self.instant or ("(dry run)" if self.dry_run and self.undone else "(nothing to undo)")
+        head = f"restore {named} to {self.savepoint}: {what}, {self.seconds:.2f} s"
         return printed([head, *(f"  note: {note}" for note in self.notes)])
 
 
@@ -129,6 +134,26 @@ def restore_to(
             len(files) for found in done.rollbacks.values() for one in found for files in one.deleted.values()
         ),
         seconds=time.perf_counter() - started,
+    )
+
+
+def planned_restore(snapshot: Snapshot, savepoint: Instant, started: float) -> RestoreResult:
+    """The result that :func:`restore_to` would have.
+
+    Raises:
+        InvalidInputError: files of the savepoint are gone.
+    """
+    timeline = snapshot.timeline
+    undone = _after(timeline, savepoint.requested)
+    saved = timeline.savepoint_metadata(savepoint)
+    _require_files(snapshot, saved, savepoint.requested, undone_partitions(timeline, undone))
+    _require_commits(snapshot, savepoint.requested)
+    return RestoreResult(
+        savepoint=savepoint.requested,
+        undone=tuple(i.requested for i in undone),
+        files_deleted=sum(len(timeline.commit_metadata(i).all_stats()) for i in undone),
+        seconds=time.perf_counter() - started,
+        dry_run=True,
     )
 
 

@@ -18,18 +18,35 @@ from lakedex.layout.contained_files import list_folder
 from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
-from lakedex.maintenance.recovery import RecoveredTable, RestoreResult, recover, restore_to, undone_partitions
-from lakedex.maintenance.undo_write import replace_metadata_timeline, roll_back
+from lakedex.maintenance.recovery import (
+    RecoveredTable,
+    RestoreResult,
+    planned_restore,
+    recover,
+    restore_to,
+    undone_partitions,
+)
+from lakedex.maintenance.undo_write import HeartbeatPolicy, replace_metadata_timeline, roll_back
 from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.printing import printed
 from lakedex.reports import Report
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, remove_pending, revert_completed
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
+from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, State
 from lakedex.timeline.service_metadata import SavepointMetadata, encode_savepoint_metadata
 
-__all__ = ["RollbackResult", "delete_savepoint", "list_savepoints", "restore", "rollback", "savepoint"]
+__all__ = [
+    "RollbackResult",
+    "delete_savepoint",
+    "list_savepoints",
+    "plan_restore",
+    "plan_rollback",
+    "restore",
+    "rollback",
+    "savepoint",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -43,6 +60,7 @@ class RollbackResult(Report):
         files_deleted: Number of deleted base files.
         seconds: Duration of the call.
         notes: Further remarks for the user.
+        dry_run: Whether nothing was changed.
     """
 
     undone: str
@@ -51,10 +69,13 @@ class RollbackResult(Report):
     files_deleted: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    dry_run: bool = False
 
     def __str__(self) -> str:
+        is_done = not self.dry_run
         head = (
-            f"rollback {self.instant or ''} of {self.undone}: {self.files_deleted} files deleted, the table is at "
+            f"rollback {self.instant or ('' if is_done else '(dry run)')} of {self.undone}: {self.files_deleted} files "
+            f"{'deleted' if is_done else 'would be deleted'}, the table {'is' if is_done else 'would be'} at "
             f"{self.latest or 'no commit'}, {self.seconds:.2f} s"
         )
         return printed([head, *(f"  note: {note}" for note in self.notes)])
@@ -78,6 +99,22 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
             done = roll_back(now, found, recovered.clock)
         deleted = sum(map(len, done.deleted.values()))
         return _result(handle.snapshot(), instant, done.started, deleted, started)
+
+
+def plan_rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
+    """The result that :func:`rollback` would have; nothing is changed."""
+    started = time.perf_counter()
+    snapshot = handle.snapshot()
+    require_writable(snapshot.config)
+    timeline, expiry = snapshot.timeline, HeartbeatPolicy(options.heartbeat)
+    pending = next((i for i in timeline.pending(WRITE_ACTIONS) if i.requested == instant), None)
+    if pending is not None and expiry.is_expired_write(snapshot, pending):
+        return replace(_result(snapshot, instant, None, 0, started), dry_run=True)
+    found = _to_undo(snapshot, instant, options)
+    _require_versions(snapshot, found)
+    _require_beginning(snapshot, found)
+    written = len(timeline.commit_metadata(found).all_stats())
+    return replace(_result(snapshot_without(snapshot, {instant}), instant, None, written, started), dry_run=True)
 
 
 def _result(now: Snapshot, undone: str, instant: str | None, deleted: int, started: float) -> RollbackResult:
@@ -206,11 +243,24 @@ def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> Rest
         snapshot = recovered.snapshot
         require_no_clean(snapshot)
         require_no_writes(snapshot)
-        found = next((i for i in snapshot.timeline.completed({"savepoint"}) if i.requested == savepoint), None)
-        if found is None:
-            known = ", ".join(sorted(savepoint_times(snapshot.timeline))) or "none"
-            raise InvalidInputError(f"{handle.files} has no savepoint {savepoint}; it has {known}")
-        return restore_to(snapshot, found, recovered.clock, options, started)
+        return restore_to(snapshot, _savepoint_named(snapshot, savepoint), recovered.clock, options, started)
+
+
+def plan_restore(handle: TableContext, savepoint: str) -> RestoreResult:
+    """The result that :func:`restore` would have; nothing is changed."""
+    started = time.perf_counter()
+    snapshot = handle.snapshot()
+    require_writable(snapshot.config)
+    require_no_writes(snapshot)
+    return planned_restore(snapshot, _savepoint_named(snapshot, savepoint), started)
+
+
+def _savepoint_named(snapshot: Snapshot, savepoint: str) -> Instant:
+    found = next((i for i in snapshot.timeline.completed({"savepoint"}) if i.requested == savepoint), None)
+    if found is None:
+        known = ", ".join(sorted(savepoint_times(snapshot.timeline))) or "none"
+        raise InvalidInputError(f"{snapshot.files} has no savepoint {savepoint}; it has {known}")
+    return found
 
 
 _SAVEPOINTS = pa.schema(

@@ -32,6 +32,7 @@ __all__ = [
     "clean_metadata_if_due",
     "compact_metadata",
     "compact_metadata_if_due",
+    "plan_archival",
     "run_services",
 ]
 
@@ -80,19 +81,22 @@ class ArchivalResult(Report):
         metadata_instants: those of the metadata table.
         seconds: the whole call.
         notes: what else the user should know.
+        dry_run: whether nothing was archived.
     """
 
     instants: tuple[str, ...] = ()
     metadata_instants: tuple[str, ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    dry_run: bool = False
 
     def __str__(self) -> str:
         if not self.instants and not self.metadata_instants:
             return f"archive: nothing is due, {self.seconds:.2f} s"
         span = f" ({self.instants[0]} to {self.instants[-1]})" if self.instants else ""
+        head = "archive (dry run)" if self.dry_run else "archive"
         return (
-            f"archive: {len(self.instants):,} instants{span}, and {len(self.metadata_instants):,} of the metadata "
+            f"{head}: {len(self.instants):,} instants{span}, and {len(self.metadata_instants):,} of the metadata "
             f"table, {self.seconds:.2f} s"
         )
 
@@ -190,6 +194,20 @@ def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult
         metadata_instants=_times(metadata),
         seconds=time.perf_counter() - started,
         notes=options.notes,
+    )
+
+
+def plan_archival(handle: TableContext, options: WriteOptions) -> ArchivalResult:
+    """The instants that :func:`archive_table` would archive; nothing is changed."""
+    started = time.perf_counter()
+    now = handle.snapshot()
+    require_writable(now.config)
+    return ArchivalResult(
+        instants=_times(data_to_archive(now, options)),
+        metadata_instants=_times(metadata_to_archive(now, options)),
+        seconds=time.perf_counter() - started,
+        notes=options.notes,
+        dry_run=True,
     )
 
 

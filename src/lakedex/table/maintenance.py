@@ -9,8 +9,24 @@ import pyarrow as pa
 from lakedex.maintenance.clean import CleanResult, clean
 from lakedex.maintenance.metadata_rebuild import rebuild_metadata
 from lakedex.maintenance.recovery import RestoreResult
-from lakedex.maintenance.rollback import RollbackResult, delete_savepoint, list_savepoints, restore, rollback, savepoint
-from lakedex.maintenance.schedule import ArchivalResult, CompactionResult, archive_table, compact_metadata
+from lakedex.maintenance.repair import RepairResult, repair
+from lakedex.maintenance.rollback import (
+    RollbackResult,
+    delete_savepoint,
+    list_savepoints,
+    plan_restore,
+    plan_rollback,
+    restore,
+    rollback,
+    savepoint,
+)
+from lakedex.maintenance.schedule import (
+    ArchivalResult,
+    CompactionResult,
+    archive_table,
+    compact_metadata,
+    plan_archival,
+)
 from lakedex.maintenance.validate_table import validate_table
 from lakedex.reports import RebuildResult, TableReport, WriteResult
 from lakedex.table.session import OpenedTable, Options, Txn, with_notes
@@ -64,13 +80,14 @@ class Maintenance:
         parsed = self._table.parse(options, "clean")
         return clean(self._table.context, parsed, dry_run=dry_run, commits=commits, hours=hours, versions=versions)
 
-    def archive(self, *, options: Options = None) -> ArchivalResult:
+    def archive(self, *, dry_run: bool = False, options: Options = None) -> ArchivalResult:
         """Move old instants from the active timelines to the archive now.
 
         Writes do so when there are more than ``hoodie.keep.max.commits`` (30) commits, down to
         ``hoodie.keep.min.commits`` (20).
 
         Args:
+            dry_run: only report the instants that would be archived.
             options: ``hoodie.keep.*`` and other options of this call.
 
         Returns:
@@ -84,7 +101,8 @@ class Maintenance:
             >>> print(table.maintenance.archive(options={"hoodie.keep.max.commits": 40}))  # doctest: +ELLIPSIS
             archive: ...
         """
-        return archive_table(self._table.context, self._table.parse(options, "archive"))
+        run = plan_archival if dry_run else archive_table
+        return run(self._table.context, self._table.parse(options, "archive"))
 
     def compact_metadata(self, *, options: Options = None) -> CompactionResult:
         """Merge the log files of the metadata table into base files now, as Hudi's compaction does.
@@ -190,9 +208,39 @@ class Maintenance:
         report = validate_table(self._table.context, files=files, footers=footers, progress=progress)
         return with_notes(report, parsed)
 
+    def repair(
+        self, *, dry_run: bool = False, progress: Progress | None = None, options: Options = None
+    ) -> RepairResult:
+        """Repair what :meth:`validate` finds.
+
+        Rolls back writes that died, rebuilds the metadata table if it does not agree with the files, writes wrong
+        entries of bitmap indexes again and covers the files that they lack. Rows that are gone with their file do not
+        come back; :meth:`restore` returns to a savepoint.
+
+        Args:
+            dry_run: only report what would be repaired.
+            progress: called with the number of files done and of all, for each index from the start.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            What was done, and the differences that are left.
+
+        Raises:
+            UnsupportedFeatureError: a table that lakedex does not write, or pending work that it cannot undo.
+            CommitConflictError: a write of another engine is under way.
+
+        Example:
+            >>> table.maintenance.repair().steps
+            ()
+        """
+        parsed = self._table.parse(options, "rebuild_metadata")
+        result = repair(self._table.context, parsed, dry_run=dry_run, progress=progress)
+        self._table.refresh_views()
+        return result
+
     # ---------------------------------------------------------------------------------------------- undoing commits
 
-    def rollback(self, instant: str, *, options: Options = None) -> RollbackResult:
+    def rollback(self, instant: str, *, dry_run: bool = False, options: Options = None) -> RollbackResult:
         """Undo the last commit: its rows and files, and its part of the indexes and the schema.
 
         Also undoes a pending write whose writer died. An index does not regain columns that the commit removed from it,
@@ -200,6 +248,7 @@ class Maintenance:
 
         Args:
             instant: the last commit, or a pending write.
+            dry_run: only report what would be undone.
             options: ``hoodie.*`` options of this call.
 
         Returns:
@@ -215,6 +264,8 @@ class Maintenance:
             True
         """
         parsed = self._table.parse(options, "rollback")
+        if dry_run:
+            return with_notes(plan_rollback(self._table.context, parsed, instant), parsed)
         result = rollback(self._table.context, parsed, instant)
         self._table.refresh_views()
         return with_notes(result, parsed)
@@ -270,13 +321,14 @@ class Maintenance:
         """
         delete_savepoint(self._table.context, self._table.parse(options, "delete_savepoint"), instant)
 
-    def restore(self, instant: str, *, options: Options = None) -> RestoreResult:
+    def restore(self, instant: str, *, dry_run: bool = False, options: Options = None) -> RestoreResult:
         """Return the table to a savepoint: all commits that completed after it are undone, for good.
 
         Nobody may write or query meanwhile. If the process dies, the next writer finishes the restore.
 
         Args:
             instant: the savepoint's name.
+            dry_run: only report what would be undone.
             options: ``hoodie.*`` options of this call.
 
         Returns:
@@ -294,6 +346,8 @@ class Maintenance:
             1
         """
         parsed = self._table.parse(options, "restore")
+        if dry_run:
+            return with_notes(plan_restore(self._table.context, instant), parsed)
         result = restore(self._table.context, parsed, instant)
         self._table.refresh_views()
         return with_notes(result, parsed)
