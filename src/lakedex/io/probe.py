@@ -71,7 +71,8 @@ def probe_folder(path: str | os.PathLike[str]) -> FolderProbe:
     except (LakedexError, OSError) as error:
         return FolderProbe(folder=folder, scheme=scheme, put_if_absent=is_exclusive, problem=str(error))
     finally:
-        storage.delete_tree(own)
+        if storage.exists(own):
+            storage.delete_tree(own)
     works = excludes and is_free
     problem = "" if is_exclusive and works else "a file was created twice" if not is_exclusive else "the lock stays"
     return FolderProbe(folder=folder, scheme=scheme, put_if_absent=is_exclusive, lock=works, problem=problem)
