@@ -1,14 +1,15 @@
 """The main job on real data: all flights out of New York City in 2013, as a Hudi table.
 
-January to November is bulk-loaded. December arrives day by day: new flights, and corrections of earlier ones; some
-flights are deleted. Each write says what the index did. Then Spark SQL asks, the plan explains itself, and hudi-rs
-reads the same table.
+January to November is bulk-loaded. December arrives day by day: new flights, and corrections of earlier ones; a line
+a week says what was written and how few files the index let it open. Some flights are deleted. Then Spark SQL asks,
+the plan explains itself, and hudi-rs reads the same table.
 
     ./dev demo            or            python examples/flights.py [folder]
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakedex import Table, configure_spark
+from lakedex import Table, WriteResult, configure_spark
 
 QUERIES = (
     "SELECT carrier, count(*) AS flights, round(avg(arr_delay), 1) AS delay FROM flights "
@@ -77,12 +78,25 @@ def december(source: DataFrame, day: int) -> DataFrame:
     return fresh.unionByName(corrected)
 
 
+def week(days: range, done: list[WriteResult]) -> str:
+    """A week's upserts, as one line."""
+    rows = f"{sum(one.inserted for one in done):6,} inserted, {sum(one.updated for one in done):4,} updated"
+    files, size = sum(one.files_written for one in done), sum(one.bytes_written for one in done) / 2**20
+    opened, listed = (sum(getattr(one.tagging, name) for one in done) for name in ("files_opened", "files_listed"))
+    took = sum(one.seconds for one in done)
+    return (
+        f"12-{days[0]:02d} to 12-{days[-1]:02d}  {rows}; {files:3} files written, {size:4.1f} MiB; keys looked up in "
+        f"{opened} of {listed} files; {took:.0f} s"
+    )
+
+
 def load(table: Table, source: DataFrame) -> None:
     title("January to November, bulk load")
     say(str(table.bulk_insert(source.where("month < 12"))))
-    title("December, day by day (new flights and corrections)")
-    for day in range(1, 32):
-        say(f"12-{day:02d} {table.upsert(december(source, day))}")
+    title("December, an upsert a day (new flights and corrections)")
+    for first in range(1, 32, 7):
+        days = range(first, min(first + 7, 32))
+        say(week(days, [table.upsert(december(source, day)) for day in days]))
     title("Deletes")
     cancelled = source.where("month = 12 AND day = 31 AND dep_time IS NULL").select(
         "time_hour", "carrier", "flight", "origin"
@@ -135,6 +149,16 @@ def compare(table: Table, path: str) -> int:
     return 0 if agree else 1
 
 
+def next_steps(path: str) -> None:
+    title("Try next")
+    place = shlex.quote(path)
+    say(f"lakedex history {place} -n 5")
+    say(f"lakedex explain {place} --where \"carrier = 'HA'\" --analyze")
+    say(f"lakedex query {place} --where \"dest = 'HNL' AND dep_delay > 500\" --columns carrier,flight,dep_delay")
+    say(f"lakedex validate {place}")
+    say("docs/start.md has the first steps without Spark, docs/cli.md all commands")
+
+
 def main() -> int:
     started = time.perf_counter()
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="lakedex-flights-"))
@@ -166,6 +190,7 @@ def main() -> int:
     bitmaps(table)
     status = compare(table, path)
     spark.stop()
+    next_steps(path)
     say(f"\ndone in {time.perf_counter() - started:.0f} s")
     return status
 

@@ -257,7 +257,13 @@ class Scan:
             return BoundPredicate.of(self.condition)
         schema = read_columns(self.snapshot.schema)
         # A Spark session may have ANSI mode off: then only what both modes answer alike may remove files.
-        bound = bind(self.where, schema, self.rules, ansi=not by_spark)
+        try:
+            bound = bind(self.where, schema, self.rules, ansi=not by_spark)
+        except InvalidInputError as error:
+            # Conditions know columns, not whose they are.
+            message, table = str(error.args[0]), f"table {self.snapshot.config.name}"
+            error.args = (f"{table} has {message}" if message.startswith("no column ") else f"{table}: {message}",)
+            raise
         return bound if self.condition is None else BoundPredicate.of(bound.predicate, self.condition)
 
     @property

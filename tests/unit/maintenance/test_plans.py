@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,10 @@ def saved(table: Table) -> str:
 
 
 CALLS: dict[str, Callable[[Table], Callable[..., object]]] = {
-    "rollback": lambda table: lambda at=last(table), **more: table.maintenance.rollback(at, **more),
-    "restore": lambda table: lambda at=saved(table), **more: table.maintenance.restore(at, **more),
-    "archive": lambda table: lambda **more: table.maintenance.archive(options=SHORT, **more),
-    "clean": lambda table: lambda **more: table.maintenance.clean(commits=1, **more),
+    "rollback": lambda table: partial(table.maintenance.rollback, last(table)),
+    "restore": lambda table: partial(table.maintenance.restore, saved(table)),
+    "archive": lambda table: partial(table.maintenance.archive, options=SHORT),
+    "clean": lambda table: partial(table.maintenance.clean, commits=1),
 }
 
 
