@@ -12,7 +12,7 @@ import typer
 import lakedex
 from lakedex.cli import change, look
 from lakedex.errors import LakedexError
-from lakedex.printing import printable
+from lakedex.printing import printable, printed
 
 __all__ = ["app", "run"]
 
@@ -63,8 +63,11 @@ def run(arguments: Sequence[str]) -> int:
         # The reader, as head, has enough. What is left in the buffer must not fail at exit.
         sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115
         return 0
-    except (KeyboardInterrupt, typer.Abort):
-        print("lakedex: interrupted; a write that had begun is rolled back by the next one", file=sys.stderr)
+    except typer.Abort:
+        print("\nlakedex: nothing was changed", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("\nlakedex: interrupted; a write that had begun is rolled back by the next one", file=sys.stderr)
         return FAILED
     except typer.TyperException as error:
         # Without a message the help has been shown.
@@ -75,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _failed(message: str, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
-        traceback.print_exc()
+        print(printed(traceback.format_exc().rstrip().split("\n")), file=sys.stderr)
     print(f"lakedex: {printable(message)}", file=sys.stderr)
     return FAILED
 

@@ -93,7 +93,13 @@ def load(
     else:
         table = call.table
     with call.busy(f"{mode.value} of {counted(rows, 'row')}"):
-        call.answer(_write(table, mode)(source.reader()))
+        try:
+            done = _write(table, mode)(source.reader())
+        except Exception as error:
+            if not create:
+                raise
+            raise InvalidInputError(f"{error}; the new table {call.path} is empty: load without --create") from error
+        call.answer(done)
 
 
 def _write(table: lakedex.Table, mode: Mode) -> Callable[[Any], lakedex.WriteResult]:

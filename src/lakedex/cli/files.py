@@ -137,7 +137,13 @@ class Input:
 
     def count_rows(self) -> int:
         """Number of rows; Parquet and Arrow files know it, others are read."""
-        return sum(int(part.count_rows()) for part in self._parts)
+        rows = 0
+        for file, part in zip(self.files, self._parts, strict=True):
+            try:
+                rows += int(part.count_rows())
+            except pa.ArrowException as error:
+                raise InvalidInputError(f"{file}: {str(error).splitlines()[0]}") from error
+        return rows
 
     @property
     def size(self) -> int:
@@ -150,13 +156,16 @@ class Input:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         empty = self.schema.empty_table()
-        for part in self._parts:
-            for batch in part.to_batches():
-                if batch.schema == self.schema:
-                    yield batch
-                else:
-                    rows = pa.Table.from_batches([batch])
-                    yield from pa.concat_tables([empty, rows], promote_options="permissive").to_batches()
+        for file, part in zip(self.files, self._parts, strict=True):
+            try:
+                for batch in part.to_batches():
+                    if batch.schema == self.schema:
+                        yield batch
+                    else:
+                        rows = pa.Table.from_batches([batch])
+                        yield from pa.concat_tables([empty, rows], promote_options="permissive").to_batches()
+            except pa.ArrowException as error:
+                raise InvalidInputError(f"{file}: {str(error).splitlines()[0]}") from error
 
 
 def _size(file: str) -> int:

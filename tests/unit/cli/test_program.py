@@ -185,6 +185,19 @@ def test_files_of_one_load_are_put_together(tmp_path: Path) -> None:
     assert own(Table.open(tmp_path / "t"), "id", "n", "m") == [("a", 1, None), ("b", None, "x")]
 
 
+def test_a_load_that_fails_names_the_file_and_the_new_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows are checked when the table is there already."""
+    (tmp_path / "rows.csv").write_text("id,n\na,1\n,2\n")
+    (tmp_path / "odd.csv").write_text("id,n\na,1\nb,two\n")
+    path = str(tmp_path / "t")
+    assert main(["load", path, str(tmp_path / "rows.csv"), "--create", "--key", "id", "--yes"]) == 2
+    err = capsys.readouterr().err
+    assert "null or empty record key" in err and "t is empty: load without --create" in err and err.count("\n") == 1
+    assert main(["load", path, str(tmp_path / "odd.csv"), "--yes"]) == 2
+    assert "odd.csv: " in capsys.readouterr().err
+    assert Table.open(path).scan().count() == 0
+
+
 def test_an_export_that_fails_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "t", pa.table({"id": ["a"], "tags": [["x"]]}))
     assert main(["query", str(tmp_path / "t"), "-o", str(tmp_path / "rows.csv")]) == 2
