@@ -15,6 +15,7 @@ from core_tests import is_core
 from limits import Limits
 
 TESTS = Path(__file__).parent
+REQUIRED = {"judge": "LAKEDEX_JUDGES_REQUIRED", "browser": "LAKEDEX_BROWSER_REQUIRED"}
 JVM_FOLDERS = {"spark": pytest.mark.spark, "connect": pytest.mark.spark, "oracle": pytest.mark.judge}
 
 # "deterministic" runs the same examples each time, so that a red run is never a surprise; "ci" does twice as many;
@@ -58,13 +59,14 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where judges are required, a judge's test that skips has not been judged: that is a failure."""
+    """Where judges or a browser are required, a test of theirs that skips has shown nothing: that is a failure."""
     report = yield
-    required = os.environ.get("LAKEDEX_JUDGES_REQUIRED") == "1"
-    if required and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("judge"):
-        report.outcome = "failed"
-        reason = call.excinfo.value if call.excinfo else "marked to be skipped"
-        report.longrepr = f"{item.nodeid}: skipped, but LAKEDEX_JUDGES_REQUIRED=1: {reason}"
+    for mark, variable in REQUIRED.items():
+        required = os.environ.get(variable) == "1" and item.get_closest_marker(mark)
+        if required and report.skipped and not hasattr(report, "wasxfail"):
+            report.outcome = "failed"
+            reason = call.excinfo.value if call.excinfo else "marked to be skipped"
+            report.longrepr = f"{item.nodeid}: skipped, but {variable}=1: {reason}"
     return report
 
 

@@ -13,7 +13,7 @@ CEILINGS = {
     "longest module": 601,
     "modules under 100 lines with one importer": 4,
     "signature lines with Any": 479,
-    "public members of Table": 36,
+    "public members of Table": 39,
     "public definitions without docstring": 3,
     "private access in tests": 0,
     "attributes that tests replace": 117,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakedex._version import __version__
 
 if TYPE_CHECKING:
+    from lakedex.display.result_table import ResultTable
     from lakedex.errors import (
         CommitConflictError,
         CommitError,
@@ -112,6 +113,7 @@ __all__ = [
     "RepairResult",
     "Report",
     "RestoreResult",
+    "ResultTable",
     "RollbackResult",
     "Scan",
     "ScanPlan",
@@ -133,6 +135,7 @@ __all__ = [
 ]
 
 _EXPORTS = {
+    "display.result_table": ("ResultTable",),
     "errors": (
         "CommitConflictError",
         "CommitError",

@@ -10,14 +10,16 @@ What comparing a table's metadata with its files found: ``TableReport``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from html import escape
 from typing import Any, cast
 
 import pyarrow as pa
 
-from lakedex.printing import printable, printed
+from lakedex.display.blocks import ROWS, Bars, Block, Card, Code, Facts, Funnel, Grid, Notice, Notices, Tone, notes
+from lakedex.display.html import card_html
+from lakedex.display.text import card_text
+from lakedex.printing import printable
 from lakedex.types import size_text
 
 __all__ = [
@@ -29,14 +31,23 @@ __all__ = [
     "TaggingReport",
     "ValidationReport",
     "WriteResult",
-    "difference_lines",
+    "counted",
+    "findings",
 ]
 
 
 class Report:
-    """Base of the results that calls return: a report prints as text, and gives its fields as plain values."""
+    """Base of the results that calls return: a report prints as text, draws as HTML, and gives its fields as values."""
 
     __slots__ = ()
+
+    def card(self) -> Card:
+        """The result as building blocks, which ``str`` prints and notebooks draw."""
+        facts = [(name, str(value)) for name, value in self.to_dict().items()]
+        return Card(type(self).__name__, blocks=[Facts(facts)])
+
+    def __str__(self) -> str:
+        return card_text(self.card())
 
     def __repr__(self) -> str:
         return str(self)
@@ -46,7 +57,12 @@ class Report:
         return {item.name: _plain(getattr(self, item.name)) for item in fields(cast("Any", self))}
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return card_html(self.card())
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which takes an ``s`` unless there is one of it."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _plain(value: Any) -> Any:
@@ -100,7 +116,7 @@ class TaggingReport(Report):
 
     @property
     def false_positives(self) -> int:
-        """Pairs that a filter let through in vain."""
+        """Pairs that a filter let through and that are no match."""
         return self.candidates - self.matches
 
     @property
@@ -109,20 +125,34 @@ class TaggingReport(Report):
         absent = self.pairs_probed - self.probed_matches
         return self.probed_in_vain / absent if absent else None
 
-    def __str__(self) -> str:
+    def funnel(self) -> Funnel:
+        """The files that were left after each step of the lookup."""
         rate = "" if self.false_positive_rate is None else f" (rate {self.false_positive_rate:.1e})"
         times = ", ".join(f"{level} {seconds:.2f} s" for level, seconds in self.seconds.items())
-        return (
-            f"files {self.files_listed} → {self.files_after_ranges} after ranges"
-            f" → {self.files_after_blooms} after blooms → {self.files_opened} opened;"
-            f" {self.keys_probed:,} keys, {self.false_positives} false positives{rate};"
-            f" {self.requests} requests, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
+        steps = (
+            ("files", self.files_listed),
+            ("after ranges", self.files_after_ranges),
+            ("after blooms", self.files_after_blooms),
+            ("opened", self.files_opened),
         )
+        note = (
+            f"{counted(self.keys_probed, 'key')}, {counted(self.false_positives, 'false positive')}{rate}; "
+            f"{counted(self.requests, 'request')}, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
+        )
+        return Funnel("key lookup", steps, note)
+
+    def card(self) -> Card:
+        """The lookup as a funnel."""
+        return Card("key lookup", f"by {self.source}", [self.funnel(), notes(self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name."""
         rates = {"false_positives": self.false_positives, "false_positive_rate": self.false_positive_rate}
         return {**Report.to_dict(self), **rates}
+
+
+SHORTEST = 0.005
+"""Seconds of a phase that is worth showing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -141,6 +171,7 @@ class WriteResult(Report):
         bitmap_bytes: size of the runs of bitmaps that the write added, or put together from older ones.
         bitmap_seconds: time for bitmaps, added up over tasks.
         seconds: the whole call.
+        phases: time of each phase of the call: preparing the rows, finding keys, writing files, committing, services.
         tagging: what the index did.
         notes: options without effect, conflicts retried, indexes not kept …
     """
@@ -159,45 +190,37 @@ class WriteResult(Report):
     tagging: TaggingReport = field(default_factory=TaggingReport)
     notes: tuple[str, ...] = ()
     latest: str | None = None
+    phases: dict[str, float] = field(default_factory=dict)
 
-    def __str__(self) -> str:
-        head = (
-            f"{self.operation.lower()} {self.instant or '(nothing to write)'}: "
-            f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted; "
-            f"{self.files_written} files, {size_text(self.bytes_written)} "
-            f"(+{size_text(self.metadata_bytes)} metadata), {self.seconds:.2f} s"
-        )
-        lines = [head]
-        if self.tagging.source != "none":
-            lines.append(f"  index: {self.tagging}")
+    def card(self) -> Card:
+        """The rows and files written, how the keys were found, and where the time went."""
+        facts, blocks = [], list[Block]()
+        if self.files_written or self.metadata_bytes:
+            written = f"{size_text(self.bytes_written)}, and {size_text(self.metadata_bytes)} of metadata"
+            facts.append(("written", written))
         if self.bitmap_bytes:
-            lines.append(f"  bitmaps: {self._bitmap_text}")
-        lines += [f"  note: {note}" for note in (*self.notes, *self.tagging.notes)]
-        return printed(lines)
+            facts.append(("bitmaps", f"{size_text(self.bitmap_bytes)}, {self.bitmap_seconds:.2f} s over all tasks"))
+        blocks.append(Facts(facts))
+        if self.tagging.source != "none":
+            blocks.append(self.tagging.funnel())
+        blocks.append(
+            Bars("time", [(name, spent, f"{spent:.2f} s") for name, spent in self.phases.items() if spent >= 0.005])
+        )
+        blocks.append(notes((*self.notes, *self.tagging.notes)))
+        return Card(f"{self.operation.lower()} {self.instant or '(nothing to write)'}", self._sentence, blocks)
 
     @property
-    def _bitmap_text(self) -> str:
-        return f"{size_text(self.bitmap_bytes)}, {self.bitmap_seconds:.2f} s over all tasks"
-
-    def _repr_html_(self) -> str:
-        report = self.tagging
-        rows: Iterable[tuple[str, str]] = [
-            ("instant", self.instant or "–"),
-            ("rows", f"{self.inserted:,} inserted · {self.updated:,} updated · {self.deleted:,} deleted"),
-            (
-                "files",
-                f"{self.files_written} · {size_text(self.bytes_written)} · metadata {size_text(self.metadata_bytes)}",
-            ),
-            ("seconds", f"{self.seconds:.2f}"),
-            ("index", str(report) if report.source != "none" else "–"),
-            *([("bitmaps", self._bitmap_text)] if self.bitmap_bytes else []),
-            *(("note", note) for note in (*self.notes, *report.notes)),
-        ]
-        body = "".join(
-            f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>"
-            for k, v in rows
-        )
-        return f"<table><caption>{escape(self.operation.lower())}</caption>{body}</table>"
+    def _sentence(self) -> str:
+        """``1,000 rows updated in 5 files, 1.7 s``."""
+        counts = [(self.inserted, "inserted"), (self.updated, "updated"), (self.deleted, "deleted")]
+        changed = [(count, word) for count, word in counts if count]
+        first, *others = [f"{count:,} {word}" for count, word in changed] or ["no row changed"]
+        if changed:
+            first = f"{counted(changed[0][0], 'row')} {changed[0][1]}"
+        files = f" in {counted(self.files_written, 'file')}" if changed and self.files_written else ""
+        if not changed and self.files_written:
+            files = f", {counted(self.files_written, 'file')} rewritten"
+        return f"{', '.join([first, *others])}{files}, {self.seconds:.{1 if self.seconds >= 1 else 2}f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -224,12 +247,13 @@ class IndexResult(Report):
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The size of the index."""
         head = (
-            f"index {self.name}: {self.entries:,} entries of {self.files} files, {size_text(self.bytes_written)}, "
-            f"{self.seconds:.2f} s"
+            f"{self.entries:,} {'entry' if self.entries == 1 else 'entries'} of {counted(self.files, 'file')}, "
+            f"{size_text(self.bytes_written)}, {self.seconds:.2f} s"
         )
-        return printed([head, *(f"  note: {note}" for note in self.notes)])
+        return Card(f"index {self.name}", head, [notes(self.notes)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,14 +311,33 @@ class IndexStats(Report):
     rows_covered: int = 0
     damage: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        runs = f", of {size_text(self.bytes_of_runs)} in {self.runs} runs" if self.runs else ""
+    def card(self) -> Card:
+        """Coverage and size, and the figures of each column."""
+        runs = f", of {size_text(self.bytes_of_runs)} in {counted(self.runs, 'run')}" if self.runs else ""
         rows = f", {self.rows_covered:,} rows" if self.rows_covered else ""
         head = (
-            f"{self.name}: {self.entries:,} entries, {self.files_covered} covered, {self.files_uncovered} not{rows}, "
+            f"{self.entries:,} entries, {self.files_covered} covered, {self.files_uncovered} not{rows}, "
             f"{size_text(self.bytes)}{runs}"
         )
-        return printed([head, *(f"  {column}" for column in self.columns), *(f"  damage: {d}" for d in self.damage)])
+        grid = Grid(
+            ("column", "values", "entries", "files", "not indexed"),
+            [
+                (
+                    column.column,
+                    "–" if column.distinct is None else f"{column.distinct:,}",
+                    f"{column.entries:,}",
+                    f"{column.files_indexed:,}",
+                    "; ".join(f"{count} files: {reason}" for reason, count in column.not_indexed.items()),
+                )
+                for column in self.columns[:ROWS]
+            ],
+            numbers=("values", "entries", "files"),
+            total=len(self.columns),
+            more="columns has all",
+        )
+        damage = Notices([Notice(text, "damage", "bad") for text in self.damage])
+        tone: Tone = "bad" if self.damage else "warn" if self.files_uncovered else "good"
+        return Card(f"index {self.name}", head, [grid, damage], tone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -314,13 +357,28 @@ class RebuildResult(Report):
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        head = f"metadata table rebuilt: {self.files:,} files in {self.partitions:,} partitions, {self.seconds:.2f} s"
-        return printed([head, *(f"  {index}" for index in self.indexes), *(f"  note: {note}" for note in self.notes)])
+    def card(self) -> Card:
+        """The files that it lists now, and what each index took."""
+        head = f"{counted(self.files, 'file')} in {counted(self.partitions, 'partition')} listed, {self.seconds:.2f} s"
+        grid = Grid(
+            ("index", "entries", "files", "size", "seconds"),
+            [
+                (one.name, f"{one.entries:,}", f"{one.files:,}", size_text(one.bytes_written), f"{one.seconds:.2f}")
+                for one in self.indexes[:ROWS]
+            ],
+            numbers=("entries", "files", "size", "seconds"),
+            total=len(self.indexes),
+            more="indexes has all",
+        )
+        return Card(
+            "metadata table rebuilt", head, [grid, notes((*self.notes, *(n for i in self.indexes for n in i.notes)))]
+        )
 
 
-SHOWN = 20
-"""Differences that a printed report lists."""
+HARMLESS = frozenset(
+    ("stray file", "partition gone", "missing entry", "unfinished metadata commit", "missing definition")
+)
+"""Kinds of differences that cost time and no row: nothing is left out because of an entry that is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +409,11 @@ class Difference:
     found: str = ""
     count: int = 1
 
+    @property
+    def severity(self) -> str:
+        """``error`` for damage, and where a query may read wrong rows or fail; ``warning`` if it only takes longer."""
+        return "warning" if self.kind in HARMLESS else "error"
+
     def __str__(self) -> str:
         subject = " ".join(filter(None, (f"{self.partition}/{self.file}".strip("/"), self.column)))
         times = f" ×{self.count}" if self.count > 1 else ""
@@ -359,15 +422,19 @@ class Difference:
         return printable(f"{self.index}: {self.kind}{times}{f' of {subject}' if subject else ''}: {detail}")
 
 
-def difference_lines(differences: Sequence[object], kinds: Iterable[tuple[str, int]]) -> list[str]:
-    """How reports print differences: how many of each kind, and the first ones; no line where there are none."""
-    if not differences:
-        return []
-    lines = ["  differences: " + ", ".join(f"{kind} {count}" for kind, count in kinds)]
-    lines += [f"    {found}" for found in differences[:SHOWN]]
-    if len(differences) > SHOWN:
-        lines.append(f"    … and {len(differences) - SHOWN} more (to_arrow() has all)")
-    return lines
+def findings(differences: Sequence[Difference]) -> Notices:
+    """Differences as lines to read, errors before warnings."""
+    ordered = sorted(differences, key=lambda found: found.severity)
+    kinds = Counter(f"{found.index}: {found.kind}" for found in ordered)
+    return Notices(
+        [
+            Notice(str(found), found.severity, "bad" if found.severity == "error" else "warn")
+            for found in ordered[:ROWS]
+        ],
+        title="differences, " + ", ".join(f"{kind} {count:,}" for kind, count in kinds.items()) if kinds else "",
+        left_out=max(len(ordered) - ROWS, 0),
+        more="to_arrow() has all",
+    )
 
 
 def difference_table(differences: Sequence[Difference]) -> pa.Table:
@@ -415,20 +482,23 @@ class ValidationReport(Report):
         """Whether there is no difference and no damage; those that were repaired count."""
         return not self.differences and not self.damage
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The verdict, and what was found, errors first."""
         verdict = "agrees with the data" if self.ok else "does NOT agree with the data"
-        lines = [
-            f"index {self.name} ({self.using}) at {self.instant or 'no commit'}: {verdict}",
-            f"  {self.files_checked} of {self.files_total} files compared, {self.entries_checked:,} entries; "
-            f"{self.files_uncovered} files not covered, {self.entries_stale:,} stale entries; {self.seconds:.2f} s",
+        compared = f"{self.files_checked} of {counted(self.files_total, 'file')}, {self.entries_checked:,} entries"
+        left = f"{self.files_uncovered} files not covered, {self.entries_stale:,} stale entries"
+        blocks: list[Block] = [
+            Facts([("compared", f"{compared}; {self.seconds:.2f} s"), ("passed over", left)]),
+            Notices([Notice(text, "damage", "bad") for text in self.damage]),
+            findings(self.differences),
         ]
-        lines += [f"  damage: {text}" for text in self.damage]
-        lines += difference_lines(self.differences, sorted(Counter(found.kind for found in self.differences).items()))
         if self.files_repaired:
-            lines.append(f"  repaired: entries of {self.files_repaired} files written again")
+            text = f"entries of {counted(self.files_repaired, 'file')} written again"
+            blocks.append(Notices([Notice(text, "repaired", "good")]))
         elif not self.ok:
-            lines.append("  not repaired: call indexes.validate with repair=True")
-        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+            blocks.append(Code(f"table.indexes.validate({self.name!r}, repair=True)", "not repaired, which this does"))
+        title = f"index {self.name} ({self.using}) at {self.instant or 'no commit'}"
+        return Card(title, verdict, [*blocks, notes(self.notes)], "good" if self.ok else "bad")
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -474,18 +544,23 @@ class TableReport(Report):
         """How many differences there are of each kind, as ``index: kind``."""
         return dict(Counter(f"{found.index}: {found.kind}" for found in self.differences))
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The verdict, and what was found, errors first."""
         verdict = "metadata agrees with the files" if self.ok else "metadata does NOT agree with the files"
-        compared = f"{self.files_compared:,} of {self.files_total:,} current ones compared"
-        lines = [
-            f"table {self.table} at {self.instant or 'no commit'}: {verdict}",
-            f"  {self.files_listed:,} files listed; {compared} with {', '.join(self.indexes) or 'nothing'}; "
-            f"{self.seconds:.2f} s",
+        compared = f"{self.files_compared:,} of {counted(self.files_total, 'current file')}"
+        blocks: list[Block] = [
+            Facts(
+                [
+                    ("compared", f"{compared} with {', '.join(self.indexes) or 'nothing'}; {self.seconds:.2f} s"),
+                    ("listed", f"{counted(self.files_listed, 'file')}, those of earlier commits too"),
+                ]
+            ),
+            findings(self.differences),
         ]
-        lines += difference_lines(self.differences, self.kinds.items())
         if not self.ok:
-            lines.append("  maintenance.rebuild_metadata() rebuilds the metadata")
-        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+            blocks.append(Code("table.maintenance.rebuild_metadata()", "rebuilds the metadata"))
+        title = f"validation of {self.table} at {self.instant or 'no commit'}"
+        return Card(title, verdict, [*blocks, notes(self.notes)], "good" if self.ok else "bad")
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -494,9 +569,3 @@ class TableReport(Report):
     def to_arrow(self) -> pa.Table:
         """The differences as a table."""
         return difference_table(self.differences)
-
-    def _repr_html_(self) -> str:
-        head, *rest = str(self).split("\n")
-        colour = "#2e7d32" if self.ok else "#c62828"
-        body = escape("\n".join(rest))
-        return f"<div><b style='color:{colour}'>{escape(head)}</b><pre>{body}</pre></div>"

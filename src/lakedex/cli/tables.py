@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.display.blocks import ROWS
 from lakedex.errors import InvalidInputError
 from lakedex.printing import printed
-from lakedex.reports import SHOWN, Difference, TableReport
+from lakedex.reports import Difference, TableReport
 from lakedex.snapshot.schema import nearest
 from lakedex.table.table import Table
 from lakedex.timeline.instant import instant_to_epoch_ms
@@ -146,9 +147,9 @@ def stale_indexes(table: Table) -> list[dict[str, Any]]:
 def findings(report: TableReport, stale: Sequence[dict[str, Any]], path: str) -> str:
     """The findings of a validation, a line each, and how to repair them."""
     own = shlex.quote(path)
-    lines = [_finding(found) for found in report.differences[:SHOWN]]
-    if len(report.differences) > SHOWN:
-        lines.append(f"… and {len(report.differences) - SHOWN} more; --json has all")
+    lines = [_finding(found) for found in report.differences[:ROWS]]
+    if len(report.differences) > ROWS:
+        lines.append(f"… and {len(report.differences) - ROWS} more; --json has all")
     lines += [
         f"index stale     {one['index']}: {one['files_uncovered']} of {one['files']} files not covered   "
         f"fix: lakedex index refresh {own} {shlex.quote(one['index'])}"

@@ -36,10 +36,12 @@ def run_with_retries(
         ctx: the write's context; ``attempt`` gives its own notes in its result.
         base: the table as the write has seen it so far.
     """
+    ctx.phases["prepare rows"] = ctx.seconds
     for number in range(options.retries + 1):
         transaction = Transaction(handle, options, operation, ctx, base)
         try:
-            transaction.begin()
+            with ctx.phase("begin"):
+                transaction.begin()
         except CommitConflictError as error:  # It has taken back what it announced.
             if not error.retryable or number == options.retries:
                 raise
@@ -66,14 +68,16 @@ def run_with_retries(
             raise
         ctx.notes += result.notes
         if transaction.committed is not None:
-            transaction.upkeep()
-            ctx.notes += run_services(handle, replace(options, txn=None), transaction.committed)
+            with ctx.phase("services"):
+                transaction.upkeep()
+                ctx.notes += run_services(handle, replace(options, txn=None), transaction.committed)
         bitmap_bytes, bitmap_seconds = transaction.index_costs.get("bitmap", (0, 0.0))
         return replace(
             result,
             bitmap_bytes=bitmap_bytes,
             bitmap_seconds=bitmap_seconds,
             notes=tuple(ctx.notes),
+            phases=dict(ctx.phases),
             seconds=ctx.seconds,
         )
     raise AssertionError("unreachable")

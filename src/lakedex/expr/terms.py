@@ -61,6 +61,15 @@ __all__ = [
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?P<body>(?:\\.|[^'\\])*)'", re.DOTALL)
 
 
+_NUMBER = re.compile(
+    _QUOTED.pattern
+    + r"|CAST\((?P<float>-?[0-9.]+(?:e[+-]?[0-9]+)?)D AS FLOAT\)"
+    + r"|(?<![\w.])(?P<number>[0-9.]+(?:e[+-]?[0-9]+)?)(?:D|BD|[LSY])\b",
+    re.DOTALL,
+)
+"""Quoted text, and a number with the suffix that says its type."""
+
+
 _EXACT_DOUBLE = 2**53
 
 
@@ -371,8 +380,14 @@ def _hexed(quoted: re.Match[str]) -> str:
 
 
 def to_text(node: Predicate | Scalar) -> str:
-    """SQL as plans show it: long lists of values are cut short, so it is not to be read back."""
-    return to_sql(_shortened(node))
+    """SQL as plans show it, numbers as people write them and long lists cut short: it is not to be read back."""
+    return _NUMBER.sub(_plain_number, to_sql(_shortened(node)))
+
+
+def _plain_number(found: re.Match[str]) -> str:
+    """``12.0D`` as ``12``; quoted text stays."""
+    number = found["float"] or found["number"]
+    return found[0] if number is None else number.removesuffix(".0")
 
 
 def _shortened(node: Any) -> Any:

@@ -122,6 +122,17 @@ class UnusedIndex:
     detail: str
     column: str = ""
 
+    @property
+    def remedy(self) -> str:
+        """The call that lets the index take part next time; empty if there is none."""
+        if self.reason == "switched off":
+            return "leave out use_indexes=False"
+        if self.reason == "no index":
+            return f'table.indexes.create("{self.index}")'
+        if self.reason == "no entry" and self.index == "bitmap":
+            return "table.indexes.list() names the index; table.indexes.refresh(name)"
+        return ""
+
     def __str__(self) -> str:
         return f"{self.index}{f'({self.column})' if self.column else ''}: {self.detail}"
 
@@ -634,7 +645,7 @@ DAMAGED = "damaged"
 def damaged(index: str, wrong: str) -> UnusedIndex:
     """An index, or the listing of files, that cannot be used."""
     return UnusedIndex(
-        index=index, reason=DAMAGED, detail=f"damaged ({wrong}); maintenance.rebuild_metadata() builds it again"
+        index=index, reason=DAMAGED, detail=f"damaged ({wrong}); table.maintenance.rebuild_metadata() builds it again"
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakedex.codec.table_paths import last_part
+from lakedex.display.blocks import ROWS, Bars, Card, Facts, notes
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
 from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
@@ -29,8 +30,7 @@ from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.undo_write import HeartbeatPolicy, remove_metadata_of, replace_metadata_timeline
 from lakedex.options import CleanOptions, LockOptions, WriteOptions
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.compatibility import require_writable
@@ -313,20 +313,24 @@ class CleanResult(Report):
         """Size of the deleted files."""
         return sum(part.bytes for part in self.partitions.values())
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """Which files of which partitions, the largest first."""
         what = "would delete" if self.dry_run else "deleted"
-        since = f", earliest commit retained {self.earliest_retained}" if self.earliest_retained else ""
-        lines = [
-            f"clean {self.instant or ('(dry run)' if self.dry_run else '(nothing to delete)')}: {what} {self.files:,} "
-            f"files, {size_text(self.bytes_freed)}; {self.kept}{since}; {self.seconds:.2f} s"
+        facts = [("policy", self.kept)]
+        if self.earliest_retained:
+            facts.append(("earliest commit retained", self.earliest_retained))
+        largest = sorted(self.partitions.items(), key=lambda item: -item[1].bytes)
+        bars = [
+            (
+                path or "(the table)",
+                float(part.bytes),
+                f"{counted(len(part.files), 'file')}, {size_text(part.bytes)}{', and the partition' * part.gone}",
+            )
+            for path, part in largest[:ROWS]
         ]
-        shown = sorted(self.partitions.items(), key=lambda item: -item[1].bytes)
-        for path, part in shown[:10]:
-            gone = ", and the partition" if part.gone else ""
-            lines.append(f"  {path or '(the table)'}: {len(part.files):,} files, {size_text(part.bytes)}{gone}")
-        if len(shown) > 10:
-            lines.append(f"  … {len(shown) - 10:,} more partitions")
-        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+        title = f"clean {self.instant or ('(dry run)' if self.dry_run else '(nothing to delete)')}"
+        head = f"{what} {counted(self.files, 'file')}, {size_text(self.bytes_freed)}, {self.seconds:.2f} s"
+        return Card(title, head, [Facts(facts), Bars("partitions", bars, len(largest) - len(bars)), notes(self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakedex.display.blocks import Card, notes
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import Lock
@@ -33,8 +34,7 @@ from lakedex.maintenance.undo_write import (
     rollback_failed_writes,
 )
 from lakedex.options import HeartbeatOptions, WriteOptions
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import (
     WRITE_ACTIONS,
@@ -92,12 +92,14 @@ class RestoreResult(Report):
     notes: tuple[str, ...] = field(default=())
     dry_run: bool = False
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The number of commits undone."""
+        undone, deleted = counted(len(self.undone), "commit"), counted(self.files_deleted, "file")
         be = "would be " if self.dry_run else ""
-        what = f"{len(self.undone)} commits {be}undone, {self.files_deleted} files {be}deleted"
         named = self.instant or ("(dry run)" if self.dry_run and self.undone else "(nothing to undo)")
-        head = f"restore {named} to {self.savepoint}: {what}, {self.seconds:.2f} s"
-        return printed([head, *(f"  note: {note}" for note in self.notes)])
+        title = f"restore {named} to {self.savepoint}"
+        head = f"{undone} {be}undone, {deleted} {be}deleted, {self.seconds:.2f} s"
+        return Card(title, head, [notes(self.notes)])
 
 
 def restore_to(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lakedex.display.blocks import Card, Notice, Notices, notes
 from lakedex.index.protocol import CommitPolicy
 from lakedex.index.registry import index_stats, table_indexes
 from lakedex.io.locks import require_exclusive_create, table_lock
@@ -18,8 +19,7 @@ from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.undo_write import HeartbeatPolicy
 from lakedex.maintenance.validate_table import validate_table
 from lakedex.options import WriteOptions
-from lakedex.printing import printed
-from lakedex.reports import Difference, IndexResult, RebuildResult, Report, difference_lines
+from lakedex.reports import Difference, IndexResult, RebuildResult, Report, findings
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.compatibility import require_writable
@@ -83,13 +83,13 @@ class RepairResult(Report):
         """All of it as plain values."""
         return {**Report.to_dict(self), "ok": self.ok, "steps": list(self.steps)}
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The steps, and what they cannot repair."""
         what = "would be repaired" if self.dry_run else "repaired"
-        head = f"table {self.table}: {what if self.steps else 'nothing to repair'}; {self.seconds:.2f} s"
-        left = [f"  not repaired: {one}" for one in difference_lines(self.left, [("in all", len(self.left))])[1:]]
-        return printed(
-            [head, *(f"  {step}" for step in self.steps), *left, *(f"  note: {note}" for note in self.notes)]
-        )
+        head = f"{what if self.steps else 'nothing to repair'}; {self.seconds:.2f} s"
+        steps = Notices([Notice(step, "step") for step in self.steps])
+        left = replace(findings(self.left), title="not repaired" if self.left else "")
+        return Card(f"table {self.table}", head, [steps, left, notes(self.notes)], "good" if self.ok else "bad")
 
 
 def repair(

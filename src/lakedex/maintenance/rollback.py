@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from lakedex.display.blocks import Card, notes
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import require_exclusive_create, table_lock
@@ -28,8 +29,7 @@ from lakedex.maintenance.recovery import (
 )
 from lakedex.maintenance.undo_write import HeartbeatPolicy, replace_metadata_timeline, roll_back
 from lakedex.options import HeartbeatOptions, WriteOptions
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, remove_pending, revert_completed
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
@@ -71,14 +71,16 @@ class RollbackResult(Report):
     notes: tuple[str, ...] = field(default=())
     dry_run: bool = False
 
-    def __str__(self) -> str:
-        is_done = not self.dry_run
+    def card(self) -> Card:
+        """The commit undone, and where the table is now."""
+        named = self.instant or ("(dry run)" if self.dry_run else "")
+        title = f"rollback {named} of {self.undone}".replace("  ", " ")
+        deleted, now = ("would be deleted", "would be") if self.dry_run else ("deleted", "is")
         head = (
-            f"rollback {self.instant or ('' if is_done else '(dry run)')} of {self.undone}: {self.files_deleted} files "
-            f"{'deleted' if is_done else 'would be deleted'}, the table {'is' if is_done else 'would be'} at "
-            f"{self.latest or 'no commit'}, {self.seconds:.2f} s"
+            f"{counted(self.files_deleted, 'file')} {deleted}, the table {now} at {self.latest or 'no commit'}, "
+            f"{self.seconds:.2f} s"
         )
-        return printed([head, *(f"  note: {note}" for note in self.notes)])
+        return Card(title, head, [notes(self.notes)])
 
 
 def rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lakedex.display.blocks import Card, notes
 from lakedex.errors import LakedexError
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.maintenance.archive import archive_data, archive_metadata, data_to_archive, metadata_to_archive
@@ -18,7 +19,7 @@ from lakedex.maintenance.clean import clean_after_write
 from lakedex.maintenance.metadata_cleaning import clean_metadata, cleaning_due
 from lakedex.maintenance.metadata_compaction import CompactionDone, compact, compaction_due
 from lakedex.options import WriteOptions
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant
@@ -61,15 +62,17 @@ class CompactionResult(Report):
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The files that were merged."""
         if not self.instants:
-            return f"compact: nothing to merge, {self.seconds:.2f} s"
-        text = (
-            f"compact {', '.join(self.instants)}: {self.log_files:,} log files of the metadata table merged into "
-            f"{self.file_groups:,} base files of {self.records:,} records, {size_text(self.bytes_written)}, "
-            f"{self.seconds:.2f} s"
+            return Card("compact", f"nothing to merge, {self.seconds:.2f} s", [notes(self.notes)])
+        head = (
+            f"{counted(self.log_files, 'log file')} of the metadata table merged into "
+            f"{counted(self.file_groups, 'base file')} of {counted(self.records, 'record')}, "
+            f"{size_text(self.bytes_written)}, {self.seconds:.2f} s"
         )
-        return f"{text}\n  note: finished {', '.join(self.found)} of a writer that died" if self.found else text
+        finished = (f"finished {', '.join(self.found)} of a writer that died",) if self.found else ()
+        return Card(f"compact {', '.join(self.instants)}", head, [notes((*self.notes, *finished))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -90,15 +93,16 @@ class ArchivalResult(Report):
     notes: tuple[str, ...] = ()
     dry_run: bool = False
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The span of archived instants."""
         if not self.instants and not self.metadata_instants:
-            return f"archive: nothing is due, {self.seconds:.2f} s"
+            return Card("archive", f"nothing is due, {self.seconds:.2f} s", [notes(self.notes)])
         span = f" ({self.instants[0]} to {self.instants[-1]})" if self.instants else ""
-        head = "archive (dry run)" if self.dry_run else "archive"
-        return (
-            f"{head}: {len(self.instants):,} instants{span}, and {len(self.metadata_instants):,} of the metadata "
+        head = (
+            f"{counted(len(self.instants), 'instant')}{span}, and {len(self.metadata_instants):,} of the metadata "
             f"table, {self.seconds:.2f} s"
         )
+        return Card("archive (dry run)" if self.dry_run else "archive", head, [notes(self.notes)])
 
 
 # ------------------------------------------------------------------------------------------------------- compaction

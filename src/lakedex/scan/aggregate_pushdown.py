@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakedex.display.blocks import Card, Cell, Facts, Grid, Meter, Notice, Notices, share
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
@@ -34,8 +35,7 @@ from lakedex.index.registry import INDEXES
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import run_threads, stream_ordered
 from lakedex.parquet.base_file_reader import read_footer
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.scan.aggregation import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
 from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
@@ -92,24 +92,26 @@ class AggregatePlan(Report):
         """Whether no data file was opened."""
         return not self.by_footers and not self.scanned
 
-    def __str__(self) -> str:
-        files = len(self.plan.slices)
-        index = f"{self.requests} req {size_text(self.bytes_read)}"
-        lines = [str(self.plan), f"{'answer':<15}{self.description} · {self.seconds * 1000:.0f} ms"]
+    def card(self) -> Card:
+        """The plan's card with where the answer came from."""
+        plan, files = self.plan.card(), len(self.plan.slices)
+        index = f"{counted(self.requests, 'request')}, {size_text(self.bytes_read)}"
         scanned = f"{size_text(self.bytes_scanned)}, {self.rows_scanned:,} rows"
-        for name, count, read in (
-            ("ruled out", self.ruled_out, ""),
-            ("by counts", self.by_counts, "" if self.by_bitmaps else index),
-            ("by bitmaps", self.by_bitmaps, index if self.by_bitmaps else ""),
-            ("by footers", self.by_footers, ""),
-            ("scanned", self.scanned, scanned if self.scanned else ""),
-            ("not asked", self.not_asked, ""),
-        ):
-            if count:
-                lines.append(f"  {name:<13}{count:>7} of {files} files  {read}".rstrip())
-        if self.not_worth:
-            lines.append(f"bitmaps of {self.not_worth} files not worth reading")
-        return printed(lines)
+        rows: list[tuple[Cell, ...]] = [
+            (name, Meter(f"{count:,} of {counted(files, 'file')}", share(count, files)), read)
+            for name, count, read in (
+                ("ruled out", self.ruled_out, ""),
+                ("by counts", self.by_counts, "" if self.by_bitmaps else index),
+                ("by bitmaps", self.by_bitmaps, index if self.by_bitmaps else ""),
+                ("by footers", self.by_footers, ""),
+                ("scanned", self.scanned, scanned if self.scanned else ""),
+                ("not asked", self.not_asked, ""),
+            )
+            if count
+        ]
+        worth = [Notice(f"bitmaps of {counted(self.not_worth, 'file')} not worth reading")] if self.not_worth else []
+        answer = Facts([("answer", f"{self.description} · {self.seconds * 1000:.0f} ms")])
+        return replace(plan, blocks=[*plan.blocks, answer, Grid(("source", "files", "read"), rows), Notices(worth)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

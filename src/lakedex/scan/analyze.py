@@ -8,17 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from typing import Any
 
 import pyarrow as pa
 
+from lakedex.display.blocks import Card, Facts, Funnel
 from lakedex.engine import Engine
 from lakedex.errors import IndexInconsistentError
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parallel import run_threads
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.slice_reader import ReadCount, SliceReader, iter_slice_rows
 from lakedex.snapshot.snapshot import Snapshot
@@ -93,23 +92,26 @@ class AnalyzedPlan(Report):
         """Kept files without a matching row."""
         return tuple(file.file for file in self.files if not file.rows_matched)
 
-    def __str__(self) -> str:
-        return f"{self.plan}\n{printed(f'{name:<15}{text}' for name, text in self._lines())}"
-
-    def _lines(self) -> list[tuple[str, str]]:
+    def card(self) -> Card:
+        """The plan's card with what reading its files showed."""
+        plan = self.plan.card()
         groups = self.row_groups + self.row_groups_skipped
-        lines = [
+        facts = [
             (
                 "read",
-                f"{self.row_groups} of {groups} row groups · {size_text(self.bytes_read)} · "
+                f"{self.row_groups:,} of {counted(groups, 'row group')} · {size_text(self.bytes_read)} · "
                 f"{self.rows_read:,} rows, {self.rows_matched:,} matched · {self.seconds * 1000:.0f} ms",
             ),
-            ("in vain", f"{len(self.files_in_vain)} of {len(self.files)} files kept hold no matching row"),
+            ("kept without a match", f"{len(self.files_in_vain):,} of {counted(len(self.files), 'file')}"),
         ]
         if self.verified is not None:
             rows = sum(file.rows_read for file in self.verified)
-            lines.append(("verified", f"{len(self.verified)} dropped files hold no matching row ({rows:,} rows read)"))
-        return lines
+            dropped = counted(len(self.verified), "dropped file")
+            facts.append(("verified", f"no matching row in {dropped} ({counted(rows, 'row')} read)"))
+        steps = [("of the table", self.plan.files_total), ("kept", len(self.files))]
+        steps.append(("with a match", len(self.files) - len(self.files_in_vain)))
+        rows_of = Funnel("rows", [("read", self.rows_read), ("matched", self.rows_matched)])
+        return replace(plan, blocks=[*plan.blocks, Facts(facts), Funnel("files", steps), rows_of])
 
     def to_dict(self) -> dict[str, Any]:
         """Plan and figures as plain values, for JSON."""
@@ -133,10 +135,6 @@ class AnalyzedPlan(Report):
         """A row a file that was read, verified ones with the stage that had dropped them."""
         rows = [*self.files, *(self.verified or ())]
         return pa.Table.from_pylist([asdict(row) for row in rows], _FILES)
-
-    def _repr_html_(self) -> str:
-        lines = "".join(f"<div>{escape(name)}: {escape(text)}</div>" for name, text in self._lines())
-        return f"{self.plan._repr_html_()}<div style='font-family:monospace'>{lines}</div>"
 
 
 _FILES = pa.schema(

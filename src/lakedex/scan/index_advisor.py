@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, pairwise
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.codec.roaring import deserialize_bitmap
+from lakedex.display.blocks import ROWS, Block, Card, Cell, Code, Facts, Grid, Meter, share
 from lakedex.errors import InvalidInputError
 from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
@@ -40,8 +41,7 @@ from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import open_for_scan
 from lakedex.parquet.conform import conform_stored
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.scan.aggregation import find_column
 from lakedex.scan.plan import read_columns
 from lakedex.snapshot.file_system_view import TableCache
@@ -279,6 +279,20 @@ class ColumnAdvice:
     index_bytes: int = 0
     build_seconds: float = 0.0
 
+    def cells(self, most: int) -> tuple[Cell, ...]:
+        """The column as a row of an advice, whose largest saving is ``most`` bytes."""
+        return (
+            self.column,
+            f"{self.distinct_per_file:,.0f}" if self.distinct_per_file else "–",
+            f"{100 * self.files_dropped:.1f} %",
+            f"{100 * self.groups_dropped:.1f} %",
+            Meter(size_text(self.bytes_saved), share(self.bytes_saved, most)),
+            size_text(self.index_bytes),
+            f"{self.index_bytes_per_row:,.2f}",
+            f"{self.build_seconds:.2f}",
+            self.reason,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Advice(Report):
@@ -303,30 +317,23 @@ class Advice(Report):
         """Columns that deserve an index: what ``indexes.create("bitmap", columns)`` takes."""
         return tuple(one.column for one in self.columns if one.index)
 
-    def __str__(self) -> str:
+    def card(self) -> Card:
+        """The recommended columns with the call that indexes them, then all of them."""
         asked = f"{self.queries} queries" if self.queries else "equality with each value, as often as rows hold it"
-        sampled_files = f"{self.files_sampled} of {self.files_total} files, {self.rows_sampled:,} rows"
-        heads = (
-            ("distinct", 10),
-            ("files", 8),
-            ("groups", 8),
-            ("saved", 11),
-            ("index", 11),
-            ("B/row", 7),
-            ("s/M rows", 9),
-        )
-        lines = [
-            f"Advice  {self.table}  {sampled_files}; {asked}",
-            f"{'column':<20}{''.join(f'{name:>{width}}' for name, width in heads)}  verdict",
+        sampled_files = f"{self.files_sampled} of {counted(self.files_total, 'file')}, {self.rows_sampled:,} rows"
+        heads = ("column", "distinct", "files", "groups", "saved", "index", "B/row", "s/M rows", "verdict")
+        most = max((one.bytes_saved for one in self.columns), default=0)
+        grid = Grid(heads, [one.cells(most) for one in self.columns[:ROWS]], heads[1:-1], len(self.columns))
+        blocks: list[Block] = [
+            Facts([("sample", sampled_files), ("rated by", asked)]),
+            replace(grid, more="columns has all"),
         ]
-        for one in self.columns:
-            distinct = f"{one.distinct_per_file:,.0f}" if one.distinct_per_file else "–"
-            lines.append(
-                f"{one.column:<20}{distinct:>10}{100 * one.files_dropped:>6.1f} %{100 * one.groups_dropped:>6.1f} %"
-                f"{size_text(one.bytes_saved):>11}{size_text(one.index_bytes):>11}{one.index_bytes_per_row:>7.2f}"
-                f"{one.build_seconds:>9.2f}  {one.reason}"
-            )
-        return printed(lines)
+        if self.recommended:
+            blocks.insert(0, Code(f'table.indexes.create("bitmap", {list(self.recommended)!r})', "recommended"))
+            head = f"index {', '.join(self.recommended)}"
+        else:
+            head = "no column deserves a bitmap index"
+        return Card(f"advice for {self.table}", head, blocks)
 
     def to_arrow(self) -> pa.Table:
         """A row a column."""

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.display.blocks import ROWS, Card, Cell, Facts, Grid, Meter, Notice, Notices, share
 from lakedex.errors import CorruptFileError
 from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.terms import BoundPredicate
@@ -33,8 +33,7 @@ from lakedex.index.protocol import Index, PruningIndex, RowSelection, UnusedInde
 from lakedex.index.registry import INDEXES
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceTable
 from lakedex.metadata.records import COLUMN_STATS, FILES, PARTITION_STATS
-from lakedex.printing import printed
-from lakedex.reports import Report
+from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, IntArray, size_text
 
@@ -64,6 +63,20 @@ class PruneStage:
     seconds: float
     terms: tuple[str, ...]
     note: str = ""
+
+    def cells(self, files: int, size: int) -> tuple[Cell, ...]:
+        """The stage as a row of a plan of a number of files and their size."""
+        pruned = f"{100 * (self.before - self.after) / self.before:.1f} %" if self.before else "–"
+        return (
+            self.name,
+            f"{self.before:,}",
+            Meter(f"{self.after:,}", share(self.after, files)),
+            pruned,
+            Meter(size_text(self.bytes_after), share(self.bytes_after, size)),
+            f"{counted(self.requests, 'request')}, {size_text(self.bytes_read)}" if self.requests else "–",
+            f"{self.seconds * 1000:.0f} ms",
+            ", ".join(self.terms) + (f" ({self.note})" if self.note else ""),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -136,27 +149,22 @@ class ScanPlan(Report):
         """One line: what was kept of how much."""
         share = f" ({100 * self.bytes_kept / self.bytes_total:.2f} %)" if self.bytes_total else ""
         return (
-            f"{len(self.slices)} of {self.files_total} files · {size_text(self.bytes_kept)} of "
+            f"{len(self.slices):,} of {counted(self.files_total, 'file')} · {size_text(self.bytes_kept)} of "
             f"{size_text(self.bytes_total)}{share}"
         )
 
-    def __str__(self) -> str:
-        where = self.where.replace("\n)", ")") if self.where else "(all rows)"
-        lines = [f"Scan  {self.table}  snapshot {self.instant or '(no commit)'}    where {where}"]
-        if self.stages:
-            lines.append(f"{'stage':<15}{'files':>7}{'kept':>7}{'pruned':>9}  {'read':<17}{'time':>8}  used for")
-        for stage in self.stages:
-            pruned = f"{100 * (stage.before - stage.after) / stage.before:.1f} %" if stage.before else "–"
-            read = f"{stage.requests} req {size_text(stage.bytes_read)}" if stage.requests else "–"
-            used = ", ".join(stage.terms) + (f"  ({stage.note})" if stage.note else "")
-            lines.append(
-                f"{stage.name:<15}{stage.before:>7}{stage.after:>7}{pruned:>9}  {read:<17}"
-                f"{stage.seconds * 1000:>5.0f} ms  {used}"
-            )
-        lines.append(f"{'result':<15}{self.summary}")
-        if self.unused:
-            lines.append("not used: " + " · ".join(map(str, self.unused)))
-        return printed(lines)
+    def card(self) -> Card:
+        """Files and bytes that each index left, what it cost, and why others had no part."""
+        facts = [("where", self.where.replace("\n)", ")") if self.where else "(all rows)")]
+        facts.append(("snapshot", self.instant or "(no commit)"))
+        grid = Grid(
+            ("stage", "files", "kept", "pruned", "bytes kept", "index read", "time", "used for"),
+            [stage.cells(self.files_total, self.bytes_total) for stage in self.stages[:ROWS]],
+            numbers=("files", "kept", "pruned", "bytes kept", "time"),
+            total=len(self.stages),
+        )
+        unused = [Notice(str(item) + (f" → {item.remedy}" if item.remedy else ""), "not used") for item in self.unused]
+        return Card(f"scan of {self.table}", self.summary, [Facts(facts), grid, Notices(unused)])
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for JSON."""
@@ -177,15 +185,6 @@ class ScanPlan(Report):
         """The stages as a table."""
         return pa.Table.from_pylist([asdict(stage) for stage in self.stages], _STAGES)
 
-    def _repr_html_(self) -> str:
-        bars = "".join(_bar(stage.name, stage.after, self.files_total, ", ".join(stage.terms)) for stage in self.stages)
-        rows = _bar("snapshot", self.files_total, self.files_total, "") + bars
-        unused = f"<div>not used: {escape(' · '.join(map(str, self.unused)))}</div>" if self.unused else ""
-        return (
-            f"<div style='font-family:monospace'><b>{escape(self.table)}</b> {escape(self.instant or '')} · where "
-            f"{escape(self.where or '(all rows)')}<table>{rows}</table>{escape(self.summary)}{unused}</div>"
-        )
-
 
 _STAGES = pa.schema(
     [
@@ -201,12 +200,6 @@ _STAGES = pa.schema(
         ("note", pa.string()),
     ]
 )
-
-
-def _bar(name: str, files: int, total: int, terms: str) -> str:
-    width = max(1, round(300 * files / total)) if total else 1
-    bar = f"<div style='background:#4c78a8;height:12px;width:{width}px'></div>"
-    return f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{files}</td><td>{escape(terms)}</td></tr>"
 
 
 def indexes_for(*, select: bool, cost_gate: bool = True, result: frozenset[str] | None = None) -> tuple[Index, ...]:

@@ -389,7 +389,7 @@ class Scan:
 
         Example:
             >>> print(table.scan("city = 'oslo'").explain())  # doctest: +ELLIPSIS
-            Scan  trips  ...
+            scan of trips: 1 of 2 files ...
         """
         if answer is not None:
             return self._ask(answer, (columns,) if isinstance(columns, str) else tuple(columns)).plan

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
+from lakedex.display.result_table import ResultTable
 from lakedex.index.registry import index_stats, list_indexes
 from lakedex.maintenance import index_lifecycle
 from lakedex.maintenance.index_validation import validate_index
@@ -170,7 +169,7 @@ class Indexes:
         report = validate_index(self._table.context, parsed, name, files=files, repair=repair, progress=progress)
         return with_notes(report, parsed)
 
-    def list(self) -> pa.Table:
+    def list(self) -> ResultTable:
         """The table's indexes.
 
         Returns:
@@ -180,7 +179,8 @@ class Indexes:
             >>> table.indexes.list().column("name").to_pylist()
             ['bloom_filters', 'column_stats', 'partition_stats']
         """
-        return list_indexes(self._table.context.snapshot())
+        snapshot = self._table.context.snapshot()
+        return ResultTable(list_indexes(snapshot), f"indexes of {snapshot.config.name}")
 
     def stats(self, name: str) -> IndexStats:
         """Entries, covered files and bytes of an index.

@@ -1,4 +1,4 @@
-"""``Table.inspect``: files, partitions, commits and index entries as Arrow tables, and the card of a table's facts."""
+"""``Table.inspect``: files, partitions, commits and index entries as tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -14,11 +13,10 @@ import pyarrow as pa
 
 from lakedex.codec.bloom import decode_bloom
 from lakedex.codec.column_bounds import unwrap_stat
-from lakedex.errors import CorruptFileError, InvalidInputError
-from lakedex.index.bitmap.definitions import read_bitmap_definitions
+from lakedex.display.result_table import Column, ResultTable
+from lakedex.errors import InvalidInputError
 from lakedex.index.bitmap.stats import bitmap_stats_table
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, bloom_key, is_deleted
-from lakedex.printing import printed
 from lakedex.scan.plan import read_columns
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.snapshot import Snapshot
@@ -26,9 +24,8 @@ from lakedex.table.hints import missing_attribute
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.archived import ArchivedInstant, archived_writes, read_history
 from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
-from lakedex.types import size_text
 
-__all__ = ["Inspect", "table_card", "table_html"]
+__all__ = ["Inspect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Inspect:
         def __getattr__(self, name: str) -> NoReturn:
             raise missing_attribute(type(self), name)
 
-    def files(self) -> pa.Table:
+    def files(self) -> ResultTable:
         """Base files of the snapshot.
 
         Returns:
@@ -70,9 +67,9 @@ class Inspect:
                 ("size", pa.int64()),
             ]
         )
-        return pa.Table.from_pylist(rows, schema)
+        return self._named("files", pa.Table.from_pylist(rows, schema))
 
-    def partitions(self) -> pa.Table:
+    def partitions(self) -> ResultTable:
         """Partitions of the snapshot that hold files.
 
         Returns:
@@ -91,9 +88,9 @@ class Inspect:
             "slices_with_logs": pa.array(per_partition(slices.has_logs) if has_any else [], pa.int64()),
             "size": pa.array(per_partition(slices.sizes) if has_any else [], pa.int64()),
         }
-        return pa.table(columns)
+        return self._named("partitions", pa.table(columns))
 
-    def snapshots(self) -> pa.Table:
+    def snapshots(self) -> ResultTable:
         """Commits of the active timeline, oldest first, and whether the table can be read as of them.
 
         Reading the state of each commit, it takes time in proportion to commits and files.
@@ -118,9 +115,9 @@ class Inspect:
             }
             for instant in timeline.completed(WRITE_ACTIONS)
         ]
-        return pa.Table.from_pylist(rows, _SNAPSHOTS)
+        return self._named("snapshots", pa.Table.from_pylist(rows, _SNAPSHOTS))
 
-    def history(self, limit: int | None = None, *, archived: bool = False) -> pa.Table:
+    def history(self, limit: int | None = None, *, archived: bool = False) -> ResultTable:
         """Completed commits, newest first, with the columns of Hudi's ``show_commits``, rows inserted and deleted.
 
         Args:
@@ -137,9 +134,9 @@ class Inspect:
             >>> table.inspect.history(1)["operation"].to_pylist()
             ['UPSERT']
         """
-        return _history_table(self.snapshot, limit, archived=archived)
+        return self._named("history", _history_table(self.snapshot, limit, archived=archived))
 
-    def column_stats(self) -> pa.Table:
+    def column_stats(self) -> ResultTable:
         """Entries of ``column_stats`` for the snapshot's files; bounds as text.
 
         Returns:
@@ -159,9 +156,9 @@ class Inspect:
                 if not is_deleted(record) and payload["fileName"] in partitions:
                     rows.append(_stats_row(payload, partitions[payload["fileName"]], types.get(payload["columnName"])))
         rows.sort(key=lambda row: (row["partition"], row["file_name"], row["column_name"]))
-        return pa.Table.from_pylist(rows, _STATS)
+        return self._named("column statistics", pa.Table.from_pylist(rows, _STATS))
 
-    def bloom_filters(self) -> pa.Table:
+    def bloom_filters(self) -> ResultTable:
         """Entries of ``bloom_filters`` for the snapshot's files.
 
         Returns:
@@ -193,9 +190,9 @@ class Inspect:
                     }
                 )
         rows.sort(key=lambda row: (str(row["partition"]), str(row["file_name"])))
-        return pa.Table.from_pylist(rows, _BLOOMS)
+        return self._named("bloom filters", pa.Table.from_pylist(rows, _BLOOMS))
 
-    def bitmaps(self, column: str | None = None, partition: str | None = None) -> pa.Table:
+    def bitmaps(self, column: str | None = None, partition: str | None = None) -> ResultTable:
         """Entries of the bitmap indexes.
 
         Args:
@@ -212,9 +209,9 @@ class Inspect:
             >>> table.inspect.bitmaps("rider")["value"].to_pylist()
             ['bo', 'cy', 'ana']
         """
-        return bitmap_stats_table(self.snapshot, column, partition)
+        return self._named("bitmaps", bitmap_stats_table(self.snapshot, column, partition))
 
-    def timeline(self) -> pa.Table:
+    def timeline(self) -> ResultTable:
         """All instants of the active timeline.
 
         Returns:
@@ -231,7 +228,37 @@ class Inspect:
         schema = pa.schema(
             [("requested", pa.string()), ("action", pa.string()), ("state", pa.string()), ("completed", pa.string())]
         )
-        return pa.Table.from_pylist(rows, schema)
+        return self._named("timeline", pa.Table.from_pylist(rows, schema))
+
+    def _named(self, title: str, rows: pa.Table) -> ResultTable:
+        return ResultTable(rows, f"{title} of {self.snapshot.config.name}", _PRINTED)
+
+
+_PRINTED = {
+    "size": Column(kind="size"),
+    "total_size": Column("size", kind="size"),
+    "total_uncompressed_size": Column("decoded", kind="size"),
+    "commit_time": Column("instant"),
+    "state_transition_time": Column("completed", kind="time"),
+    "completed": Column(kind="time"),
+    "total_bytes_written": Column("written", kind="size"),
+    "total_files_added": Column("files added"),
+    "total_files_updated": Column("files updated"),
+    "total_partitions_written": Column("partitions"),
+    "total_records_written": Column("rows written"),
+    "total_update_records_written": Column("rows updated"),
+    "total_errors": Column(shown=False),
+    "file_id": Column(shown=False),
+    "file_name": Column("file"),
+    "base_file": Column("file"),
+    "column_name": Column("column"),
+    "min_value": Column("least"),
+    "max_value": Column("greatest"),
+    "null_count": Column("nulls"),
+    "value_count": Column("rows"),
+    "bytes": Column(kind="size"),
+}
+"""How columns are printed; their names in the rows are Hudi's."""
 
 
 _STATS = pa.schema(
@@ -392,46 +419,3 @@ def _commit_row(requested: str, completed: str | None, action: str, commit: Comm
         "total_insert_records_written": sum(stat.num_inserts for stat in stats),
         "total_records_deleted": sum(stat.num_deletes for stat in stats),
     }
-
-
-def _facts(snapshot: Snapshot, engine: str) -> list[tuple[str, str]]:
-    config = snapshot.config
-    bases = snapshot.base_files()
-    return [
-        ("table", config.name),
-        ("path", snapshot.files.base_path),
-        ("type", f"{config.table_type}, version {config.version}"),
-        ("record key", ", ".join(config.record_key_fields) or "–"),
-        ("partition by", ", ".join(config.partition_fields) or "–"),
-        ("ordering by", ", ".join(config.ordering_fields) or "–"),
-        ("indexes", ", ".join([*sorted(config.metadata_partitions - {"files"}), *_bitmaps(snapshot)]) or "none"),
-        ("commits", f"{len(snapshot.timeline.completed())}, newest {snapshot.instant or '–'}"),
-        ("files", f"{len(bases)}, {size_text(sum(base.size for base in bases))}"),
-        (
-            "columns",
-            f"{len(snapshot.schema)}: {', '.join(snapshot.schema.names[:8])}{' …' if len(snapshot.schema) > 8 else ''}",
-        ),
-        ("engine", engine),
-    ]
-
-
-def _bitmaps(snapshot: Snapshot) -> list[str]:
-    try:
-        found = read_bitmap_definitions(snapshot.files)
-    except CorruptFileError:
-        return ["bitmap indexes (damaged definitions)"]
-    return [f"{name} (bitmap: {', '.join(index.columns)})" for name, index in sorted(found.items())]
-
-
-def table_card(snapshot: Snapshot, engine: str) -> str:
-    """The facts as aligned text."""
-    return printed(f"{name:<13} {value}" for name, value in _facts(snapshot, engine))
-
-
-def table_html(snapshot: Snapshot, engine: str) -> str:
-    """The facts as an HTML table."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-        for name, value in _facts(snapshot, engine)
-    )
-    return f"<table>{rows}</table>"

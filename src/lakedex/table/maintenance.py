@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from lakedex.display.result_table import ResultTable
 from lakedex.maintenance.clean import CleanResult, clean
 from lakedex.maintenance.metadata_rebuild import rebuild_metadata
 from lakedex.maintenance.recovery import RestoreResult
@@ -294,7 +293,7 @@ class Maintenance:
         """
         return savepoint(self._table.context, self._table.parse(options, "savepoint"), instant, comment, user)
 
-    def savepoints(self) -> pa.Table:
+    def savepoints(self) -> ResultTable:
         """The table's savepoints, oldest first.
 
         Returns:
@@ -304,7 +303,8 @@ class Maintenance:
             >>> table.maintenance.savepoints().num_rows
             0
         """
-        return list_savepoints(self._table.context.snapshot())
+        snapshot = self._table.context.snapshot()
+        return ResultTable(list_savepoints(snapshot), f"savepoints of {snapshot.config.name}")
 
     def delete_savepoint(self, instant: str, *, options: Options = None) -> None:
         """Delete a savepoint; cleaning may delete its files from then on.

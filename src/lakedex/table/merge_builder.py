@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
+from lakedex.display.blocks import Card, Code
+from lakedex.display.html import card_html
 from lakedex.reports import WriteResult
 from lakedex.table.session import OpenedTable, Options, Txn
 from lakedex.tagging.keyed_rows import RowAction
@@ -98,4 +99,4 @@ class MergeBuilder:
         return str(self.merge)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self.merge))}</pre>"
+        return card_html(Card("merge", "execute() runs it, explain() says how", [Code(str(self.merge))]))

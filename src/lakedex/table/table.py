@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import pyarrow as pa
 
 from lakedex.codec.comments import with_comments
+from lakedex.display.html import card_html
+from lakedex.display.text import card_text
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError
 from lakedex.expr.columns import Condition, as_sql
@@ -19,9 +21,10 @@ from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
 from lakedex.scan.scan import Scan
 from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.table.card import table_card, write_report
 from lakedex.table.hints import missing_attribute
 from lakedex.table.indexes import Indexes
-from lakedex.table.inspect import Inspect, table_card, table_html
+from lakedex.table.inspect import Inspect
 from lakedex.table.maintenance import Maintenance
 from lakedex.table.merge_builder import MergeBuilder
 from lakedex.table.session import AsOf, OpenedTable, Options, Txn, as_names, open_session
@@ -943,6 +946,29 @@ class Table:
         """
         self._opened.session.create_view(name, self.path, self.to_df)
 
+    def report(self, path: Path, queries: Sequence[str] = ()) -> str:
+        """Write a page about the table that opens from disk: facts, commits, files, indexes, findings, statistics.
+
+        No data file is opened, but for ``queries``: the advice on indexes reads a few.
+
+        Args:
+            path: the page's file on this machine, replaced if it exists.
+            queries: conditions; the page has the plan of each, and an advice on indexes for all of them.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            InvalidInputError: a path in no folder, or a query that is no condition.
+
+        Example:
+            >>> table.report(folder / "trips.html", ["fare > 12"]).endswith("trips.html")
+            True
+        """
+        snapshot = self.snapshot()
+        scans = [self._scan(snapshot, query, None) for query in queries]
+        return write_report(path, self.context, snapshot, scans, queries, self._opened.session.rules)
+
     if not TYPE_CHECKING:  # Type checkers are to refuse unknown names.
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -952,7 +978,7 @@ class Table:
         return f"Table({self.path!r}, engine={self._opened.session.engine.name})"
 
     def __str__(self) -> str:
-        return table_card(self.snapshot(), self._opened.session.engine.name)
+        return card_text(table_card(self.snapshot(), self._opened.session.engine.name))
 
     def _repr_html_(self) -> str:
-        return table_html(self.snapshot(), self._opened.session.engine.name)
+        return card_html(table_card(self.snapshot(), self._opened.session.engine.name))

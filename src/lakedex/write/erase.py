@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
+from lakedex.display.blocks import ROWS, Block, Card, Facts, Grid, Notice, Notices, Tone, notes
 from lakedex.engine import Frame
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import parse_base_file_name
 from lakedex.options import TaggingOptions, WriteOptions
-from lakedex.printing import printable, printed
-from lakedex.reports import Report, TaggingReport, WriteResult
+from lakedex.printing import printable
+from lakedex.reports import Report, TaggingReport, WriteResult, counted
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.scan import Scan
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -232,26 +233,29 @@ class EraseReport(Report):
         """Whether no base file has a row of the keys."""
         return not self.retained_in
 
-    def __str__(self) -> str:
-        lines = [
-            f"erase {self.table} {self.instant or '(nothing to erase)'}: {self.rows:,} rows erased; "
-            f"{self.files_rewritten} files rewritten ({size_text(self.bytes_written)}), {self.files_examined} "
-            f"of {self.files_total} examined; {self.seconds:.2f} s",
-            f"  proof: {self.proof}",
+    def card(self) -> Card:
+        """The proof, how the rows were found, and where older files still hold them."""
+        facts = [
+            ("rewritten", f"{counted(self.files_rewritten, 'file')}, {size_text(self.bytes_written)}"),
+            ("examined", f"{self.files_examined:,} of {counted(self.files_total, 'file')}"),
         ]
+        blocks: list[Block] = [Facts(facts), Notices([Notice(str(self.proof), "proof", self._tone)])]
         if self.plan is not None:
-            lines += [f"  {line}" for line in str(self.plan).splitlines()]
+            blocks += self.plan.card().blocks
         if self.tagging.source != "none":
-            lines.append(f"  keys: {self.tagging}")
+            blocks.append(self.tagging.funnel())
         if self.retained_in:
-            lines.append(
-                f"  still on disk: {len(self.retained_in)} older files hold these rows until they are cleaned; commits "
-                f"{', '.join(self.readable_at[:SHOWN]) or 'none'} can still be read by as_of"
-            )
-            lines += [f"    {base.relative_path} ({size_text(base.size)})" for base in self.retained_in[:SHOWN]]
-            if len(self.retained_in) > SHOWN:
-                lines.append(f"    … and {len(self.retained_in) - SHOWN} more")
-        return printed([*lines, *(f"  note: {note}" for note in self.notes)])
+            files = [(base.relative_path, size_text(base.size)) for base in self.retained_in[:ROWS]]
+            title = "older files that hold the rows until they are cleaned"
+            blocks.append(Grid(("file", "size"), files, ("size",), len(self.retained_in), title, "retained_in has all"))
+            blocks.append(Facts([("readable by as_of", ", ".join(self.readable_at[:SHOWN]) or "none")]))
+        title = f"erase from {self.table}, {self.instant or '(nothing to erase)'}"
+        head = f"{counted(self.rows, 'row')} erased, {self.seconds:.2f} s"
+        return Card(title, head, [*blocks, notes(self.notes)], self._tone)
+
+    @property
+    def _tone(self) -> Tone:
+        return "good" if self.is_verified else "bad"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""

@@ -21,7 +21,6 @@ from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
 from lakedex.layout.keys import KeyGenerator
 from lakedex.options import WriteOptions
-from lakedex.progress import reported_step
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -156,16 +155,17 @@ class _Attempt:
         partitions = (
             None if spec.lookup.everywhere else [str(path) for path in self.summary.column(PARTITION).to_pylist()]
         )
-        files = self._files(partitions)
+        with self.transaction.ctx.phase("find keys"):
+            files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
-        with reported_step(f"finding the files of keys in {self.handle.files}"):
+        with self.transaction.ctx.phase("find keys", f"finding the files of keys in {self.handle.files}"):
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
         replaced = self._replaced()
         if not targets.groups and not replaced:
             return self._nothing_to_write()
         collecting = self._collectors(len(targets.groups))
-        with reported_step(f"writing files of {self.handle.files}"):
+        with self.transaction.ctx.phase("write files", f"writing files of {self.handle.files}"):
             results = self._written(tagged.frame, targets, by_file, collecting) if targets.groups else []
         if not results and not replaced:
             return self._nothing_to_write()
@@ -176,7 +176,7 @@ class _Attempt:
             partitions_read=self._partitions_read(targets),
             replaced=replaced,
         )
-        with reported_step(f"committing to {self.handle.files}"):
+        with self.transaction.ctx.phase("commit", f"committing to {self.handle.files}"):
             logs = self.transaction.commit(change)
         return WriteResult(
             instant=self.transaction.instant,

@@ -91,7 +91,7 @@ LOOKS: list[tuple[str, int, str, set[str]]] = [
     ("query trips --as-of FIRST", 0, "3 rows", {"id"}),
     ("count trips --where city='sf'", 0, "2", {"rows"}),
     ("explain trips --where fare>12", 0, "partition_stats", {"files_total", "files_kept", "stages"}),
-    ("explain trips --where fare>12 --analyze", 0, "row groups", {"rows_read", "row_groups"}),
+    ("explain trips --where fare>12 --analyze", 0, "rows: 2 read", {"rows_read", "row_groups"}),
     ("changes trips --since FIRST", 0, "t1 ", {"id", "ts"}),
     ("changes trips --since earliest --until FIRST --columns id --limit 2", 0, "2 rows", {"id"}),
     ("validate trips", 0, "no findings", {"ok", "findings", "differences", "stale_indexes"}),

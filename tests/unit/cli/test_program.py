@@ -92,7 +92,7 @@ def test_on_a_terminal_it_asks(answer: str, code: int, left: list[str], tmp_path
         shown = screen.result()
     assert child.returncode == code
     assert "would delete 1 row of the table t, in 1 file at most. Do it? [y/N]" in shown
-    assert (b"1 deleted" in out) == (answer == "y")
+    assert (b"1 row deleted" in out) == (answer == "y")
     assert [row[0] for row in own(table, "id")] == left
 
 

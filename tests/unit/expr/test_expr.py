@@ -193,7 +193,7 @@ def test_terms() -> None:
     predicate = parse("n > 1 AND NOT (id LIKE 'a%' OR fare <= 2) AND foo(n, id) = 3 AND n IS NOT NULL")
     bound = BoundPredicate(predicate)
     texts = {column.name: bound.texts_on([column.name]) for column in bound.columns}
-    assert texts == {"n": ("n > 1", "n IS NOT NULL"), "Id": ("Id LIKE 'a%'",), "fare": ("fare <= 2.0D",)}
+    assert texts == {"n": ("n > 1", "n IS NOT NULL"), "Id": ("Id LIKE 'a%'",), "fare": ("fare <= 2",)}
     text = "n > 1 AND NOT (Id LIKE 'a%' OR fare <= 2.0D) AND foo(n, id) = 3 AND n IS NOT NULL"
     assert to_sql(predicate) == text
 

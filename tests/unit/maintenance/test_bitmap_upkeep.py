@@ -86,7 +86,7 @@ def test_every_write_covers_its_files(table: Table, name: str) -> None:
         assert result.bitmap_bytes > 0
         assert result.bitmap_seconds > 0
         assert f"run_{result.instant}_commit_00000.hfile" in set(run_names(table)) - before
-        assert "bitmaps:" in str(result)
+        assert "\n  bitmaps  " in str(result)
         assert "bitmaps" in result._repr_html_()
     assert table.indexes.refresh("idx").files == 0
 

@@ -57,7 +57,7 @@ def test_commits_that_are_kept(tmp_path: Path) -> None:
     check_table(tmp_path, states[commits[-1]])
     assert table.maintenance.clean(commits=3).instant is None
     assert "deleted 2 files" in str(done)
-    assert "city=a: 2 files" in repr(done)
+    assert "city=a 2 files" in repr(done)
     assert "deleted" in done._repr_html_()
     assert done.to_dict()["files"] == 2
 

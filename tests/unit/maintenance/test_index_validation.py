@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -244,7 +245,7 @@ def test_wrong_positions(table: Table) -> None:
     assert "repair=True" in str(told)
     repaired = opened(table).indexes.validate("idx", repair=True)
     assert repaired.files_repaired == 1
-    assert "repaired: entries of 1 files" in str(repaired)
+    assert "repaired: entries of 1 file written again" in str(repaired)
     assert_complete(table)
 
 
@@ -353,13 +354,13 @@ def test_damaged_definitions(table: Table) -> None:
     definitions.write_text("{")
     assert_right(table)
     assert "damaged" in str(opened(table).indexes.list().column("state").to_pylist())
-    assert "damaged definitions" in str(opened(table))
+    assert "damaged: " in str(opened(table))
     with pytest.raises(CorruptFileError, match="bitmap_index.json"):
         opened(table).indexes.validate("idx")
     definitions.unlink()
     opened(table).indexes.create("bitmap", ["g", "n"], name="idx")
     assert_complete(table)
-    assert "idx (bitmap: g, n)" in str(opened(table))
+    assert re.search(r"idx +bitmap +g, n +complete", str(opened(table)))
 
 
 def test_a_repair_outranks_a_fold_that_does_not_have_it(table: Table) -> None:
@@ -471,7 +472,7 @@ def test_figures_of_an_index(table: Table) -> None:
     assert 0 < stats.bytes <= stats.bytes_of_runs
     few = table.indexes.stats("few")
     assert few.columns[0].not_indexed == {"too many distinct values": 3}
-    assert "not indexed in 3 files: too many distinct values" in str(few)
+    assert "3 files: too many distinct values" in str(few)
     assert stats.to_dict()["columns"][0]["distinct"] == 4
     listed = {row["name"]: row for row in table.indexes.list().to_pylist()}
     assert listed["idx"] == {

@@ -232,7 +232,7 @@ def test_what_is_found(path: Path, name: str) -> None:
     }
     text = str(Table.open(path).maintenance.validate())
     assert "does NOT agree" in text
-    assert "rebuild_metadata() rebuilds the metadata" in text
+    assert "rebuilds the metadata:\n    table.maintenance.rebuild_metadata()" in text
     if name not in ("removed", "stray", "another attempt"):
         Table.open(path).maintenance.rebuild_metadata()
         kinds = found(path)

@@ -47,7 +47,7 @@ def test_files_kept_in_vain(table: Table) -> None:
     assert isinstance(found, AnalyzedPlan)
     assert found.files_in_vain == found.plan.files_kept != ()
     assert (found.rows_read, found.rows_matched, found.row_groups) == (3, 0, 1)
-    assert "in vain        1 of 1 files kept hold no matching row" in str(found)
+    assert "kept without a match  1 of 1 file" in str(found)
 
 
 def test_it_prints_on_top_of_the_plan(table: Table) -> None:
@@ -55,9 +55,9 @@ def test_it_prints_on_top_of_the_plan(table: Table) -> None:
     assert isinstance(found, AnalyzedPlan)
     text = str(found)
     assert text.startswith("\n".join(str(found.plan).splitlines()[:2])[:40])
-    assert "read           2 of 2 row groups" in text
+    assert "2 of 2 row groups" in text
     assert "6 rows, 5 matched" in text
-    assert "verified       2 dropped files hold no matching row (6 rows read)" in text
+    assert "no matching row in 2 dropped files (6 rows read)" in text
     assert repr(found) == text
     html = found._repr_html_()
     assert "2 dropped files" in html

@@ -115,7 +115,7 @@ def test_the_plan_says_what_came_from_where(table: Table) -> None:
     assert sources(scan(table, "g = 'ff'").explain(answer="count_by", columns="n")) == {"ruled_out": 3, "scanned": 1}
     assert sources(scan(table, "g = 'm'").explain(answer="exists")) == {"by_counts": 3, "not_asked": 1}
     text = str(both)
-    assert "by bitmaps         2 of 4 files" in text and "scanned            2 of 4 files" in text
+    assert "by bitmaps  2 of 4 files" in text and "scanned     2 of 4 files" in text
     assert json.loads(json.dumps(both.to_dict()))["scanned"] == 2
     assert scan(table, "g = 'm' and n = 3").count() == table.scan("g = 'm' and n = 3", use_indexes=False).count()
 

@@ -58,10 +58,10 @@ def test_by_a_condition_that_the_bitmaps_answer(table: Table) -> None:
     assert report.readable_at[0] == held.instant
     text = str(report)
     for part in (
-        "1 rows erased",
-        "1 files rewritten",
+        "1 row erased",
+        "rewritten  1 file, ",
         "without any index",
-        held.name,
+        held.name[-20:],
         "are cleaned: maintenance.clean() does it",
         "bitmap",
     ):

@@ -350,9 +350,9 @@ def test_results_show_themselves(tmp_path: Path) -> None:
     table = make(tmp_path, TWO)
     result = table.upsert(rows(("1", "a", 2, 9)), options={"hoodie.metrics.<on>": "true"})
     text = str(result)
-    assert text.startswith(f"upsert {result.instant}: 0 inserted, 1 updated, 0 deleted; 1 files")
+    assert text.startswith(f"upsert {result.instant}: 1 row updated in 1 file, ")
     assert "note: option hoodie.metrics.<on> has no effect" in text
-    assert "files 1 → 1 after ranges" in text
+    assert "1 files → 1 after ranges" in text
     html = result._repr_html_()
     assert "&lt;on&gt;" in html
     assert "<on>" not in html
