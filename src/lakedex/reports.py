@@ -324,7 +324,7 @@ class IndexStats(Report):
             [
                 (
                     column.column,
-                    "–" if column.distinct is None else f"{column.distinct:,}",
+                    "" if column.distinct is None else f"{column.distinct:,}",
                     f"{column.entries:,}",
                     f"{column.files_indexed:,}",
                     "; ".join(f"{count} files: {reason}" for reason, count in column.not_indexed.items()),

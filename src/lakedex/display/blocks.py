@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakedex.printing import printable
@@ -93,6 +93,18 @@ class Grid:
     def left_out(self) -> int:
         """Number of rows that are not shown."""
         return max(len(self.rows) if self.total is None else self.total, len(self.rows)) - min(len(self.rows), ROWS)
+
+    def without_empty_columns(self) -> Grid:
+        """The table without columns in which no row says anything."""
+        kept = [at for at in range(len(self.heads)) if any(_says(row[at]) for row in self.rows)]
+        if len(kept) == len(self.heads):
+            return self
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return replace(self, heads=[self.heads[at] for at in kept], rows=rows)
+
+
+def _says(cell: Cell) -> bool:
+    return bool(cell if isinstance(cell, str) else cell.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ MOST_BYTES = 20_000
 """Size of a card at most, its style included."""
 WORD = 24
 """Letters of a cell that may be broken."""
-LINE = 125
-"""Letters of a line on a wide page."""
+LINE = 1040
+"""Pixels of a line on a wide page; a letter has eight."""
 _PAGE = (
     "<!doctype html><html lang=en><head><meta charset=utf-8>"
     "<meta name=viewport content='width=device-width,initial-scale=1'>"
@@ -147,6 +147,7 @@ class _Drawing:
     def grid(self, grid: Grid) -> Iterator[str]:
         if not grid.rows:
             return
+        grid = grid.without_empty_columns()
         detail = self.detail
         rows = grid.rows[: detail.rows]
         heads = [self.cell(head) for head in grid.heads[: detail.columns]]
@@ -226,9 +227,12 @@ def _classes(number: bool, *, is_long: bool = False) -> str:
 
 def _width(grid: Grid, detail: _Detail) -> str:
     """``q`` where a line has room for all cells but the long ones, so that none of them need be broken."""
-    columns = zip(grid.heads, zip(*grid.rows[: detail.rows], strict=False), strict=False)
-    widths = [max(len(head), *(min(len(_letters(c)), WORD) for c in column)) for head, column in columns]
-    return "q" if sum(widths[: detail.columns]) + 2 * len(widths) <= LINE else "r"
+    cells = zip(*grid.rows[: detail.rows], strict=False)
+    letters = [
+        max(*map(len, head.split() or [""]), *(min(len(_letters(cell)), WORD) for cell in column), 0)
+        for head, column in zip(grid.heads, cells, strict=False)
+    ]
+    return "q" if 8 * sum(letters[: detail.columns]) + 14 * len(letters) <= LINE else "r"
 
 
 def _tag(name: str, parts: Iterator[str]) -> str:

@@ -88,7 +88,7 @@ _READABLE = """
     font: 12px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere;
 }
 .lakedex pre { margin: 3px 0; padding: 7px 10px; }
-@container (min-width: 860px) { .lakedex .q td:not(.w), .lakedex .q th { white-space: nowrap; } }
+@container (min-width: 1040px) { .lakedex .q td:not(.w) { white-space: nowrap; } }
 @container (max-width: 620px) {
     .lakedex table { width: 100%; }
     .lakedex tr { display: block; padding: 5px 0; border-bottom: 1px solid var(--line); }

@@ -48,6 +48,7 @@ def aligned(grid: Grid, width: int | None = None) -> list[str]:
         grid: the rows, :data:`~lakedex.display.blocks.ROWS` of which are shown.
         width: letters of a line; columns that do not fit are named below. None shows all columns.
     """
+    grid = grid.without_empty_columns()
     last = len(grid.heads) - 1
     rows = [[_cell_text(cell, LAST if at == last else CELL) for at, cell in enumerate(row)] for row in grid.rows[:ROWS]]
     heads = [cut(head, CELL) for head in grid.heads]

@@ -13,6 +13,7 @@ from lakedex.display.blocks import (
     Block,
     Card,
     Code,
+    Command,
     Facts,
     Funnel,
     Grid,
@@ -33,6 +34,7 @@ BLOCKS: list[tuple[Block, str]] = [
     (Grid(["x", "n"], [["a", "5"], ["bb", Meter("1,000", 0.5)]], numbers=["n"]), "x       n\na       5\nbb  1,000"),
     (Grid(["x"], [["a"]], title="t", total=3, more="m"), "t:\n  x\n  a\n  … 2 more (m)"),
     (Grid(["x"], []), ""),
+    (Grid(["x", "none"], [["a", ""], ["b", Command("")]]), "x\na\nb"),
     (Funnel("lookup", [("files", 5), ("after ranges", 2)], "3 keys"), "lookup: 5 files → 2 after ranges; 3 keys"),
     (
         Bars("time", [("write", 1.0, "1.0 s"), ("commit", 0.5, "0.5 s")], 4),
