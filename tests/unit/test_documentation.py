@@ -16,7 +16,7 @@ def test_first_pages_without_spark(page: str, tmp_path: Path) -> None:
     run_blocks(page, tmp_path, until="\n## With Spark")
 
 
-@pytest.mark.parametrize("page", ["docs/writing.md", "docs/queries.md", "docs/bitmap_index.md"])
+@pytest.mark.parametrize("page", ["docs/writing.md", "docs/queries.md", "docs/bitmap_index.md", "docs/results.md"])
 def test_examples_of_the_other_pages(page: str, tmp_path: Path) -> None:
     rows = pa.table(
         {
