@@ -10,33 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lakedex._version import __version__
+from lakedex.errors import __all__ as _error_names
 
 if TYPE_CHECKING:
     from lakedex.display.result_table import ResultTable
-    from lakedex.errors import (
-        CommitConflictError,
-        CommitError,
-        CommitStateUnknownError,
-        CorruptFileError,
-        FileGoneError,
-        FileTakenError,
-        FormatError,
-        IndexExistsError,
-        IndexInconsistentError,
-        IndexingError,
-        IndexNotFoundError,
-        InvalidInputError,
-        LakedexError,
-        LockTimeoutError,
-        MissingDependencyError,
-        MissingEngineError,
-        OptionError,
-        SchemaMismatchError,
-        StorageError,
-        TableExistsError,
-        TableNotFoundError,
-        UnsupportedFeatureError,
-    )
+    from lakedex.errors import *
     from lakedex.expr.columns import ColumnExpression, Condition, col
     from lakedex.io.probe import FolderProbe, probe_folder
     from lakedex.maintenance.clean import CleanResult
@@ -136,30 +114,6 @@ __all__ = [
 
 _EXPORTS = {
     "display.result_table": ("ResultTable",),
-    "errors": (
-        "CommitConflictError",
-        "CommitError",
-        "CommitStateUnknownError",
-        "CorruptFileError",
-        "FileGoneError",
-        "FileTakenError",
-        "FormatError",
-        "IndexExistsError",
-        "IndexInconsistentError",
-        "IndexNotFoundError",
-        "IndexingError",
-        "InvalidInputError",
-        "LakedexError",
-        "LockTimeoutError",
-        "MissingDependencyError",
-        "MissingEngineError",
-        "OptionError",
-        "SchemaMismatchError",
-        "StorageError",
-        "TableExistsError",
-        "TableNotFoundError",
-        "UnsupportedFeatureError",
-    ),
     "expr.columns": ("ColumnExpression", "Condition", "col"),
     "io.probe": ("FolderProbe", "probe_folder"),
     "maintenance.clean": ("CleanResult",),
@@ -194,6 +148,7 @@ _EXPORTS = {
 }
 
 _HOMES = {name: f"lakedex.{module}" for module, names in _EXPORTS.items() for name in names}
+_HOMES |= {name: "lakedex.errors" for name in _error_names if name.endswith("Error")}
 
 
 def __getattr__(name: str) -> Any:

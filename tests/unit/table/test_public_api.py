@@ -31,15 +31,19 @@ def test_each_exported_name_is_where_it_is_said_to_be() -> None:
     """What type checkers read is what is loaded at run time, and no error is left out."""
     tree = ast.parse(Path(str(lakedex.__file__)).read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    errors = vars(import_module("lakedex.errors")).values()
+    public = {e.__name__ for e in errors if isinstance(e, type) and issubclass(e, lakedex.LakedexError)}
     declared = {
-        alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        for name in (public if alias.name == "*" else [alias.name])
     }
     for name in lakedex.__all__:
         if name != "__version__":
             assert getattr(lakedex, name) is getattr(import_module(str(declared.pop(name))), name)
     assert declared == {}
-    errors = vars(import_module("lakedex.errors")).values()
-    public = {e.__name__ for e in errors if isinstance(e, type) and issubclass(e, lakedex.LakedexError)}
     assert set(lakedex.__all__) >= public
     assert not hasattr(lakedex, "Tables")
 
