@@ -667,8 +667,7 @@ class Scan:
             >>> table.scan().min("fare")
             9.0
         """
-        values = self._ask("min", (column,)).groups.column(0).drop_null()
-        return values[0].as_py() if len(values) else None
+        return self._outermost("min", column, 0)
 
     def max(self, column: str) -> Any:
         """Greatest value of a column in Spark's order, in which NaN is above all.
@@ -686,8 +685,11 @@ class Scan:
             >>> table.scan().max("fare")
             21.0
         """
-        values = self._ask("max", (column,)).groups.column(0).drop_null()
-        return values[-1].as_py() if len(values) else None
+        return self._outermost("max", column, -1)
+
+    def _outermost(self, kind: AnswerKind, column: str, place: int) -> Any:
+        values = self._ask(kind, (column,)).groups.column(0).drop_null()
+        return values[place].as_py() if len(values) else None
 
     def __str__(self) -> str:
         return str(self.plan())
