@@ -44,7 +44,6 @@ from lakedex.errors import CorruptFileError, LakedexError, StorageError, Unsuppo
 from lakedex.io.storage import Storage
 from lakedex.parquet.calendars import LegacyCalendar, calendar_of
 from lakedex.parquet.chunk_reuse import StoredChunks, TeeSource
-from lakedex.parquet.conform import encoded_columns
 from lakedex.parquet.footer import FooterStats, group_spans
 from lakedex.parquet.value_validation import check_values, columns_to_validate
 from lakedex.types import RECORD_KEY
@@ -307,7 +306,8 @@ def open_for_merge(
         with _damage(path):
             parquet = pq.ParquetFile(source, pre_buffer=True)
             names = [name for name in parquet.schema_arrow.names if name not in without]
-            encoded = encoded_columns(parquet.metadata, parquet.schema_arrow, [n for n in names if n in dictionaries])
+            texts = [name for name in names if name in dictionaries]
+            encoded = FooterStats(parquet.metadata).encoded(texts, range(parquet.num_row_groups))
             if encoded:
                 parquet = pq.ParquetFile(source, metadata=parquet.metadata, read_dictionary=encoded, pre_buffer=True)
             footer = replace(_footer(parquet, path), dictionaries=frozenset(encoded))

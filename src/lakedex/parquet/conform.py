@@ -28,7 +28,6 @@ __all__ = [
     "drop_unused_values",
     "encode_like",
     "encoded",
-    "encoded_columns",
     "is_dictionary_encoded",
     "with_dictionaries",
 ]
@@ -205,23 +204,12 @@ _DICTIONARY_BYTES = 1 << 20
 _CODE_BYTES = 2
 
 
-def encoded_columns(metadata: pq.FileMetaData, schema: pa.Schema, wanted: Collection[str]) -> list[str]:
-    """Those of the ``wanted`` text columns that are probably dictionary-encoded throughout.
-
-    The footer does not record whether a column chunk switched to plain values. A chunk no larger than a dictionary and
-    its indices hardly did; if it did, reading it is correct but slower.
-    """
-    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
-    texts = [name for name in wanted if name in places and name in schema.names]
-    texts = [name for name in texts if pa.types.is_string(schema.field(name).type)]
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return [
-        name for name in texts if groups and all(is_dictionary_encoded(group.column(places[name])) for group in groups)
-    ]
-
-
 def is_dictionary_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether a column chunk has dictionary indices, according to the footer."""
+    """Whether a column chunk probably has dictionary indices throughout.
+
+    The footer does not record whether it switched to plain values. A chunk no larger than a dictionary and its indices
+    hardly did; if it did, reading it as a dictionary is correct but slower.
+    """
     most = _DICTIONARY_BYTES + _CODE_BYTES * chunk.num_values
     return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size <= most)
 

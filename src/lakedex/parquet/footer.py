@@ -174,6 +174,7 @@ class FooterStats:
             name
             for name, index in places.items()
             if index >= 0
+            and groups
             and pa.types.is_string(self.schema.field(name).type)
             and all(self.chunk(group, index).is_dictionary_encoded for group in groups)
         ]
