@@ -32,6 +32,7 @@ from lakedex.index.protocol import (
     RemovedFiles,
     UndoContext,
     ValidationContext,
+    file_difference,
     index_missing,
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
@@ -586,17 +587,7 @@ class _ProbeFile:
 
     def __call__(self, base: BaseFile) -> _Probed:
         def differs(kind: str, expected: str, found: str, count: int = 1) -> _Probed:
-            difference = Difference(
-                index=BLOOM_FILTERS.name,
-                kind=kind,
-                partition=base.partition,
-                file=base.name,
-                column=RECORD_KEY,
-                expected=expected,
-                found=found,
-                count=count,
-            )
-            return _Probed(True, (difference,))
+            return _Probed(True, (file_difference(BLOOM_FILTERS.name, base, RECORD_KEY, kind, expected, found, count),))
 
         try:
             loaded = list(load_filters(self.store, base.partition, [base.name]))

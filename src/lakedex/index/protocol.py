@@ -59,6 +59,7 @@ __all__ = [
     "Validation",
     "ValidationContext",
     "damaged",
+    "file_difference",
     "index_missing",
     "merge_records",
     "unprunable_terms",
@@ -423,6 +424,22 @@ class ValidationContext:
     of_table: bool = False
     reads_files: bool = True
     earlier: Mapping[str, Validation] = field(default_factory=dict)
+
+
+def file_difference(
+    index: str, base: BaseFile, column: str, kind: str, expected: str, found: str = "", count: int = 1
+) -> Difference:
+    """A disagreement between an index and a base file."""
+    return Difference(
+        index=index,
+        kind=kind,
+        partition=base.partition,
+        file=base.name,
+        column=column,
+        expected=expected,
+        found=found,
+        count=count,
+    )
 
 
 class Validation(Protocol):

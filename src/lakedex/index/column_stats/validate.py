@@ -21,6 +21,7 @@ from lakedex.index.column_stats.stats import (
     storable_stats,
 )
 from lakedex.index.metadata_index import MetadataValidation
+from lakedex.index.protocol import file_difference
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.records import COLUMN_STATS, PARTITION_STATS, column_stats_key, is_deleted, partition_stats_key
 from lakedex.reports import Difference
@@ -82,17 +83,7 @@ class StatsValidation(MetadataValidation):
             self._differs(base, exact.column, kind, truth, said)
 
     def _differs(self, base: BaseFile, column: str, kind: str, expected: str, found: str) -> None:
-        self.differences.append(
-            Difference(
-                index=COLUMN_STATS.name,
-                kind=kind,
-                partition=base.partition,
-                file=base.name,
-                column=column,
-                expected=expected,
-                found=found,
-            )
-        )
+        self.differences.append(file_difference(COLUMN_STATS.name, base, column, kind, expected, found))
 
 
 @dataclass(slots=True, kw_only=True)
