@@ -102,7 +102,7 @@ def repair_metadata(handle: TableContext, options: WriteOptions) -> list[str]:
         _forget_memo(handle, options.lock)
         return [f"rebuilt: {', '.join(names)} ({why})"]
     except CommitConflictError as conflict:
-        handle.cache.completeness.clear()
+        handle.cache.recheck()
         if damaged := handle.snapshot().lost_metadata:
             _disable(handle, options.lock, tuple(damaged))
         return [f"the metadata table is not complete ({why}) and was not rebuilt: {conflict}"]

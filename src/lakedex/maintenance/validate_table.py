@@ -202,7 +202,7 @@ def validate_table(
 ) -> TableReport:
     """Compare a table's metadata with its files; see :meth:`lakedex.Maintenance.validate`."""
     started = time.perf_counter()
-    handle.cache.completeness.clear()
+    handle.cache.recheck()
     listing = list_table(handle)
     snapshot = listing.snapshot
     check = _TableCheck(handle, snapshot, chosen_files(snapshot, files), progress)

@@ -201,6 +201,10 @@ class MetadataFileCache:
         self.completeness: dict[str, tuple[tuple[Instant, ...], str]] = {}
         self.lock = threading.RLock()
 
+    def recheck(self) -> None:
+        """Look at the files of metadata partitions again before they are used, as some may have been deleted."""
+        self.completeness.clear()
+
     def is_open(self, path: str, size: int) -> bool:
         """Whether a file of this size is open."""
         found = self._open.get(path)

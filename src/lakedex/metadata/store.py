@@ -169,7 +169,7 @@ class MetadataStore:
         """Drop cached listings and completeness, as files may have been deleted."""
         self._entries.clear()
         self._groups.clear()
-        self.cache.completeness.clear()
+        self.cache.recheck()
 
     def with_completed(self, data_timeline: Timeline, delta: Instant | None) -> MetadataStore:
         """Store after a commit of this process, in which complete partitions stay complete.

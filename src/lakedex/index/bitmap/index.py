@@ -116,6 +116,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
             definition=definitions[ctx.name],
             definitions=definitions,
             run=ctx.table.engine.run,
+            clock=ctx.table.clock(ctx.snapshot.config.timezone),
             instant=ctx.instant,
         )
 

@@ -39,6 +39,7 @@ from lakedex.index.bitmap.run_files import (
     publish_without,
     write_run,
 )
+from lakedex.index.protocol import file_difference
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.files import open_hfile
@@ -175,16 +176,7 @@ class _Check:
         return tuple(found)
 
     def _difference(self, column: str, kind: str, expected: str, found: str = "", count: int = 1) -> Difference:
-        return Difference(
-            index=self.index,
-            kind=kind,
-            partition=self.base.partition,
-            file=self.base.name,
-            column=column,
-            expected=expected,
-            found=found,
-            count=count,
-        )
+        return file_difference(self.index, self.base, column, kind, expected, found, count)
 
     def _of_file(self, stored: IndexedFile) -> Iterator[Difference]:
         groups = tuple((group.rows, group.start, group.size) for group in self.made.row_groups)
@@ -313,6 +305,7 @@ class BitmapValidation:
         definition: the index.
         definitions: all bitmap indexes of the table: runs hold their columns together.
         run: an engine's ``run``.
+        clock: of the table.
         instant: names the runs that repair the index; empty where it is not repaired.
         step: files of one round of tasks.
     """
@@ -321,6 +314,7 @@ class BitmapValidation:
     definition: BitmapDefinition
     definitions: Mapping[str, BitmapDefinition]
     run: Tasks
+    clock: InstantClock
     instant: str = ""
     step: int = 64
     repaired: int = 0
@@ -570,7 +564,7 @@ class _Repair:
         """New runs have to sort after all that are there, also those of a machine whose clock is ahead."""
         newest = max((run.instant for run in check.folder.runs), default="")
         if newest >= self.instant:
-            self.instant = InstantClock(check.snapshot.config.timezone).next(newest)
+            self.instant = check.clock.next(newest)
 
     def _add(self, item: FileBitmaps) -> None:
         self.repaired.add((item.partition, item.base_file))
