@@ -166,6 +166,10 @@ class FsspecStorage:
             found.append(FileInfo(name, 0 if is_dir else int(entry.get("size") or 0), _epoch_ms(entry), is_dir))
         return sorted(found, key=lambda info: info.name)
 
+    def entries(self, path: str) -> dict[str, bool]:
+        """All direct entries, and whether each is a folder; an empty folder does not exist."""
+        return {entry.name: entry.is_dir for entry in self.list(path)}
+
     def create(self, path: str, data: bytes) -> None:
         """Put if absent."""
         if not self.can_create_exclusively:
@@ -261,6 +265,11 @@ class FsspecStorage:
         except FileNotFoundError:
             pass
         self.fs.invalidate_cache()
+
+    def remove_empty(self, path: str) -> None:
+        """Remove what stands for a folder if it is empty."""
+        if not self.list(path):
+            self.delete_tree(path)
 
     def make_dirs(self, path: str) -> None:
         """Make a folder; does nothing on object stores, whose folders are prefixes."""

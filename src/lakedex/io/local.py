@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from lakedex.errors import UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.io.storage import OPERATIONS, FileInfo, first_argument, read_coalesced, typed_failures
 from lakedex.parallel import run_threads
 from lakedex.types import IoCount
@@ -367,6 +367,16 @@ class LocalStorage:
                 break
         return sorted(found, key=lambda info: info.name)
 
+    def entries(self, path: str) -> dict[str, bool]:
+        """All direct entries, and whether each is a folder."""
+        if os.path.islink(path) or (os.path.exists(path) and not os.path.isdir(path)):
+            raise InvalidInputError(f"{path} is a {'link' if os.path.islink(path) else 'file'}, not a folder")
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except FileNotFoundError:
+            return {}
+
     def create(self, path: str, data: bytes) -> None:
         """Write a new file atomically."""
         if os.path.lexists(path):
@@ -424,6 +434,14 @@ class LocalStorage:
             except FileNotFoundError:
                 continue  # another process deletes in it too
         _unlink(_side_file(path))
+
+    def remove_empty(self, path: str) -> None:
+        """Remove a folder if it is empty."""
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents."""

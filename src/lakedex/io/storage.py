@@ -92,6 +92,12 @@ class Storage(Protocol):
     def list(self, path: str) -> list[FileInfo]:
         """Direct entries, sorted by name, without ``.crc`` side files; empty for a missing folder."""
 
+    def entries(self, path: str) -> dict[str, bool]:
+        """All direct entries, hidden ones too, and whether each is a folder; links count as files.
+
+        Empty for a missing folder. Raises ``InvalidInputError`` for a link or a file.
+        """
+
     def create(self, path: str, data: bytes) -> None:
         """Write a new file atomically and durably, with its folders. Raises ``FileExistsError``."""
 
@@ -103,6 +109,9 @@ class Storage(Protocol):
 
     def delete_tree(self, path: str) -> None:
         """Remove a folder and its content; does nothing if there is none. Links are not followed."""
+
+    def remove_empty(self, path: str) -> None:
+        """Remove a folder if there is nothing in it, not even a hidden file."""
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents (does nothing on object stores)."""
@@ -231,10 +240,12 @@ OPERATIONS: Mapping[str, str] = {
     "size": "look at",
     "modified": "look at",
     "list": "list",
+    "entries": "list",
     "create": "create",
     "write": "write",
     "delete": "delete",
     "delete_tree": "delete",
+    "remove_empty": "delete",
     "make_dirs": "create",
     "open_input": "read",
     "open_output": "create",

@@ -7,11 +7,10 @@ and deleted as links.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from lakedex.codec.table_paths import check_instant, check_partition, file_path
 from lakedex.errors import CorruptFileError
-from lakedex.io.folders import links_below
 from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.parallel import run_threads
 
@@ -21,10 +20,26 @@ __all__ = [
     "delete_partition",
     "delete_temp",
     "inner_folders",
+    "links_below",
     "list_folder",
     "require_folders",
     "require_own_folders",
 ]
+
+
+def links_below(files: TableFiles, folders: Iterable[str]) -> Iterator[str]:
+    """Links on the way from a table, which may itself be one, down to each of the folders; one lookup per folder."""
+    if files.storage.scheme != "file":
+        return  # Object stores have no links.
+    seen: set[str] = set()
+    for folder in folders:
+        path = files.base_path
+        for part in folder.split("/") if folder else ():
+            path = f"{path}/{part}"
+            if path not in seen:
+                seen.add(path)
+                if files.storage.is_link(path):
+                    yield path
 
 
 _OWN_FOLDERS = (

@@ -107,6 +107,18 @@ class StorageTests:
         ]
         assert storage.list(f"{root}/gone") == []
 
+    def test_entries_are_all_of_them(self, storage: Storage, root: str) -> None:
+        """Hidden files too; only a folder without any is empty."""
+        storage.write(f"{root}/e/.hidden", b"x")
+        storage.write(f"{root}/e/sub/f", b"x")
+        assert storage.entries(f"{root}/e") == {".hidden": False, "sub": True}
+        assert storage.entries(f"{root}/gone") == {}
+        storage.remove_empty(f"{root}/e/sub")
+        assert storage.exists(f"{root}/e/sub/f")
+        storage.delete(f"{root}/e/sub/f")
+        storage.remove_empty(f"{root}/e/sub")
+        assert storage.entries(f"{root}/e") == {".hidden": False}
+
     def test_size_and_times(self, storage: Storage, root: str) -> None:
         """Of a file and in a listing; times are epoch milliseconds."""
         storage.write(f"{root}/f", b"0123456789")

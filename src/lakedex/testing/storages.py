@@ -151,6 +151,11 @@ class StorageWrapper:
         with self.around("list", path):
             return self.inner.list(path)
 
+    def entries(self, path: str) -> dict[str, bool]:
+        """All direct entries of a folder."""
+        with self.around("entries", path):
+            return self.inner.entries(path)
+
     def open_input(self, path: str) -> BinaryIO:
         """Open a file for reading."""
         with self.around("open_input", path):
@@ -181,6 +186,11 @@ class StorageWrapper:
         """Remove a folder and its content."""
         with self.around("delete_tree", path):
             self.inner.delete_tree(path)
+
+    def remove_empty(self, path: str) -> None:
+        """Remove a folder if it is empty."""
+        with self.around("remove_empty", path):
+            self.inner.remove_empty(path)
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents."""

@@ -16,7 +16,6 @@ from lakedex.commit.write_preconditions import INDEX_TYPE
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats.stats import indexable_columns, unlisted
 from lakedex.index.definitions import DEFINITIONS, encode_definitions, with_column_stats
-from lakedex.io.folders import entries_of, remove_empty
 from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.io.storage import Storage
 from lakedex.layout.contained_files import delete_entries, require_own_folders
@@ -223,21 +222,21 @@ def take_back(handle: TableContext, options: Mapping[str, Any] | None, *, keep_f
     files.storage.delete_tree(root)
     _remove_marked(files.storage, files.base_path)
     if not keep_folder:
-        remove_empty(files.storage, files.base_path)
+        files.storage.remove_empty(files.base_path)
     return True
 
 
 def _remove_marked(storage: Storage, folder: str) -> bool:
     """Remove the partition folders below a folder; whether there were any."""
     found = False
-    for name, is_folder in entries_of(storage, folder).items():
+    for name, is_folder in storage.entries(folder).items():
         path = f"{folder}/{name}"
         if is_folder:
             marked = storage.exists(f"{path}/{PARTITION_METAFILE}")
             if marked:
                 storage.delete(f"{path}/{PARTITION_METAFILE}")
             if _remove_marked(storage, path) or marked:
-                remove_empty(storage, path)
+                storage.remove_empty(path)
                 found = True
     return found
 
@@ -245,7 +244,7 @@ def _remove_marked(storage: Storage, folder: str) -> bool:
 def _clear_unfinished(handle: TableContext) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     files, root = handle.files, handle.files.path(".hoodie")
-    present = entries_of(files.storage, root)
+    present = files.storage.entries(root)
     strange = [name for name, is_folder in present.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
     if strange:
         raise InvalidInputError(

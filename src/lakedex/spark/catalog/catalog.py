@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
-from lakedex.io.folders import entries_of
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import alter_table, new_table
@@ -189,7 +188,7 @@ class _Catalog(JavaProxy):
         folder = self._warehouse.folder(parts)
         if self._warehouse.is_table(folder):
             raise InvalidInputError(f"{'.'.join(parts)} is a table")
-        entries_of(self._warehouse.storage, folder)
+        self._warehouse.storage.entries(folder)
         self._warehouse.storage.make_dirs(folder)
 
     def alterNamespace(self, namespace: JavaObject, changes: JavaObject) -> None:

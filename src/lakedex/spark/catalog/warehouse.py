@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lakedex.errors import InvalidInputError
-from lakedex.io.folders import entries_of, links_below, remove_empty
 from lakedex.io.fsspec import open_storage
 from lakedex.io.storage import Storage, TableFiles
+from lakedex.layout.contained_files import links_below
 from lakedex.layout.names import join_path
 
 __all__ = ["OpenTable", "Tables", "Warehouse", "is_path", "open_warehouse"]
@@ -69,7 +69,7 @@ class Warehouse:
 
     def is_empty(self, namespace: Sequence[str]) -> bool:
         """Whether a namespace's folder has nothing in it."""
-        return not entries_of(self.storage, self.folder(namespace))
+        return not self.storage.entries(self.folder(namespace))
 
     # ----------------------------------------------------------------------------------- what may be made and removed
 
@@ -79,7 +79,7 @@ class Warehouse:
         Raises:
             InvalidInputError: names the folder.
         """
-        held = entries_of(self.storage_of(path), path)
+        held = self.storage_of(path).entries(path)
         if held:
             raise InvalidInputError(
                 f"{path} holds {min(held)!r} already; a new table needs a folder of its own: give another name, or "
@@ -109,7 +109,7 @@ class Warehouse:
         for path in tables:
             self.storage.delete_tree(path)
         for path in spaces:
-            remove_empty(self.storage, path)
+            self.storage.remove_empty(path)
 
     def _require_inside(self, path: str) -> None:
         root = TableFiles(self.storage, self.base_path)
@@ -120,7 +120,7 @@ class Warehouse:
         """Folders of the tables in a namespace, and those of namespaces, inner ones first."""
         tables: list[str] = []
         spaces: list[str] = []
-        for name, is_folder in sorted(entries_of(self.storage, folder).items()):
+        for name, is_folder in sorted(self.storage.entries(folder).items()):
             path = f"{folder}/{name}"
             if not is_folder or name.startswith((".", "_")):
                 raise InvalidInputError(f"{folder} holds {name!r}, which is no table; remove it first")
@@ -145,7 +145,7 @@ class Warehouse:
             raise InvalidInputError(f"{path} holds another table, {inner}; move or drop that one first")
 
     def _tables_below(self, folder: str) -> Iterator[str]:
-        for name, is_folder in entries_of(self.storage, folder).items():
+        for name, is_folder in self.storage.entries(folder).items():
             path = f"{folder}/{name}"
             if is_folder and name != ".hoodie":
                 if self.is_table(path):
