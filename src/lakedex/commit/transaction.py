@@ -1,23 +1,25 @@
 """One write from its announcement to its completion, or to its undoing (``BaseHoodieClient``, ``TransactionManager``).
 
 The table lock is held around start and completion only. In between other writers may commit; the conflict check under
-the lock decides whether the write's view of the table still holds.
+the lock decides whether the write's view of the table still holds. After a conflict the write is retried against the
+table's new state.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lakedex._version import __version__
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.comments import with_docs
-from lakedex.commit.context import WriteContext
-from lakedex.commit.idempotency import next_batches
+from lakedex.commit.idempotency import DuplicateBatchError, next_batches, require_new, result_of
 from lakedex.commit.write_preconditions import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.definitions import replace_definitions
@@ -30,6 +32,7 @@ from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.names import join_path
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
+from lakedex.maintenance.schedule import run_services
 from lakedex.maintenance.undo_write import marked_files, roll_back
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
@@ -41,6 +44,8 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.writer import Keyed, LogWritten, Updates, write_delta_commit
 from lakedex.options import WriteOptions
+from lakedex.progress import reported_step
+from lakedex.reports import WriteResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata, encode_requested_replace
@@ -48,7 +53,50 @@ from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.types import Operation
 
-__all__ = ["PendingCommit", "Transaction"]
+__all__ = [
+    "PendingCommit",
+    "Transaction",
+    "WriteContext",
+    "run_with_retries",
+]
+
+
+@dataclass(slots=True)
+class WriteContext:
+    """One call of a write, over all of its attempts.
+
+    Attributes:
+        notes: remarks for the user, in order; each step adds its own.
+        started: when the call began, by ``time.perf_counter``.
+        phases: seconds of each phase so far, those of all attempts together.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, options: WriteOptions) -> WriteContext:
+        """The context of a call with these options, whose notes come first."""
+        return cls(list(options.notes))
+
+    @property
+    def seconds(self) -> float:
+        """Time since the call began."""
+        return time.perf_counter() - self.started
+
+    @contextmanager
+    def phase(self, name: str, text: str = "") -> Iterator[None]:
+        """Count the time of the block; with ``text`` name it on a terminal if it takes long."""
+        began = time.perf_counter()
+        try:
+            if text:
+                with reported_step(text):
+                    yield
+            else:
+                yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - began
 
 
 def _files(results: Sequence[WrittenFile]) -> Keyed:
@@ -465,3 +513,68 @@ def _write_stats(results: Sequence[WrittenFile]) -> dict[str, tuple[WriteStat, .
         )
         stats[result.partition] = (*stats.get(result.partition, ()), stat)
     return stats
+
+
+def run_with_retries(
+    handle: TableContext,
+    options: WriteOptions,
+    operation: Operation,
+    attempt: Callable[[Transaction], WriteResult],
+    ctx: WriteContext,
+    base: Snapshot,
+) -> WriteResult:
+    """Run ``attempt`` in a transaction, again after a conflict (``hoodie.write.num.retries.on.conflict.failures``).
+
+    Args:
+        handle: the table.
+        options: of the write.
+        operation: Hudi's name of the action.
+        attempt: does the work and commits it.
+        ctx: the write's context; ``attempt`` gives its own notes in its result.
+        base: the table as the write has seen it so far.
+    """
+    ctx.phases["prepare rows"] = ctx.seconds
+    for number in range(options.retries + 1):
+        transaction = Transaction(handle, options, operation, ctx, base)
+        try:
+            with ctx.phase("begin"):
+                transaction.begin()
+        except CommitConflictError as error:  # It has taken back what it announced.
+            if not error.retryable or number == options.retries:
+                raise
+            ctx.notes.append("the table lock was lost: began again")
+            continue
+        base = transaction.snapshot
+        try:
+            if options.txn is not None:
+                require_new(base, options.txn)
+            result = attempt(transaction)
+        except DuplicateBatchError as done:
+            transaction.abort(done)
+            return result_of(done, ctx.notes, operation)
+        except Exception as error:
+            conflict = transaction.abort(error)
+            if conflict is None:
+                raise
+            if not conflict.retryable or number == options.retries:
+                raise conflict from (None if conflict is error else error)
+            ctx.notes.append(f"conflict with {conflict.theirs or 'another writer'}: tagged and wrote again")
+            continue
+        except BaseException as error:
+            transaction.abort(error)
+            raise
+        ctx.notes += result.notes
+        if transaction.committed is not None:
+            with ctx.phase("services"):
+                transaction.upkeep()
+                ctx.notes += run_services(handle, replace(options, txn=None), transaction.committed)
+        bitmap_bytes, bitmap_seconds = transaction.index_costs.get("bitmap", (0, 0.0))
+        return replace(
+            result,
+            bitmap_bytes=bitmap_bytes,
+            bitmap_seconds=bitmap_seconds,
+            notes=tuple(ctx.notes),
+            phases=dict(ctx.phases),
+            seconds=ctx.seconds,
+        )
+    raise AssertionError("unreachable")

@@ -42,10 +42,9 @@ import pyarrow.parquet as pq
 
 from lakedex.errors import CorruptFileError, LakedexError, StorageError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
-from lakedex.parquet.calendars import LegacyCalendar, calendar_of
 from lakedex.parquet.chunk_reuse import StoredChunks, TeeSource
 from lakedex.parquet.footer import FooterStats, group_spans
-from lakedex.parquet.value_validation import check_values, columns_to_validate
+from lakedex.parquet.stored_values import LegacyCalendar, calendar_of, check_values, columns_to_validate
 from lakedex.types import RECORD_KEY
 
 __all__ = [

@@ -1,6 +1,10 @@
 """Write base files: Parquet with Hudi's meta columns, footer keys, bloom filter and column statistics.
 
-Memory: one row group.
+Row groups are encoded by Arrow or assembled from its chunks and stored ones. Arrow writes complete row groups of
+complete files. If some columns of a row group are reused from another file (:mod:`lakedex.parquet.chunk_reuse`), Arrow
+writes the others into memory, and the file gets the relocated chunks of both, and one footer.
+
+Memory: one row group before encoding; with reuse, also the encoded one.
 """
 
 from __future__ import annotations
@@ -8,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakedex.arrow_types import has_required
 from lakedex.codec.bloom import BloomSizing, HashedKeys
 from lakedex.codec.column_bounds import key_bounds
+from lakedex.codec.thrift import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import (
     BLOOM_FOOTER_KEY,
@@ -24,12 +33,343 @@ from lakedex.parquet.base_file_reader import (
     ROW_GROUP_BYTES,
     SINK_BYTES,
 )
-from lakedex.parquet.chunk_reuse import StoredChunks
+from lakedex.parquet.chunk_reuse import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
+from lakedex.parquet.conform import drop_unused_values
 from lakedex.parquet.footer import group_spans
-from lakedex.parquet.row_group_writer import RowGroupWriter, column_bytes
 from lakedex.types import COMMIT_SEQNO, RECORD_KEY
 
-__all__ = ["BaseFileSettings", "BaseFileSummary", "BaseFileWriter", "write_parquet"]
+__all__ = [
+    "BaseFileSettings",
+    "BaseFileSummary",
+    "BaseFileWriter",
+    "RowGroupWriter",
+    "column_bytes",
+    "fill_masked",
+    "leaves",
+    "write_parquet",
+]
+
+
+def fill_masked(array: pa.Array) -> pa.Array:
+    """Put values into required fields of null structs, whose nulls Arrow's writer refuses.
+
+    Nulls in required fields of structs that are not null stay, and the writer refuses them.
+    """
+    kind = array.type
+    if not has_required(kind):
+        return array
+    drop_unused_values = pa.concat_arrays([array]) if array.offset else array
+    if pa.types.is_struct(kind):
+        parts = [fill_masked(drop_unused_values.field(place)) for place in range(kind.num_fields)]
+        for place, child in enumerate(kind):
+            if not child.nullable and parts[place].null_count:
+                parts[place] = _filled(parts[place], drop_unused_values.is_null())
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=drop_unused_values.is_null())
+    if pa.types.is_map(kind):
+        items = fill_masked(drop_unused_values.items)
+        return pa.MapArray.from_arrays(
+            drop_unused_values.offsets, drop_unused_values.keys, items, type=kind, mask=drop_unused_values.is_null()
+        )
+    return pa.ListArray.from_arrays(
+        drop_unused_values.offsets, fill_masked(drop_unused_values.values), type=kind, mask=drop_unused_values.is_null()
+    )
+
+
+def _filled(part: pa.Array, masked: pa.Array) -> pa.Array:
+    """Copy of ``part`` with a value wherever it is null and masked."""
+    places = np.arange(len(part))
+    places[part.is_null().to_numpy(zero_copy_only=False) & masked.to_numpy(zero_copy_only=False)] = len(part)
+    return pa.concat_arrays([part, _any_value(part.type)]).take(pa.array(places))
+
+
+def _any_value(kind: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([_any_value(child.type) for child in kind], fields=list(kind))
+    value: Any = 0
+    if pa.types.is_boolean(kind):
+        value = False
+    elif pa.types.is_string(kind):
+        value = ""
+    elif pa.types.is_binary(kind):
+        value = b""
+    elif pa.types.is_nested(kind):
+        value = []
+    return pa.array([value], kind)
+
+
+def leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Paths and types of a schema's Parquet leaves, named as by ``ParquetWriter``."""
+    found: list[tuple[str, pa.DataType]] = []
+
+    def walk(prefix: str, kind: pa.DataType) -> None:
+        if pa.types.is_struct(kind):
+            for child in kind:
+                walk(f"{prefix}.{child.name}", child.type)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            walk(f"{prefix}.list.element", kind.value_type)
+        elif pa.types.is_map(kind):
+            walk(f"{prefix}.key_value.key", kind.key_type)
+            walk(f"{prefix}.key_value.value", kind.item_type)
+        else:
+            found.append((prefix, kind))
+
+    for column in schema:
+        walk(column.name, column.type)
+    return found
+
+
+PAGE_BYTES = 1024 * 1024
+
+
+PAGE_CHECK_ROWS = (1024, 65_536)
+"""Number of rows after which Arrow checks the page size: few slow encoding down, many make pages of long texts huge."""
+
+
+_MAGIC = b"PAR1"
+
+
+# FileMetaData
+_SCHEMA, _ROWS, _ROW_GROUPS, _KEYS = 2, 3, 4, 5
+
+
+# RowGroup
+_COLUMNS, _GROUP_PLAIN, _GROUP_ROWS, _GROUP_START, _GROUP_STORED = 1, 2, 3, 5, 6
+
+
+# ColumnChunk
+_CHUNK_START, _META = 2, 3
+
+
+# ColumnMetaData
+_PLAIN, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 6, 7, 9, 10, 11
+
+
+_OF_THE_OLD_FILE = {_INDEX_PAGE, 14, 15}  # index pages and bloom filters, stored elsewhere in the old file
+
+
+@dataclass(slots=True)
+class RowGroupWriter:
+    """Writes row groups in order, then the footer.
+
+    Attributes:
+        sink: Output file.
+        schema: Schema of the file; text columns may be dictionaries.
+        compression: Parquet codec, as named by pyarrow.
+        unique: Paths of columns without a dictionary.
+        reuses_chunks: Whether stored chunks may be reused.
+    """
+
+    sink: BinaryIO
+    schema: pa.Schema
+    compression: str
+    unique: frozenset[str]
+    reuses_chunks: bool = False
+    _collected: list[pq.FileMetaData] = field(init=False, default_factory=list)
+    _writer: pq.ParquetWriter | None = field(init=False, default=None)
+    _spliced: _SplicedFile | None = field(init=False, default=None)
+
+    def write(self, table: pa.Table) -> None:
+        """Encode the rows of a row group."""
+        table = _without_masked_nulls(_without_unused_values(table))
+        if self.reuses_chunks:
+            self._opened_splice().add(self._encoded(table), {})
+        else:
+            self._opened(table).write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def reusable_chunks(self, stored: StoredChunks, group: int, columns: Collection[str]) -> dict[str, list[Chunk]]:
+        """Chunks of those columns of a stored row group that the new file can reuse, by column."""
+        codec = CODECS[self.compression.lower()]
+        described = self._opened_splice().elements
+        offers = {name: stored.offered(group, name, described[name], codec) for name in columns if name in described}
+        return {name: chunks for name, chunks in offers.items() if chunks is not None}
+
+    def reuse_chunks(self, table: pa.Table, stored: StoredChunks, taken: Mapping[str, Sequence[Chunk]]) -> None:
+        """Write a row group from new rows and stored chunks.
+
+        Args:
+            table: Rows of the columns that are not reused, at least one.
+            stored: Chunks of the existing file.
+            taken: Reused chunks by column.
+        """
+        chunks = {name: [(chunk, stored.read(chunk)) for chunk in of] for name, of in taken.items()}
+        self._opened_splice().add(self._encoded(_without_masked_nulls(_without_unused_values(table))), chunks)
+
+    def close(self, keys: Mapping[str, str]) -> list[pq.FileMetaData]:
+        """Write the footer with these pairs and return its statistics of row groups. The sink stays open."""
+        if self.reuses_chunks:
+            return [self._opened_splice().close(keys)]
+        writer = self._writer or self._opened(self.schema.empty_table())
+        writer.add_key_value_metadata(dict(keys))
+        writer.close()
+        return self._collected
+
+    def abort(self) -> None:
+        """Release the Arrow writer."""
+        if self._writer is not None:
+            with suppress(RuntimeError):  # A writer that has failed has no metadata to collect.
+                self._writer.close()
+
+    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
+        """Parquet writer, created once the first rows show the width of columns."""
+        if self._writer is None:
+            self._writer = self._parquet_writer(self.sink, table, self._collected)
+        return self._writer
+
+    def _opened_splice(self) -> _SplicedFile:
+        if self._spliced is None:
+            footer = _footer_without_rows(self.schema, self.compression, self.unique)
+            self._spliced = _SplicedFile(self.sink, self.schema.names, footer)
+        return self._spliced
+
+    def _encoded(self, table: pa.Table) -> pa.Buffer:
+        """Encode rows as a file of one row group."""
+        sink = pa.BufferOutputStream()
+        with self._parquet_writer(sink, table) as writer:
+            writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        return sink.getvalue()
+
+    def _parquet_writer(self, sink: Any, table: pa.Table, collected: list[Any] | None = None) -> pq.ParquetWriter:
+        return _parquet_writer(sink, table, self.compression, self.unique, collected)
+
+
+def _parquet_writer(
+    sink: Any, table: pa.Table, compression: str, unique: frozenset[str], collected: list[Any] | None = None
+) -> pq.ParquetWriter:
+    exact = [path for path, kind in leaves(table.schema) if not pa.types.is_floating(kind)]
+    width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
+    fewest, most = PAGE_CHECK_ROWS
+    return pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression=compression,
+        version="2.6",
+        # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
+        # that omit them; column_stats has their bounds instead.
+        use_dictionary=[path for path in exact if path not in unique],
+        write_statistics=exact,
+        store_schema=False,
+        data_page_size=PAGE_BYTES,
+        write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
+        metadata_collector=collected,
+    )
+
+
+@lru_cache(maxsize=64)
+def _footer_without_rows(schema: pa.Schema, compression: str, unique: frozenset[str]) -> Struct:
+    """Footer of a file without rows; the same for all files of a write."""
+    sink = pa.BufferOutputStream()
+    _parquet_writer(sink, schema.empty_table(), compression, unique).close()
+    return _footer_of(sink.getvalue())
+
+
+class _SplicedFile:
+    """Parquet file assembled from new and stored column chunks."""
+
+    def __init__(self, sink: BinaryIO, columns: Sequence[str], footer: Struct) -> None:
+        """Start a file.
+
+        Args:
+            sink: Output file.
+            columns: Top-level columns, in order.
+            footer: Footer of a file of these columns without rows; it is not modified.
+        """
+        self._sink = sink
+        self._columns = columns
+        self._footer = footer
+        self.elements = column_elements(self._footer)
+        self._groups: list[Struct] = []
+        self._rows = 0
+        self._position = 0
+        self._put(_MAGIC)
+
+    def add(self, encoded: pa.Buffer, stored: Mapping[str, list[tuple[Chunk, memoryview]]]) -> None:
+        """Add a row group: ``encoded`` is a file with the columns that are not ``stored``."""
+        bytes_of = memoryview(encoded)
+        for group in structs(_footer_of(encoded), _ROW_GROUPS):
+            found: dict[str, list[tuple[Chunk, memoryview]]] = dict(stored)
+            for name, chunk in iter_chunks(group):
+                found.setdefault(name, []).append((chunk, bytes_of[chunk.start : chunk.start + chunk.size]))
+            start = self._position
+            chunks = [self._place(chunk, data) for name in self._columns for chunk, data in found[name]]
+            metas = [chunk[_META][1] for chunk in chunks]
+            rows = group[_GROUP_ROWS][1]
+            self._groups.append(
+                {
+                    _COLUMNS: (LIST, (STRUCT, chunks)),
+                    _GROUP_PLAIN: (I64, sum(meta[_PLAIN][1] for meta in metas)),
+                    _GROUP_ROWS: (I64, rows),
+                    _GROUP_START: (I64, start),
+                    _GROUP_STORED: (I64, sum(meta[_STORED][1] for meta in metas)),
+                }
+            )
+            self._rows += rows
+
+    def _place(self, chunk: Chunk, data: memoryview) -> Struct:
+        moved = self._position - chunk.start
+        meta = {number: value for number, value in chunk.meta.items() if number not in _OF_THE_OLD_FILE}
+        for number in (_DATA_PAGE, _DICTIONARY_PAGE):
+            if number in meta:
+                meta[number] = (I64, meta[number][1] + moved)
+        self._put(data)
+        return {_CHUNK_START: (I64, 0), _META: (STRUCT, meta)}
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._sink.write(data)
+        self._position += len(data)
+
+    def close(self, keys: Mapping[str, str]) -> pq.FileMetaData:
+        """Write the footer and return it as read by Arrow."""
+        texts = [{1: (BINARY, key.encode("utf-8")), 2: (BINARY, text.encode("utf-8"))} for key, text in keys.items()]
+        footer = encode_struct(
+            self._footer
+            | {
+                _ROWS: (I64, self._rows),
+                _ROW_GROUPS: (LIST, (STRUCT, self._groups)),
+                _KEYS: (LIST, (STRUCT, texts)),
+            }
+        )
+        end = footer + len(footer).to_bytes(4, "little") + _MAGIC
+        self._put(end)
+        with pq.ParquetFile(pa.BufferReader(_MAGIC + end)) as read:
+            return read.metadata
+
+
+def _footer_of(file: pa.Buffer) -> Struct:
+    tail = memoryview(file)[-8:]
+    size = int.from_bytes(tail[:4], "little")
+    return decode_struct(file[len(file) - 8 - size : len(file) - 8].to_pybytes())
+
+
+def _without_unused_values(table: pa.Table) -> pa.Table:
+    """Rows of a row group with one dictionary per column, limited to the values in use."""
+    table = table.unify_dictionaries()
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(place, column, drop_unused_values(table.column(place).combine_chunks()))
+    return table
+
+
+def _without_masked_nulls(table: pa.Table) -> pa.Table:
+    """Rows without nulls in required fields of null structs."""
+    for place, column in enumerate(table.schema):
+        if has_required(column.type):
+            chunks = [fill_masked(chunk) for chunk in table.column(place).chunks]
+            table = table.set_column(place, column, pa.chunked_array(chunks, column.type))
+    return table
+
+
+def column_bytes(collected: Sequence[pq.FileMetaData]) -> dict[str, tuple[int, int]]:
+    """Compressed and uncompressed size of the chunks of each top-level column."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for metadata in collected:
+        for group in range(metadata.num_row_groups):
+            row_group = metadata.row_group(group)
+            for index in range(row_group.num_columns):
+                column = row_group.column(index)
+                name = column.path_in_schema.split(".", 1)[0]
+                packed, plain = sizes.get(name, (0, 0))
+                sizes[name] = (packed + column.total_compressed_size, plain + column.total_uncompressed_size)
+    return sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

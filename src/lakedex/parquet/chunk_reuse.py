@@ -2,7 +2,7 @@
 
 A chunk is reusable if the new file would describe its column identically, with the same compression, and the chunk
 does not depend on the rest of its file. Excluded are floats with bounds or a dictionary from other writers, by which
-Spark's reader drops rows (:mod:`lakedex.parquet.row_group_writer`), files of writers whose footers readers distrust
+Spark's reader drops rows (:mod:`lakedex.parquet.base_file_writer`), files of writers whose footers readers distrust
 (``CorruptStatistics`` of Parquet's Java library), and files in another calendar.
 """
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakedex.codec.thrift import Struct, decode_struct, structs
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import WrappedReader
-from lakedex.parquet.calendars import legacy_calendar
+from lakedex.parquet.stored_values import legacy_calendar
 
 __all__ = ["CODECS", "Chunk", "Elements", "StoredChunks", "TeeSource", "column_elements", "footer_tree", "iter_chunks"]
 

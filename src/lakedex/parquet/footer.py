@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakedex.parquet.calendars import LegacyCalendar, legacy_calendar
 from lakedex.parquet.conform import is_dictionary_encoded
+from lakedex.parquet.stored_values import LegacyCalendar, legacy_calendar
 
 __all__ = ["ChunkStats", "FooterStats", "group_spans"]
 

@@ -34,7 +34,7 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import open_parquet, validated_batches
 from lakedex.parquet.base_file_writer import write_parquet
-from lakedex.parquet.value_validation import check_values
+from lakedex.parquet.stored_values import check_values
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.commit_metadata import CommitMetadata, commit_of_record, decode_body, decode_commit_metadata
 from lakedex.timeline.instant import Instant, State

@@ -16,9 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.comments import arrow_comments, check_comment, field_paths
-from lakedex.commit.context import WriteContext
-from lakedex.commit.retry import run_with_retries
-from lakedex.commit.transaction import PendingCommit, Transaction
+from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
+from lakedex.commit.transaction import WriteContext
 from lakedex.display.blocks import ROWS, Block, Card, Facts, Grid, Notice, Notices, Tone, notes
 from lakedex.engine import Frame
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError

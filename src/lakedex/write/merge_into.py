@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
+from lakedex.commit.transaction import WriteContext
 from lakedex.commit.write_preconditions import has_global_index
 from lakedex.engine import Engine, Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError

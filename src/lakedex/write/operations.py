@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.commit.context import WriteContext
 from lakedex.commit.idempotency import find_committed_batch
+from lakedex.commit.transaction import WriteContext
 from lakedex.commit.write_preconditions import has_global_index, require_no_buckets, require_plain_types
 from lakedex.engine import BatchMap, Frame
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakedex.parquet.row_group_writer import fill_masked
+from lakedex.parquet.base_file_writer import fill_masked
 
 KINDS = [
     pa.int32(),

@@ -15,7 +15,7 @@ from lakedex.errors import CorruptFileError
 from lakedex.io.local import LocalStorage
 from lakedex.parquet import base_file_reader as base_file
 from lakedex.parquet import base_file_reader as row_groups
-from lakedex.parquet.value_validation import check_values, columns_to_validate
+from lakedex.parquet.stored_values import check_values, columns_to_validate
 from table_kit import OWN_FILE, base_files
 
 GOOD, BAD = b"letters", b"lett\xc7rs"

@@ -27,7 +27,7 @@ from lakedex.layout.file_slice import BaseFile
 from lakedex.metadata.files import record_schema
 from lakedex.metadata.records import COLUMN_STATS, PAYLOADS, column_stats_key, column_stats_keys, column_stats_prefix
 from lakedex.metadata.store import LatestValues, MetadataStore
-from lakedex.parquet.calendars import first_safe
+from lakedex.parquet.stored_values import first_safe
 from lakedex.types import BoolArray, IntArray
 
 __all__ = ["MANY", "FileBounds", "StatArrays", "bound_array", "bounds_of_files", "stat_arrays", "stats_of_files"]

@@ -37,8 +37,8 @@ from lakedex.codec.column_bounds import (
 )
 from lakedex.index.definitions import source_fields
 from lakedex.metadata.records import COLUMN_STATS, Record, column_stats_key, stats_record
-from lakedex.parquet.calendars import first_safe
 from lakedex.parquet.conform import drop_unused_values
+from lakedex.parquet.stored_values import first_safe
 from lakedex.types import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = [
