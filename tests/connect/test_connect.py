@@ -71,6 +71,20 @@ def test_all_types_come_back_by_every_way(spark: SparkSession, only_read: Table)
         assert own(df).dtypes == frame(spark).dtypes
 
 
+def test_frames_are_written_by_format(spark: SparkSession, tmp_path: Path) -> None:
+    source, path = frame(spark, 20), str(tmp_path / "t")
+    key = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}
+    source.write.format("lakedex").options(**key).mode("append").save(path)
+    source.write.format("lakedex").mode("append").save(path)
+    back = spark.read.format("lakedex").load(path)
+    assert rows(own(back)) == rows(source)
+    assert own(back).dtypes == source.dtypes
+    with pytest.raises(
+        Exception, match=r"Failed to initialize.*: lakedex\.errors\.\w+: table t: the frame lacks column 'd'"
+    ):
+        source.drop("d").write.format("lakedex").mode("append").save(path)
+
+
 def test_scans_give_sparks_rows(spark: SparkSession, only_read: Table) -> None:
     conditions = [
         "d = double('nan')",

@@ -33,7 +33,7 @@ from lakedex.timeline.archived import archived_files
 from lakedex.timeline.instant import parse_as_of, plus_millis
 from lakedex.types import COMMIT_TIME, TableType
 
-__all__ = ["IncrementalRange", "incremental_snapshot"]
+__all__ = ["EARLIEST", "IncrementalRange", "incremental_snapshot"]
 
 
 EARLIEST = "earliest"

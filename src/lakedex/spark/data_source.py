@@ -13,16 +13,15 @@ Memory: a task holds one batch; planning holds the file list.
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
 from lakedex.arrow_types import conform
@@ -34,6 +33,7 @@ from lakedex.expr.terms import BoundPredicate, depends_on_zone, to_sql, unknown_
 from lakedex.expr.types import NotPrunableError
 from lakedex.io.fsspec import open_storage
 from lakedex.layout.file_slice import FileSlice
+from lakedex.scan.incremental import EARLIEST, incremental_snapshot
 from lakedex.scan.merge_on_read import MergeSettings, require_mergeable
 from lakedex.scan.plan import plan_scan, read_columns
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
@@ -41,13 +41,22 @@ from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source_filters import PushedFilter, column_at, pushed_predicate
+from lakedex.spark.data_source_writer import StagedWriter
+from lakedex.spark.option_names import matched, switch
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
+from lakedex.spark.session import short_errors
 from lakedex.types import SessionRules
 
 __all__ = ["LakedexDataSource", "ReadOptions", "parse_read_options"]
 
 
 QUERY_TYPE = "hoodie.datasource.query.type"
+
+
+BEGIN = "hoodie.datasource.read.begin.instanttime"
+
+
+END = "hoodie.datasource.read.end.instanttime"
 
 
 _FIELDS = {
@@ -63,11 +72,12 @@ _FIELDS = {
     "caseSensitive": "case_sensitive",
     "singleQuery": "single_query",
     QUERY_TYPE: "query_type",
+    BEGIN: "since",
+    END: "until",
+    "hoodie.datasource.query.incremental.format": "changes_format",
+    "hoodie.datasource.read.incr.fallback.fulltablescan.enable": "fallback",
 }
 """Name of an option → what it sets. Several may set one thing, to one value."""
-
-
-_BY_LOWER = {name.lower(): (name, field) for name, field in _FIELDS.items()}
 
 
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,\s][^`,]*?))\s*(?:,|$)")
@@ -87,6 +97,10 @@ class ReadOptions:
         case_sensitive: whether names in ``where`` match by their case.
         read_optimized: leave out the log files of a merge-on-read table.
         single_query: the user's word that one query reads the frame, and once; see :mod:`lakedex.spark.data_source`.
+        since: commits after it, for an incremental query; None for a query of all rows.
+        until: last commit of an incremental query; None for the newest.
+        changes_format: ``latest_state``, which is all that an incremental query does.
+        fallback: read the newest files where an incremental query needs older ones that were cleaned.
     """
 
     path: str
@@ -98,6 +112,10 @@ class ReadOptions:
     case_sensitive: bool = False
     read_optimized: bool = False
     single_query: bool = False
+    since: str | None = None
+    until: str | None = None
+    changes_format: str = "latest_state"
+    fallback: bool = False
 
     def condition(self, schema: pa.Schema) -> Predicate | None:
         """The predicate that ``where`` means on columns of ``schema``.
@@ -138,48 +156,51 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         OptionError: an unknown option, a bad value, or two that contradict each other.
         UnsupportedFeatureError: a kind of query that ``format("lakedex")`` does not do.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for given, value in options.items():
-        known = _BY_LOWER.get(given.lower())
-        if known is None:
-            raise OptionError(_unknown(given), option=given)
-        name, field = known
-        before = found.setdefault(field, (name, value))
-        if before[1] != value:
-            raise OptionError(f"options {before[0]}={before[1]!r} and {name}={value!r}: give one of them", option=name)
+    found, _ = matched(options, _FIELDS)
     if "path" not in found:
         raise OptionError("format('lakedex') needs the table's path: .load(path)", option="path")
     texts = {field: value for field, (_, value) in found.items()}
     zone = texts.get("timezone")
+    query_type = _query_type(found)
     return ReadOptions(
         path=texts["path"],
         columns=None if "columns" not in texts else _names(texts["columns"]),
         where=texts.get("where"),
         as_of=texts.get("as_of"),
-        skipping=_switch(*found.get("skipping", ("skipping", "true"))),
+        skipping=switch(*found.get("skipping", ("skipping", "true"))),
         timezone=None if zone is None else _zone(zone),
-        case_sensitive=_switch(*found.get("case_sensitive", ("caseSensitive", "false"))),
-        read_optimized=_is_read_optimized(texts.get("query_type", "snapshot")),
-        single_query=_switch(*found.get("single_query", ("singleQuery", "false"))),
+        case_sensitive=switch(*found.get("case_sensitive", ("caseSensitive", "false"))),
+        read_optimized=query_type == "read_optimized",
+        single_query=switch(*found.get("single_query", ("singleQuery", "false"))),
+        since=_since(texts["since"]) if query_type == "incremental" else None,
+        until=texts.get("until"),
+        changes_format=texts.get("changes_format", "latest_state").strip().lower(),
+        fallback=switch(*found.get("fallback", ("fallback", "false"))),
     )
 
 
-def _unknown(given: str) -> str:
-    near = difflib.get_close_matches(given.lower(), list(_BY_LOWER), n=1, cutoff=0.6)
-    hint = f"did you mean {_BY_LOWER[near[0]][0]!r}?" if near else f"there are: {', '.join(_FIELDS)}"
-    return f"unknown option {given!r} of format('lakedex'); {hint}"
-
-
-def _is_read_optimized(value: str) -> bool:
-    if value.lower() == "incremental":
-        raise UnsupportedFeatureError(
-            "format('lakedex') does no incremental queries; "
-            "use Table.open(path, spark=spark).changes(since).to_spark()",
-            feature=f"{QUERY_TYPE}={value}",
+def _query_type(found: Mapping[str, tuple[str, str]]) -> str:
+    """Which query is meant; the options of an incremental one go with it only, and it needs to know where to begin."""
+    kind = found.get("query_type", (QUERY_TYPE, "snapshot"))[1].strip().lower()
+    if kind not in ("snapshot", "read_optimized", "incremental"):
+        raise OptionError(
+            f"option {QUERY_TYPE}={kind!r}: give 'snapshot', 'read_optimized' or 'incremental'", option=QUERY_TYPE
         )
-    if value.lower() not in ("snapshot", "read_optimized"):
-        raise OptionError(f"option {QUERY_TYPE}={value!r}: give 'snapshot' or 'read_optimized'", option=QUERY_TYPE)
-    return value.lower() == "read_optimized"
+    if kind == "incremental" and "since" not in found:
+        raise OptionError(
+            f"{QUERY_TYPE}=incremental needs {BEGIN}: the instant after which commits are read, or 'earliest'",
+            option=BEGIN,
+        )
+    for field in ("as_of",) if kind == "incremental" else ("since", "until", "changes_format", "fallback"):
+        if field in found:
+            name = found[field][0]
+            raise OptionError(f"option {name} does not go with {QUERY_TYPE}={kind}", option=name)
+    return kind
+
+
+def _since(text: str) -> str:
+    """Where changes begin. Hudi's users write zeros for the first commit."""
+    return EARLIEST if not text.strip().strip("0") else text
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -195,12 +216,6 @@ def _names(text: str) -> tuple[str, ...]:
     if not names or len(set(names)) < len(names):
         raise OptionError(f"option columns={text!r}: give each column once, and at least one", option="columns")
     return tuple(names)
-
-
-def _switch(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise OptionError(f"option {name}={value!r}: give 'true' or 'false'", option=name)
-    return value.lower() == "true"
 
 
 def _zone(name: str) -> str:
@@ -238,31 +253,28 @@ class LakedexDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Hudi's meta columns and the table's, or those of the option ``columns``. Pins the commit."""
-        options = parse_read_options(self.options)
-        snapshot = _snapshot(options, None)
-        # Spark sends this object to whatever plans a query of the frame.
-        self.pinned = snapshot.instant
-        options.condition(read_columns(snapshot.schema))
-        return cast("StructType", nullable(arrow_to_spark(_selected(snapshot, options))))
+        with short_errors():
+            options = parse_read_options(self.options)
+            snapshot = _snapshot(options, None)
+            # Spark sends this object to whatever plans a query of the frame.
+            self.pinned = snapshot.instant
+            snapshot, options = _changed(snapshot, options, None)
+            options.condition(read_columns(snapshot.schema))
+            return cast("StructType", nullable(arrow_to_spark(_selected(snapshot, options))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a query."""
-        options = parse_read_options(self.options)
-        # A reader that takes filters fails where Spark does not hand any over: in every worker but this one.
-        made = _PushingReader if options.single_query and _PUSHDOWN_WORKER in sys.modules else _Reader
-        return made(_snapshot(options, self.pinned), options, schema)
+        with short_errors():
+            options = parse_read_options(self.options)
+            # A reader that takes filters fails where Spark does not hand any over: in every worker but this one.
+            made = _PushingReader if options.single_query and _PUSHDOWN_WORKER in sys.modules else _Reader
+            snapshot = _snapshot(options, None if options.since else self.pinned)
+            return made(*_changed(snapshot, options, self.pinned), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """Refused.
-
-        Raises:
-            UnsupportedFeatureError: Always: a Python Data Source cannot look keys up before it writes.
-        """
-        raise UnsupportedFeatureError(
-            "format('lakedex') only reads; write with Table.open(path, spark=spark).upsert(df), .insert(df) or"
-            " .bulk_insert(df), and make a table with Table.create(path, …, spark=spark)",
-            feature="write by format('lakedex')",
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of one job; see :mod:`lakedex.spark.data_source_writer`."""
+        with short_errors():
+            return StagedWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Refused.
@@ -371,6 +383,20 @@ def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
     cache = TableCache()
     load = partial(Snapshot.load, files, cache, read_optimized=options.read_optimized)
     return snapshot_at(load, options.as_of, pinned=pinned)
+
+
+def _changed(newest: Snapshot, options: ReadOptions, pinned: str | None) -> tuple[Snapshot, ReadOptions]:
+    """For an incremental query the files that its commits changed, and the condition on their rows."""
+    if options.since is None:
+        return newest, options
+    found = incremental_snapshot(
+        newest,
+        options.since,
+        options.until or pinned,
+        format=options.changes_format,
+        fallback="full" if options.fallback else None,
+    )
+    return found.snapshot, replace(options, where=found.condition(options.where))
 
 
 def _selected(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:

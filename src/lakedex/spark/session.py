@@ -28,7 +28,7 @@ from weakref import WeakKeyDictionary
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from lakedex.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+from lakedex.errors import LakedexError, MissingDependencyError, OptionError, UnsupportedFeatureError
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import quoted
 
@@ -44,6 +44,7 @@ __all__ = [
     "refresh_views_of",
     "session_timezone",
     "set_job_description",
+    "short_errors",
     "with_each_session",
 ]
 
@@ -263,6 +264,20 @@ def set_job_description(spark: SparkSession, text: str, *, keep: bool = False) -
     finally:
         # None clears the property.
         context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
+
+
+@contextmanager
+def short_errors() -> Iterator[None]:
+    """Around what a Python data source does in a worker: errors of lakedex leave it as one line, without a traceback.
+
+    A worker ends after an error, so that the setting which it is given here holds for this error only.
+    """
+    try:
+        yield
+    except LakedexError as error:
+        if any(name.startswith("PYTHON_WORKER_FACTORY_") for name in os.environ):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise error from None
 
 
 MakeFrame = Callable[[], DataFrame]

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakedex.errors import CommitError
-from lakedex.io.folders import remove_empty
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.contained_files import require_folders
 
@@ -131,7 +130,7 @@ class StagingArea:
         """Remove the folder, and the table's own folder where no table came to be and nothing else is in it."""
         self.storage.delete_tree(self.folder)
         if self.folder.startswith(f"{self.base_path}/.{_PREFIX}"):
-            remove_empty(self.storage, self.base_path)
+            self.storage.remove_empty(self.base_path)
 
     def remove_abandoned(self, now_ms: int | None = None) -> None:
         """Remove folders of jobs that ended without a commit or an abort a week ago or earlier."""

@@ -115,7 +115,8 @@ class TableWrite:
         if not is_table(handle):
             new = self.new
             key, kind = self._require_key(), new.table_type or "cow"
-            check_new_table(new.name, schema, key, new.partition_by or (), new.ordering_by or (), kind, parsed)
+            parts, order = new.partition_by or (), new.ordering_by or ()
+            check_new_table(self.base_path, new.name, schema, key, parts, order, kind, parsed)
             return parsed.notes
         self._check(handle, schema, parsed)
         return parsed.notes
@@ -168,7 +169,8 @@ class TableWrite:
             create_table(
                 handle,
                 name=self.new.name,
-                schema=handle.engine.schema_of(schema.empty_table()),
+                # As in other formats of Spark: that a frame has no nulls in a column does not bind later ones.
+                schema=pa.schema([f.with_nullable(True) for f in handle.engine.schema_of(schema.empty_table())]),
                 record_key=self._require_key(),
                 partition_by=self.new.partition_by or (),
                 ordering_by=self.new.ordering_by or (),

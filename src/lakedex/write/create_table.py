@@ -79,8 +79,10 @@ def create_table(
         OptionError: an option that is unknown or not done.
     """
     parsed = parse_options(options)
-    name = name or _NOT_IN_NAMES.sub("_", handle.files.base_path.rstrip("/").rsplit("/", 1)[-1])
-    stored = check_new_table(name, schema, record_key, partition_by, ordering_by, table_type, parsed)
+    name = name or _folder_name(handle.files.base_path)
+    stored = check_new_table(
+        handle.files.base_path, name, schema, record_key, partition_by, ordering_by, table_type, parsed
+    )
     check_comment(comment or "", f"table {name}")
     require_exclusive_create(handle.files)
     if is_table(handle):
@@ -102,7 +104,12 @@ def create_table(
         _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
 
 
+def _folder_name(base_path: str) -> str:
+    return _NOT_IN_NAMES.sub("_", base_path.rstrip("/").rsplit("/", 1)[-1])
+
+
 def check_new_table(
+    base_path: str,
     name: str | None,
     schema: pa.Schema | None,
     record_key: Sequence[str],
@@ -112,8 +119,9 @@ def check_new_table(
     parsed: WriteOptions,
 ) -> pa.Schema:
     """The schema of a new table, as it is stored, if :func:`create_table` would make the table; its errors if not."""
-    _check(name or "t", record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
-    return _checked_schema(name or "t", schema, record_key, partition_by, ordering_by)
+    name = name or _folder_name(base_path)
+    _check(name, record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
+    return _checked_schema(name, schema, record_key, partition_by, ordering_by)
 
 
 def _write_table(

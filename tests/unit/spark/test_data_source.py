@@ -122,16 +122,36 @@ def test_a_frame_is_pinned_when_it_is_loaded(tmp_path: Path) -> None:
         source(table, asOf="2001-01-01").schema()
 
 
+def test_changes_by_hudis_options(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", rows(("a", "x", 1, 1), ("b", "x", 1, 1)))
+    first = str(table.snapshot().instant)
+    second = str(table.upsert(rows(("b", "x", 2, 2))).instant)
+    name = "hoodie.datasource.read.{}.instanttime".format
+
+    def changes(begin: str, **more: str) -> list[Any]:
+        options = {"hoodie.datasource.query.type": "incremental", name("begin"): begin, **more}
+        frame = source(table, **options)
+        schema = frame.schema()
+        table.upsert(rows(("c", "x", 3, 3)))  # The frame is pinned: what comes later is not in it.
+        found = own(read(frame, schema), "id")
+        table.maintenance.rollback(str(table.snapshot().instant))
+        return found
+
+    assert changes(first) == [("b",)]
+    assert changes("000") == changes("earliest") == [("a",), ("b",)]
+    assert changes("0", **{name("end"): first}) == [("a",), ("b",)]
+    assert changes(first, where="n > 5") == changes(second) == []
+
+
 def test_a_table_without_rows(tmp_path: Path) -> None:
     table = make(tmp_path / "t", schema=rows().schema)
     assert read(source(table)).num_rows == 0
     assert len(source(table).reader(source(table).schema()).partitions()) == 1
 
 
-@pytest.mark.parametrize("method", ["writer", "streamWriter"])
-def test_writing_is_refused_by_name(table: Table, method: str) -> None:
+def test_writing_a_stream_is_refused_by_name(table: Table) -> None:
     with pytest.raises(UnsupportedFeatureError, match="upsert"):
-        getattr(source(table), method)(StructType(), False)
+        source(table).streamWriter(StructType(), False)
 
 
 def test_streams_are_refused_by_name(table: Table) -> None:

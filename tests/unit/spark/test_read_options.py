@@ -69,8 +69,12 @@ def test_unknown_options_name_the_nearest() -> None:
 def test_hudis_own_options() -> None:
     assert parse_read_options({"path": "/t", "hoodie.datasource.query.type": "read_optimized"}).read_optimized
     assert not parse_read_options({"path": "/t", "hoodie.enable.data.skipping": "false"}).skipping
-    with pytest.raises(UnsupportedFeatureError, match="incremental"):
+    with pytest.raises(OptionError, match=r"needs hoodie\.datasource\.read\.begin\.instanttime"):
         parse_read_options({"path": "/t", "hoodie.datasource.query.type": "incremental"})
+    with pytest.raises(
+        OptionError, match=r"begin\.instanttime does not go with hoodie\.datasource\.query\.type=snapshot"
+    ):
+        parse_read_options({"path": "/t", "hoodie.datasource.read.begin.instanttime": "1"})
     with pytest.raises(OptionError, match=r"query\.type"):
         parse_read_options({"path": "/t", "hoodie.datasource.query.type": "fast"})
 
