@@ -106,7 +106,7 @@ REFUSED = (
     ("create table sea.no (id int, d date) partitioned by (years(d)) tblproperties (primaryKey = 'id')", "years"),
     ("create table sea.no (id int) location '/elsewhere' tblproperties (primaryKey = 'id')", "LOCATION"),
     ("create table sea.trips (id int) tblproperties (primaryKey = 'id')", "ALREADY_EXISTS"),
-    ("create or replace table sea.trips (id int) tblproperties (primaryKey = 'id')", "REPLACE"),
+    ("create or replace table sea.trips (id int) tblproperties (primaryKey = 'id')", "a replacement cannot make it"),
     ("alter table sea.trips rename to sea.other", "RENAME TO"),
     ("alter table sea.trips set tblproperties (foo = '1')", "SET TBLPROPERTIES"),
     ("alter table sea.trips alter column n type string", "n"),
@@ -260,7 +260,7 @@ def test_a_create_takes_no_folder_that_holds_anything(
         before = listed(warehouse), listed(tmp_path)
         plain = f"create table {name} (id string) using hudi tblproperties (primaryKey = 'id')"
         for create in [*failing_creates(spark, name, path, 8), lambda plain=plain: spark.sql(plain)]:
-            with pytest.raises((PySparkException, Py4JJavaError), match=r"held|REPLACE"):
+            with pytest.raises((PySparkException, Py4JJavaError), match=r"held|k\d"):
                 create()
             assert (listed(warehouse), listed(tmp_path)) == before, what
     held = warehouse / "held"

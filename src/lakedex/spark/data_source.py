@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -45,6 +45,7 @@ from lakedex.spark.data_source_writer import StagedWriter
 from lakedex.spark.option_names import matched, switch
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from lakedex.spark.session import short_errors
+from lakedex.spark.staged_write import SETTINGS, NewTable
 from lakedex.types import SessionRules
 
 __all__ = ["LakedexDataSource", "ReadOptions", "parse_read_options"]
@@ -76,6 +77,7 @@ _FIELDS = {
     END: "until",
     "hoodie.datasource.query.incremental.format": "changes_format",
     "hoodie.datasource.read.incr.fallback.fulltablescan.enable": "fallback",
+    "location": "location",
 }
 """Name of an option → what it sets. Several may set one thing, to one value."""
 
@@ -101,6 +103,7 @@ class ReadOptions:
         until: last commit of an incremental query; None for the newest.
         changes_format: ``latest_state``, which is all that an incremental query does.
         fallback: read the newest files where an incremental query needs older ones that were cleaned.
+        settings: what a table of Spark's session catalog says of itself; the table has to agree.
     """
 
     path: str
@@ -116,6 +119,7 @@ class ReadOptions:
     until: str | None = None
     changes_format: str = "latest_state"
     fallback: bool = False
+    settings: NewTable = field(default_factory=NewTable)
 
     def condition(self, schema: pa.Schema) -> Predicate | None:
         """The predicate that ``where`` means on columns of ``schema``.
@@ -156,8 +160,10 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         OptionError: an unknown option, a bad value, or two that contradict each other.
         UnsupportedFeatureError: a kind of query that ``format("lakedex")`` does not do.
     """
-    found, _ = matched(options, _FIELDS)
-    if "path" not in found:
+    found, _ = matched(options, {**_FIELDS, **SETTINGS}, names=tuple(_FIELDS))
+    # Spark's session catalog names the path of a table so.
+    found.setdefault("path", found.get("location", ("path", "")))
+    if not found["path"][1]:
         raise OptionError("format('lakedex') needs the table's path: .load(path)", option="path")
     texts = {field: value for field, (_, value) in found.items()}
     zone = texts.get("timezone")
@@ -176,6 +182,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         until=texts.get("until"),
         changes_format=texts.get("changes_format", "latest_state").strip().lower(),
         fallback=switch(*found.get("fallback", ("fallback", "false"))),
+        settings=NewTable.of(found),
     )
 
 
@@ -382,7 +389,9 @@ def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
     files = open_storage(options.path)
     cache = TableCache()
     load = partial(Snapshot.load, files, cache, read_optimized=options.read_optimized)
-    return snapshot_at(load, options.as_of, pinned=pinned)
+    found = snapshot_at(load, options.as_of, pinned=pinned)
+    options.settings.require_same(found.config, found.files.base_path)
+    return found
 
 
 def _changed(newest: Snapshot, options: ReadOptions, pinned: str | None) -> tuple[Snapshot, ReadOptions]:

@@ -24,7 +24,7 @@ from lakedex.spark.option_names import matched, switch
 from lakedex.spark.schema import spark_to_arrow
 from lakedex.spark.session import short_errors
 from lakedex.spark.staged_rows import StagedFile, StagingArea
-from lakedex.spark.staged_write import OPERATIONS, NewTable, TableWrite
+from lakedex.spark.staged_write import OPERATIONS, SETTINGS, NewTable, TableWrite
 
 __all__ = ["StagedWriter", "WriteRequest", "parse_write_options"]
 
@@ -40,29 +40,14 @@ _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 _FIELDS = {
     "path": "path",
+    "location": "location",
     "hoodie.datasource.write.operation": "operation",
-    "hoodie.table.name": "name",
-    "hoodie.datasource.write.table.name": "name",
-    "hoodie.datasource.write.recordkey.field": "record_key",
-    "hoodie.table.recordkey.fields": "record_key",
-    "primaryKey": "record_key",
-    "hoodie.datasource.write.partitionpath.field": "partition_by",
-    "hoodie.table.partition.fields": "partition_by",
-    "hoodie.datasource.write.precombine.field": "ordering_by",
-    "hoodie.table.precombine.field": "ordering_by",
-    "hoodie.table.ordering.fields": "ordering_by",
-    "preCombineField": "ordering_by",
-    "hoodie.datasource.write.table.type": "table_type",
-    "hoodie.table.type": "table_type",
-    "type": "table_type",
+    **SETTINGS,
     "mergeSchema": "merge_schema",
     _OVERWRITE_MODE: "overwrite_mode",
     "hoodie.datasource.overwrite.mode": "overwrite_mode",
 }
 """Name of an option → what it sets. Those without ``hoodie.`` are Hudi's SQL properties, Delta's and Spark's names."""
-
-
-_TABLE_TYPES = {"copy_on_write": "cow", "cow": "cow", "merge_on_read": "mor", "mor": "mor"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,26 +75,22 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool = False) 
     """
     found, rest = matched(options, _FIELDS, others="hoodie.")
     texts = {field: value for field, (_, value) in found.items()}
-    if not texts.get("path"):
+    # Spark's session catalog names the path of a table so.
+    texts.setdefault("path", texts.get("location", ""))
+    if not texts["path"]:
         raise OptionError("format('lakedex') needs the table's path: .save(path)", option="path")
-    names = {
-        field: tuple(name.strip() for name in texts[field].split(",") if name.strip())
-        for field in ("record_key", "partition_by", "ordering_by")
-        if field in texts
-    }
     files = open_storage(texts["path"])
     operation = _operation(texts.get("operation"))
     replaces = operation in ("insert_overwrite", "insert_overwrite_table")
     if overwrite and operation == "delete":
         raise OptionError("mode('overwrite') does not go with the operation delete; use mode('append')", option="mode")
-    kind = _choice(found, "table_type", _TABLE_TYPES)
     mode = _choice(found, "overwrite_mode", {"static": "static", "dynamic": "dynamic"})
     merge = found.get("merge_schema")
     write = TableWrite(
         storage=files.storage,
         base_path=files.base_path,
         operation="insert_overwrite_table" if overwrite and not replaces else operation,
-        new=NewTable(name=texts.get("name"), table_type=kind, **names),
+        new=NewTable.of(found),
         options=rest,
         merge_schema=None if merge is None else switch(*merge),
     )

@@ -6,7 +6,7 @@ Spark hands a data source its options in lower case, and adds some of its own.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lakedex.errors import OptionError
 
@@ -15,7 +15,7 @@ __all__ = ["is_sparks_own", "matched", "switch"]
 
 _SPARKS_OWN = frozenset(
     {
-        "collation", "comment", "created_time", "external", "is_managed_location", "location", "owner", "provider",
+        "collation", "comment", "created_time", "external", "is_managed_location", "owner", "provider",
         "serialization.format", "table_type", "transient_lastddltime",
     }
 )  # fmt: skip
@@ -28,7 +28,11 @@ def is_sparks_own(name: str) -> bool:
 
 
 def matched(
-    options: Mapping[str, str], fields: Mapping[str, str], *, others: str | None = None
+    options: Mapping[str, str],
+    fields: Mapping[str, str],
+    *,
+    others: str | None = None,
+    names: Collection[str] | None = None,
 ) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
     """Sort options by the fields that they set.
 
@@ -36,6 +40,7 @@ def matched(
         options: as Spark gives them.
         fields: name of an option → field; several names may set one field, to one value.
         others: prefix of names that somebody else knows; None for none.
+        names: of ``fields``, the names to list where no name is near an unknown one; None for all.
 
     Returns:
         Field → name of the option and value, and the options with the prefix.
@@ -58,7 +63,11 @@ def matched(
             rest[lower] = value
         elif not is_sparks_own(given):
             near = difflib.get_close_matches(lower, list(known), n=1, cutoff=0.6)
-            hint = f"did you mean {known[near[0]][0]!r}?" if near else f"there are: {', '.join(fields)}"
+            hint = (
+                f"did you mean {known[near[0]][0]!r}?"
+                if near
+                else f"there are: {', '.join(fields if names is None else names)}"
+            )
             raise OptionError(f"unknown option {given!r} of format('lakedex'); {hint}", option=given)
     return found, rest
 

@@ -25,7 +25,7 @@ from lakedex.timeline.table_config import TableConfig
 from lakedex.write import operations
 from lakedex.write.create_table import check_new_table, create_table, is_table, take_back
 
-__all__ = ["OPERATIONS", "NewTable", "TableWrite"]
+__all__ = ["OPERATIONS", "RECORD_KEY", "SETTINGS", "NewTable", "TableWrite"]
 
 
 OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table")
@@ -33,6 +33,28 @@ OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "
 
 
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
+
+
+SETTINGS = {
+    "hoodie.table.name": "name",
+    "hoodie.datasource.write.table.name": "name",
+    RECORD_KEY: "record_key",
+    "hoodie.table.recordkey.fields": "record_key",
+    "primaryKey": "record_key",
+    "hoodie.datasource.write.partitionpath.field": "partition_by",
+    "hoodie.table.partition.fields": "partition_by",
+    "hoodie.datasource.write.precombine.field": "ordering_by",
+    "hoodie.table.precombine.field": "ordering_by",
+    "hoodie.table.ordering.fields": "ordering_by",
+    "preCombineField": "ordering_by",
+    "hoodie.datasource.write.table.type": "table_type",
+    "hoodie.table.type": "table_type",
+    "type": "table_type",
+}
+"""Option → field of :class:`NewTable`. Names without ``hoodie.`` are those of Hudi's SQL."""
+
+
+_TABLE_TYPES = {"copy_on_write": "cow", "cow": "cow", "merge_on_read": "mor", "mor": "mor"}
 
 
 _NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
@@ -50,6 +72,25 @@ class NewTable:
     partition_by: tuple[str, ...] | None = None
     ordering_by: tuple[str, ...] | None = None
     table_type: str | None = None
+
+    @classmethod
+    def of(cls, found: Mapping[str, tuple[str, str]]) -> NewTable:
+        """The settings among options: field → name of the option and its text.
+
+        Raises:
+            OptionError: a type of table that Hudi does not have.
+        """
+        values: dict[str, Any] = {}
+        for field_, (option, text) in found.items():
+            if field_ in ("record_key", "partition_by", "ordering_by"):
+                values[field_] = tuple(name.strip() for name in text.split(",") if name.strip())
+            elif field_ == "table_type":
+                values[field_] = _TABLE_TYPES.get(text.strip().lower())
+                if values[field_] is None:
+                    raise OptionError(f"option {option}={text!r}: give one of {', '.join(_TABLE_TYPES)}", option=option)
+            elif field_ == "name":
+                values[field_] = text
+        return cls(**values)
 
     def require_same(self, config: TableConfig, path: str) -> None:
         """Refuse settings that an existing table does not have.

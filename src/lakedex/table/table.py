@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import pyarrow as pa
 
@@ -361,6 +361,41 @@ class Table:
         parsed = self._opened.parse(options, "insert_overwrite", txn)
         result = operations.insert_overwrite(self.context, data, parsed, scope, partitions)
         return self._opened.finished(result)
+
+    def replace(self, data: Any, schema: Any = None, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Replace all rows and all columns in one commit: SQL's ``CREATE OR REPLACE TABLE … AS SELECT``.
+
+        Key, partition and ordering columns stay, and so do older instants until their files are cleaned. Columns that
+        the table had and ``schema`` lacks are gone. A column that keeps its name keeps its type, or widens it.
+
+        Args:
+            data: the rows, as :meth:`upsert` takes them; None for none.
+            schema: the columns, as :meth:`create` takes them; None takes those of ``data``.
+            txn: ``(application, batch)``, as in :meth:`upsert`.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The instant, row counts and bytes written.
+
+        Raises:
+            InvalidInputError: neither rows nor columns, or a bad key.
+            SchemaMismatchError: a type that does not go with older files of the column's name.
+            CommitConflictError: other writers changed the table more often than the retry option allows.
+
+        Example:
+            >>> table.replace(new_trips).operation
+            'INSERT_OVERWRITE_TABLE'
+        """
+        parsed = self._opened.parse(options, "insert_overwrite", txn)
+        columns = self._opened.session.schema(schema)
+        if columns is None and data is None:
+            raise InvalidInputError(f"table {self.name}: replace needs rows or a schema")
+        if data is None:
+            data = cast("pa.Schema", columns).empty_table()
+        engine = self.context.engine
+        data = engine.read_frame(data)
+        columns = engine.schema_of(data) if columns is None else columns
+        return self._opened.finished(operations.replace_table(self.context, data, parsed, columns))
 
     def update(
         self, set: Mapping[str, Any], where: Any = None, *, txn: Txn = None, options: Options = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakedex.codec.comments import arrow_comments
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.commit.transaction import WriteContext
 from lakedex.commit.write_preconditions import has_global_index, require_no_buckets, require_plain_types
@@ -27,7 +28,7 @@ from lakedex.tagging.keyed_rows import Duplicates, PrepareKeys, PrepareRows
 from lakedex.timeline.compatibility import require_readable, require_writable
 from lakedex.types import Operation
 from lakedex.write.pipeline import run_write
-from lakedex.write.schema_evolution import evolve, own_columns, pruned, require_known, unknown_column
+from lakedex.write.schema_evolution import evolve, own_columns, pruned, replaced_columns, require_known, unknown_column
 from lakedex.write.spec import (
     BulkInsertSpec,
     DeletePartitionSpec,
@@ -56,6 +57,7 @@ __all__ = [
     "insert_overwrite",
     "prepared",
     "prepared_frame",
+    "replace_table",
     "update_stored",
     "upsert",
     "writable",
@@ -117,6 +119,17 @@ def insert_overwrite(
     return _write_frame(handle, data, options, kind.operation, spec)
 
 
+def replace_table(handle: TableContext, data: Any, options: WriteOptions, columns: pa.Schema) -> WriteResult:
+    """Replace all rows and columns in one commit; see :meth:`lakedex.Table.replace`."""
+
+    def spec(_: Snapshot) -> SpecOfRows:
+        replace = Replace(whole_table=True)
+        comments = arrow_comments(columns)
+        return partial(OverwriteTableSpec, duplicates=_duplicates(options.rows), replace=replace, comments=comments)
+
+    return _write_frame(handle, data, options, OverwriteTableSpec.operation, spec, columns)
+
+
 SpecOfRows = Callable[..., WriteSpec]
 """Makes the spec once its ``rows`` are given."""
 
@@ -127,6 +140,7 @@ def _write_frame(
     options: WriteOptions,
     operation: Operation,
     spec: Callable[[Snapshot], SpecOfRows],
+    columns: pa.Schema | None = None,
 ) -> WriteResult:
     """Write a user's frame, unless its batch is in the table already.
 
@@ -136,11 +150,12 @@ def _write_frame(
         options: of the call.
         operation: Hudi's name of the action.
         spec: what is to be done, by the table as it is; asked before any row is touched.
+        columns: the table's columns from now on; None keeps them and adds new ones.
     """
     ctx = WriteContext.begin(options)
     if (done := find_committed_batch(handle, options, operation)) is not None:
         return done
-    data, table, prepare = prepared(handle, data, options)
+    data, table, prepare = prepared(handle, data, options, columns)
     of_rows = spec(table)
     with prepared_frame(handle, data, prepare) as frame:
         rows = KeyedFrame(frame=frame, base=table, schema=prepare.assignment.target, keys=prepare.keys)
@@ -309,8 +324,13 @@ def writable(handle: TableContext) -> Snapshot:
     return snapshot
 
 
-def prepared(handle: TableContext, data: Any, options: WriteOptions) -> tuple[Any, Snapshot, PrepareRows]:
-    """Read a frame and check its columns before any row is touched: the frame, the table, and what makes its rows."""
+def prepared(
+    handle: TableContext, data: Any, options: WriteOptions, columns: pa.Schema | None = None
+) -> tuple[Any, Snapshot, PrepareRows]:
+    """Read a frame and check its columns before any row is touched: the frame, the table, and what makes its rows.
+
+    With ``columns`` these take the place of the table's.
+    """
     snapshot = writable(handle)
     config, case = snapshot.config, handle.engine.case_sensitive
     data = handle.engine.read_frame(data)
@@ -324,11 +344,15 @@ def prepared(handle: TableContext, data: Any, options: WriteOptions) -> tuple[An
     if not snapshot.schema.names:
         fields = (*config.record_key_fields, *config.partition_fields, *config.ordering_fields)
         incoming = spelled(incoming, fields, case)
+    fixed = {name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)}
+    stored = snapshot.schema
+    if columns is not None:
+        stored = replaced_columns(stored, columns, config.name, fixed=fixed)
     schema = evolve(
-        snapshot.schema,
+        stored,
         incoming,
         config.name,
-        fixed={name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)},
+        fixed=fixed,
         null_for_missing=options.rows.null_for_missing,
         case_sensitive=case,
     )

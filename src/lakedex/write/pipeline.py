@@ -160,12 +160,12 @@ class _Attempt:
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
         replaced = self._replaced()
-        if not targets.groups and not replaced:
+        if not targets.groups and not replaced and not self._changes_columns():
             return self._nothing_to_write()
         collecting = self._collectors(len(targets.groups))
         with self.transaction.ctx.phase("write files", f"writing files of {self.handle.files}"):
             results = self._written(tagged.frame, targets, by_file, collecting) if targets.groups else []
-        if not results and not replaced:
+        if not results and not replaced and not self._changes_columns():
             return self._nothing_to_write()
         change = PendingCommit(
             results=results,
@@ -173,6 +173,7 @@ class _Attempt:
             collectors=collecting,
             partitions_read=self._partitions_read(targets),
             replaced=replaced,
+            comments=spec.comments,
         )
         with self.transaction.ctx.phase("commit", f"committing to {self.handle.files}"):
             logs = self.transaction.commit(change)
@@ -232,6 +233,11 @@ class _Attempt:
             case Operation.INSERT | Operation.INSERT_OVERWRITE | Operation.INSERT_OVERWRITE_TABLE:
                 return options.tasks.insert
         return options.tasks.upsert
+
+    def _changes_columns(self) -> bool:
+        """Whether the columns of the whole table are replaced by others, which needs a commit even without rows."""
+        spec = self.spec
+        return spec.comments is not None and not self._snapshot.schema.equals(spec.rows.schema)
 
     def _replaced(self) -> dict[str, tuple[str, ...]] | None:
         """File ids that an overwrite replaces, by partition; None for other writes."""

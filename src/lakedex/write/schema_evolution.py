@@ -27,6 +27,7 @@ __all__ = [
     "files_holding",
     "own_columns",
     "pruned",
+    "replaced_columns",
     "require_free_names",
     "require_known",
     "stored_schema",
@@ -160,6 +161,35 @@ def evolve(
     ]
     added = stored_schema(pa.schema([field for field in frame if field.name not in ours]), table_name)
     return pa.schema([*fields, *(field.with_nullable(True) for field in added)])
+
+
+def replaced_columns(
+    table: pa.Schema, columns: pa.Schema, table_name: str, *, fixed: Collection[str] = ()
+) -> pa.Schema:
+    """The schema of a table whose rows are all replaced. A column that keeps its name keeps its type, or widens it.
+
+    Older files and their statistics stay until they are cleaned, and readers find columns by name.
+
+    Raises:
+        SchemaMismatchError: a type that files of the same column name do not go with.
+    """
+    stored = stored_schema(own_columns(columns), table_name)
+    older = {field.name.lower(): field for field in table}
+    for field in stored:
+        known = older.get(field.name.lower())
+        if known is None:
+            continue
+        grown = None if field.name in fixed else wider(known.type, field.type)
+        if field.name != known.name or field.type not in (known.type, grown):
+            raise SchemaMismatchError(
+                f"table {table_name}: column {known.name!r} is {known.type}, and a replacement cannot make it "
+                f"{field.name!r} of type {field.type}: older files stay until they are cleaned; give it another name, "
+                "or drop the table and create it",
+                column=known.name,
+                expected=str(known.type),
+                found=str(field.type),
+            )
+    return stored
 
 
 def _require_distinct(table: pa.Schema, added: Sequence[str], table_name: str) -> None:

@@ -145,6 +145,7 @@ class WriteSpec:
         located: rows of each partition whose base file is known, as of ``read_at``. The frame names it in the column
             ``LOCATED``, which is null for new rows; ``lookup`` then is for the keys of the new rows, which must not be
             stored. None for rows whose files are not known.
+        comments: of the columns from now on, by path; None keeps the table's.
     """
 
     operation: ClassVar[Operation]
@@ -157,6 +158,7 @@ class WriteSpec:
     read_at: str | None = None
     replace: Replace | None = None
     located: Mapping[str, int] | None = None
+    comments: Mapping[str, str] | None = None
 
     @property
     def policy(self) -> MergePolicy:

@@ -284,3 +284,28 @@ def test_delete_partition_beside_another_writer(table: Table) -> None:
     result = meanwhile(table, lambda t: t.insert(rows(("8", "a", 1, 80))), ANNOUNCED).delete_partition("city=a")
     assert any("conflict" in note for note in result.notes)
     assert own(table, "id") == [("3",), ("4",)]
+
+
+def test_a_replacement_changes_columns_and_rows_in_one_commit(table: Table) -> None:
+    """Also where a column goes and comes back, and partitions lose all their rows at the same time."""
+    before = table.snapshot().instant
+    less = OLD.slice(0, 1).drop_columns(["n"]).append_column("v", pa.array([1.5]))
+    assert table.replace(less).inserted == 1
+    assert (table.schema.names, own(table, "id", "v")) == (["id", "city", "ts", "v"], [("1", 1.5)])
+    assert table.replace(OLD.slice(2, 1)).inserted == 1
+    assert (table.schema.names, own(table, "id", "n")) == (OLD.schema.names, [("3", 30)])
+    assert table.replace(None, pa.schema([*less.schema, pa.field("w", pa.int8(), metadata={"comment": "why"})])).instant
+    assert table.replace(None, less.schema).instant
+    assert (table.schema.names, table.scan().count()) == (["id", "city", "ts", "v"], 0)
+    assert table.scan(as_of=before).count() == 5
+    assert "metadata agrees with the files" in str(table.maintenance.validate())
+
+
+@pytest.mark.parametrize("kind, found", [(pa.string(), "n"), (pa.int32(), "N")])
+def test_a_replacement_keeps_the_type_of_a_name(table: Table, kind: pa.DataType, found: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=rf"column 'n' is int32, and a replacement cannot make it '{found}'"):
+        table.replace(None, pa.schema([*OLD.schema.remove(OLD.schema.get_field_index("n")), pa.field(found, kind)]))
+    with pytest.raises(InvalidInputError, match="needs rows or a schema"):
+        table.replace(None)
+    with pytest.raises(InvalidInputError, match="no partition column 'city'|column 'city'"):
+        table.replace(OLD.drop_columns(["city"]))

@@ -180,10 +180,11 @@ def partition_records_of_commit(
     unbounded = {stat.column for found in merged.values() for stat in found if stat.has_nan}
     known = set(ctx.snapshot.schema.names)
     added = [name for name in ctx.schema.names if name not in known]
-    again, over_old = _older_generations(ctx.snapshot, set(merged), added, indexed, ctx.run, version)
+    emptied = _emptied(ctx.snapshot, set(merged), ctx.gone)
+    again, over_old = _older_generations(ctx.snapshot, {*merged, *emptied}, added, indexed, ctx.run, version)
     records += partition_records(over_old, indexed, ctx.instant, version)
     records += _retired_records(ctx.snapshot, ctx.retired, version)
-    records += _emptied_records(ctx.snapshot, set(merged), indexed, ctx.gone)
+    records += _emptied_records(emptied, indexed)
     return computed + again, records, unbounded
 
 
@@ -219,17 +220,20 @@ def _retired_records(snapshot: Snapshot, retired: Sequence[str], version: StatsV
     return records
 
 
-def _emptied_records(
-    snapshot: Snapshot, written: set[str], indexed: Mapping[str, pa.DataType], gone: frozenset[tuple[str, str]]
-) -> Keyed:
+def _emptied(snapshot: Snapshot, written: set[str], gone: frozenset[tuple[str, str]]) -> set[str]:
+    """Partitions that lose their last file and get none."""
+    emptied = {partition for partition, _ in gone} - written
+    if emptied:
+        emptied -= {b.partition for b in snapshot.base_files(sorted(emptied)) if (b.partition, b.file_id) not in gone}
+    return emptied
+
+
+def _emptied_records(emptied: set[str], indexed: Mapping[str, pa.DataType]) -> Keyed:
     """Records that take back the stats of partitions without a file from now on.
 
     As Java does for DELETE_PARTITION (``HoodieMetadataWriteUtils.convertMetadataToPartitionStatRecords``); a partition
     that is overwritten by no rows is the same.
     """
-    emptied = {partition for partition, _ in gone} - written
-    if emptied:
-        emptied -= {b.partition for b in snapshot.base_files(sorted(emptied)) if (b.partition, b.file_id) not in gone}
     nothing: dict[str, Any] = {"minimum": None, "maximum": None, "value_count": 0, "null_count": 0}
     nothing |= {"total_size": 0, "total_uncompressed_size": 0, "over_partition": True, "deleted": True}
     return [

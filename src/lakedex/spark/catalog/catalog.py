@@ -19,10 +19,11 @@ from pyspark.sql import SparkSession
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.spark.catalog.ddl import alter_table, new_table
+from lakedex.spark.catalog.ddl import NewTable, alter_table, new_table, require_key
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy, show_to_sessions
 from lakedex.spark.catalog.scan import ScanTarget
-from lakedex.spark.catalog.table import CatalogTable, FrameTable, StagedTable
+from lakedex.spark.catalog.staging import Columns, StagedCreation, StagedReplacement, with_options
+from lakedex.spark.catalog.table import CatalogTable, FrameTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
 from lakedex.spark.jvm import JavaObject
@@ -278,12 +279,15 @@ class _Catalog(JavaProxy):
         return table
 
     def _target(self, ident: JavaObject, snapshot: Snapshot) -> ScanTarget:
-        name = str(ident.name())
-        label = name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
+        label = self._label(ident)
         case = case_sensitive(self._bridge.spark)
         when = f"{snapshot.instant}+{snapshot.last_completion_time}"
         identity = f"lakedex-table[{snapshot.files.storage.scheme}:{snapshot.files}@{when},case={case}]"
         return ScanTarget(name=label, snapshot=snapshot, identity=identity, case_sensitive=case)
+
+    def _label(self, ident: JavaObject) -> str:
+        name = str(ident.name())
+        return name if is_path(name) else ".".join([self._name, *_texts(ident.namespace()), name])
 
     def _load_new(self, ident: JavaObject) -> tuple[ScanTarget, OpenTable]:
         table = self._opened(ident)
@@ -298,11 +302,8 @@ class _Catalog(JavaProxy):
     def _create(self, ident: JavaObject, arguments: Sequence[JavaObject]) -> Callable[[], None]:
         """Make a table; what comes back removes it again."""
         path = self._path(ident)
-        if len(arguments) == 1:
-            info = arguments[0]
-            arguments = (info.columns(), info.partitions(), info.properties())
-        columns, partitions, properties = arguments
-        wanted = new_table(self._bridge, str(ident.name()), path, columns, partitions, dict(properties))
+        wanted = self._wanted(ident, arguments)
+        require_key(wanted, str(ident.name()))
         if self._warehouse.is_table(path):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
         storage = self._warehouse.storage_of(path)
@@ -322,28 +323,43 @@ class _Catalog(JavaProxy):
 
         return undo
 
+    def _wanted(self, ident: JavaObject, arguments: Sequence[JavaObject]) -> NewTable:
+        columns, partitions, properties = self._three(arguments)
+        name, path = str(ident.name()), self._path(ident)
+        return new_table(self._bridge, name, path, columns, partitions, dict(properties))
+
+    @staticmethod
+    def _three(arguments: Sequence[JavaObject]) -> Sequence[JavaObject]:
+        if len(arguments) != 1:
+            return arguments
+        info = arguments[0]
+        return info.columns(), info.partitions(), info.properties()
+
     def stageCreate(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``CREATE TABLE AS SELECT``: the table, which goes again if the rows fail."""
-        undo = self._create(ident, arguments)
-        try:
-            target, table = self._load_new(ident)
-        except Exception:
-            undo()
-            raise
-        return StagedTable(self._bridge, target, table, undo).java
+        given = self._three(arguments)
+        schema = self._wanted(ident, given).schema
+
+        def make(options: Mapping[str, str]) -> tuple[ScanTarget, OpenTable, Callable[[], None]]:
+            undo = self._create(ident, with_options(self._bridge, given, options))
+            try:
+                return (*self._load_new(ident), undo)
+            except Exception:
+                undo()
+                raise
+
+        return StagedCreation(self._bridge, Columns(self._label(ident), schema), make).java
 
     def stageReplace(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
-        """Refused: Spark would lose the old rows if the new ones fail."""
-        raise UnsupportedFeatureError(
-            f"table {ident.name()}: REPLACE TABLE is not done; use INSERT OVERWRITE, or DROP TABLE and CREATE TABLE",
-            feature="REPLACE TABLE",
-        )
+        """``REPLACE TABLE``: one commit, once all rows are there."""
+        given = self._three(arguments)
+        wanted = self._wanted(ident, given)
+        target, table = self._load_new(ident)
+        return StagedReplacement(self._bridge, Columns(self._label(ident), wanted.schema), target, table, wanted).java
 
     def stageCreateOrReplace(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
-        """``CREATE OR REPLACE TABLE`` where there is none."""
-        if self.tableExists(ident):
-            return self.stageReplace(ident)
-        return self.stageCreate(ident, *arguments)
+        """``CREATE OR REPLACE TABLE``."""
+        return (self.stageReplace if self.tableExists(ident) else self.stageCreate)(ident, *arguments)
 
     def alterTable(self, ident: JavaObject, changes: JavaObject) -> JavaObject:
         """``ALTER TABLE``."""

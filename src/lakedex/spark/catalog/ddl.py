@@ -17,7 +17,7 @@ from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import declared_schema
 
-__all__ = ["NewTable", "alter_table", "new_table"]
+__all__ = ["NewTable", "alter_table", "new_table", "require_key"]
 
 
 _PROVIDERS = frozenset({"hudi", "lakedex"})
@@ -31,12 +31,20 @@ _COMMENT = "comment"
 
 _HUDIS = {
     "primarykey": "record_key",
+    "hoodie.datasource.write.recordkey.field": "record_key",
+    "hoodie.table.recordkey.fields": "record_key",
     "precombinefield": "ordering_by",
     "orderingfields": "ordering_by",
+    "hoodie.datasource.write.precombine.field": "ordering_by",
+    "hoodie.table.precombine.field": "ordering_by",
+    "hoodie.table.ordering.fields": "ordering_by",
     "type": "table_type",
+    "hoodie.table.type": "table_type",
+    "hoodie.datasource.write.table.type": "table_type",
+    "hoodie.table.name": "name",
     "comment": "comment",
 }
-"""Table properties of Hudi's SQL, and Spark's for a ``COMMENT`` → arguments of ``Table.create``."""
+"""Table properties of Hudi's SQL, and Spark's for a ``COMMENT``, in small letters → arguments of ``Table.create``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +61,7 @@ def new_table(
     """Read a ``CREATE TABLE``.
 
     Raises:
-        InvalidInputError: no ``primaryKey``, or a property that is not known.
+        OptionError: a property that is not known.
         UnsupportedFeatureError: another format, a partition transform, a location elsewhere.
     """
     provider = properties.get("provider", "hudi").lower()
@@ -79,11 +87,19 @@ def new_table(
                 f"table {name}: property {key!r} is not known; known are primaryKey, preCombineField, type, hoodie.*",
                 option=key,
             )
-    if "record_key" not in arguments:
+    return NewTable(schema=_struct(bridge, columns), arguments=arguments)
+
+
+def require_key(wanted: NewTable, name: str) -> None:
+    """Refuse a new table without a record key.
+
+    Raises:
+        InvalidInputError: Names the property.
+    """
+    if "record_key" not in wanted.arguments:
         raise InvalidInputError(
             f"table {name}: TBLPROPERTIES (primaryKey = '…') is missing; a table of lakedex has a record key"
         )
-    return NewTable(schema=_struct(bridge, columns), arguments=arguments)
 
 
 def _struct(bridge: JavaBridge, columns: JavaObject) -> StructType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar, cast
 
 from pyspark.sql import DataFrame
@@ -19,7 +18,7 @@ from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark, commented, nullable, quoted
 from lakedex.types import META_COLUMNS
 
-__all__ = ["CatalogTable", "FrameTable", "StagedTable"]
+__all__ = ["WRITES", "CatalogTable", "FrameTable"]
 
 
 _CATALOG = "org.apache.spark.sql.connector.catalog."
@@ -28,7 +27,7 @@ _CATALOG = "org.apache.spark.sql.connector.catalog."
 _CONNECTOR = "org.apache.spark.sql.connector."
 
 
-_WRITES = ("V1_BATCH_WRITE", "BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
+WRITES = ("V1_BATCH_WRITE", "BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
 
 
 class _Table(JavaProxy):
@@ -104,7 +103,7 @@ class CatalogTable(_Table):
 
     def capabilities(self) -> JavaObject:
         """Streaming is not among them, and an older instant is not written."""
-        return self._capabilities("BATCH_READ", *(_WRITES if self._writable else ()))
+        return self._capabilities("BATCH_READ", *(WRITES if self._writable else ()))
 
     def metadataColumns(self) -> JavaObject:
         """Hudi's meta columns: not in ``SELECT *``, but there when named."""
@@ -211,23 +210,6 @@ class CatalogTable(_Table):
         """A column or a dotted path of a field, quoted."""
         parts = [name] if name in self._schema.names else name.split(".")
         return ".".join(quoted(part) for part in parts)
-
-
-class StagedTable(CatalogTable):
-    """The table of ``CREATE TABLE AS SELECT``: ``undo`` removes it again if the rows do not come."""
-
-    interfaces = (*CatalogTable.interfaces, f"{_CATALOG}StagedTable")
-
-    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, undo: Callable[[], None]) -> None:
-        super().__init__(bridge, target, table, writable=True)
-        self._undo = undo
-
-    def commitStagedChanges(self) -> None:
-        """The rows are in."""
-
-    def abortStagedChanges(self) -> None:
-        """The rows are not in."""
-        self._undo()
 
 
 class FrameTable(_Table):

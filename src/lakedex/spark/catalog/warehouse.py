@@ -180,6 +180,7 @@ class OpenTable(Protocol):
     upsert: Any
     bulk_insert: Any
     insert_overwrite: Any
+    replace: Any
     delete: Any
     scan: Any
     add_columns: Any

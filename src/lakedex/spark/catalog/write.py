@@ -18,15 +18,21 @@ from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.filters import UntranslatablePredicateError, value_of
 from lakedex.spark.jvm import JavaObject
+from lakedex.spark.option_names import matched
 from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.staged_write import SETTINGS, NewTable
 
-__all__ = ["TableWriteBuilder", "table_options"]
+__all__ = ["TableWriteBuilder", "table_options", "write_options"]
 
 
 _WRITE = "org.apache.spark.sql.connector.write."
 
 
 _OPERATION = "hoodie.spark.sql.insert.into.operation"
+
+
+_SPARKS = {"path": "path", "partitionOverwriteMode": "overwrite_mode"}
+"""Options that Spark itself reads."""
 
 
 _SQL_ONLY = frozenset({_OPERATION, "hoodie.datasource.write.operation"})
@@ -44,18 +50,35 @@ def _session_options(bridge: JavaBridge) -> dict[str, str]:
     return {name: str(settings.get(name)) for name in names if name.startswith("hoodie.")}
 
 
+def write_options(info: JavaObject) -> dict[str, str]:
+    """Options of a write, as the user gave them."""
+    return {str(name): str(value) for name, value in dict(info.options().asCaseSensitiveMap()).items()}
+
+
 class TableWriteBuilder(JavaProxy):
     """Collects the options of a write and the rows that it replaces."""
 
     interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
 
-    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, info: JavaObject) -> None:
+    def __init__(
+        self,
+        bridge: JavaBridge,
+        target: ScanTarget,
+        table: OpenTable,
+        info: JavaObject,
+        *,
+        replace: Callable[[DataFrame, Mapping[str, str]], None] | None = None,
+    ) -> None:
+        """With ``replace`` the rows and options go there."""
         super().__init__(bridge)
         self._target = target
         self._table = table
         self._info = info
-        given = {str(name): str(value) for name, value in dict(info.options().asCaseSensitiveMap()).items()}
-        self._options = {**_session_options(bridge), **{k: v for k, v in given.items() if k.startswith("hoodie.")}}
+        self._replace = replace
+        found, hoodies = matched(write_options(info), {**SETTINGS, **_SPARKS}, others="hoodie.", names=tuple(_SPARKS))
+        config = target.snapshot.config
+        NewTable.of(found).require_same(config, target.snapshot.files.base_path)
+        self._options = {**_session_options(bridge), **hoodies}
         self._scope: str | None = None
         self._partitions: list[dict[str, object]] | None = None
 
@@ -106,6 +129,9 @@ class TableWriteBuilder(JavaProxy):
 
     def _write(self, frame: DataFrame) -> None:
         options = {name: value for name, value in self._options.items() if name not in _SQL_ONLY}
+        if self._replace is not None:
+            self._replace(frame, options)
+            return
         if self._scope is not None:
             self._table.insert_overwrite(frame, self._scope, self._partitions, options=options)
             return

@@ -1,0 +1,121 @@
+"""``CREATE OR REPLACE TABLE``, ``saveAsTable`` and ``writeTo``: one commit, and nothing of one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakedex import Table, register_catalog
+
+KEY = "hoodie.datasource.write.recordkey.field"
+PARTITION = "hoodie.datasource.write.partitionpath.field"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Path:
+    register_catalog(spark, "sea", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> DataFrame:
+    source = "select cast(id as string) id, concat('c', id % 2) city, id * 1.5D fare from range(4)"
+    return spark.sql(source).localCheckpoint()
+
+
+def saved(rows: DataFrame, name: str = "sea.trips", mode: str = "errorifexists", **options: str) -> None:
+    rows.write.format("lakedex").mode(mode).options(**options).saveAsTable(name)
+
+
+def state(path: Path) -> tuple[list[str], int, list[str]]:
+    """Columns, number of rows and operations of a table."""
+    table = Table.open(path)
+    operations = table.inspect.history().column("operation").to_pylist()
+    return table.schema.names, table.scan().count(), operations
+
+
+def test_save_as_table_makes_replaces_and_appends(rows: DataFrame, lake: Path) -> None:
+    saved(rows, **{KEY: "id", PARTITION: "city", "hoodie.table.name": "rides"})
+    table = Table.open(lake / "trips")
+    config = table.snapshot().config
+    assert (config.name, config.record_key_fields, config.partition_fields) == ("rides", ("id",), ("city",))
+    first = table.snapshot().instant
+    saved(rows.limit(1), mode="append", **{KEY: "id"})
+    with pytest.raises(Exception, match="ALREADY_EXISTS|already exists"):
+        saved(rows)
+    saved(rows, mode="ignore")
+    replaced = rows.limit(3).select("id", "city", F.lit(1).alias("n"))
+    saved(replaced, mode="overwrite")
+    columns, count, operations = state(lake / "trips")
+    assert (columns, count, operations[0]) == (["id", "city", "n"], 3, "INSERT_OVERWRITE_TABLE")
+    before = Table.open(lake / "trips").scan(as_of=first)
+    assert (before.count(), before.snapshot.schema.names) == (4, ["id", "city", "fare"])
+
+
+def test_frames_make_and_replace_tables(rows: DataFrame, lake: Path) -> None:
+    trips = lake / "trips"
+
+    def writer(frame: DataFrame = rows) -> Any:
+        return frame.writeTo("sea.trips").using("lakedex")
+
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND|cannot be found"):
+        writer().replace()
+    writer().option(KEY, "id").createOrReplace()
+    writer(rows.limit(2).drop("fare")).createOrReplace()
+    assert state(trips)[:2] == (["id", "city"], 2)
+    writer(rows).tableProperty("primaryKey", "id").replace()
+    assert state(trips)[:2] == (["id", "city", "fare"], 4)
+    with pytest.raises(Exception, match=r"recordkey.field is 'id' and cannot become 'city'"):
+        writer().tableProperty("primaryKey", "city").createOrReplace()
+    with pytest.raises(Exception, match=r"partitionpath.field is '' and cannot become 'city'"):
+        writer().partitionedBy(F.col("city")).createOrReplace()
+    with pytest.raises(Exception, match=r"unknown option 'hodie.table.name'.*did you mean 'hoodie.table.name'"):
+        writer().option("hodie.table.name", "x").createOrReplace()
+    assert state(trips)[1] == 4
+
+
+def test_sql_replaces_columns_and_rows(spark: SparkSession, rows: DataFrame, lake: Path) -> None:
+    trips = lake / "trips"
+    saved(rows, **{KEY: "id"})
+    spark.sql(
+        "create or replace table sea.trips using lakedex as select id, city, 2 as n from sea.trips where id < '3'"
+    )
+    assert state(trips)[:2] == (["id", "city", "n"], 3)
+    spark.sql(
+        "create or replace table sea.trips (id string, city string comment 'where', z date) using lakedex "
+        "comment 'all of them' tblproperties (primaryKey = 'id')"
+    )
+    assert state(trips)[:2] == (["id", "city", "z"], 0)
+    table = Table.open(trips)
+    assert (table.comment, table.schema.field("city").metadata[b"comment"]) == ("all of them", b"where")
+    spark.sql("create or replace table sea.trips using lakedex as select '1' id, 'x' city")
+    with pytest.raises(Exception, match="column 'city' is string, and a replacement cannot make it 'city' of type int"):
+        spark.sql("create or replace table sea.trips using lakedex as select '1' id, 2 city")
+    assert state(trips)[:2] == (["id", "city"], 1)
+
+
+FAILING: list[Callable[[DataFrame], None]] = [
+    lambda frame: frame.writeTo("sea.trips").using("lakedex").option(KEY, "id").createOrReplace(),
+    lambda frame: saved(frame, mode="overwrite", **{KEY: "id"}),
+]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_replacement_that_fails_changes_nothing(rows: DataFrame, lake: Path, exists: bool) -> None:
+    if exists:
+        saved(rows, **{KEY: "id"})
+    broken = rows.select("id", F.expr("raise_error('no fare')").cast("int").alias("n"))
+    for write in FAILING:
+        with pytest.raises(Exception, match="no fare"):
+            write(broken)
+    if exists:
+        assert state(lake / "trips")[1:] == (4, ["INSERT"])
+    else:
+        with pytest.raises(Exception, match=r"primaryKey = '…'\) is missing"):
+            saved(rows)
+        assert not (lake / "trips").exists()
