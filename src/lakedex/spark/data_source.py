@@ -198,9 +198,9 @@ def _query_type(found: Mapping[str, tuple[str, str]]) -> str:
             f"{QUERY_TYPE}=incremental needs {BEGIN}: the instant after which commits are read, or 'earliest'",
             option=BEGIN,
         )
-    for field in ("as_of",) if kind == "incremental" else ("since", "until", "changes_format", "fallback"):
-        if field in found:
-            name = found[field][0]
+    for own in ("as_of",) if kind == "incremental" else ("since", "until", "changes_format", "fallback"):
+        if own in found:
+            name = found[own][0]
             raise OptionError(f"option {name} does not go with {QUERY_TYPE}={kind}", option=name)
     return kind
 
@@ -429,16 +429,16 @@ def _asked(snapshot: Snapshot, target: pa.Schema) -> pa.Schema:
     """The table's columns behind a schema that Spark asks for, which may be the user's own."""
     whole = read_columns(snapshot.schema)
     found = []
-    for field in target:
-        column = whole.field(_find(field.name, whole, snapshot))
-        stored, asked = (nullable(arrow_to_spark(pa.schema([pa.field("c", f.type)]))) for f in (column, field))
-        if stored != asked or not field.nullable:
+    for wanted in target:
+        column = whole.field(_find(wanted.name, whole, snapshot))
+        stored, asked = (nullable(arrow_to_spark(pa.schema([pa.field("c", f.type)]))) for f in (column, wanted))
+        if stored != asked or not wanted.nullable:
             raise SchemaMismatchError(
-                f"column {field.name!r} of table {snapshot.config.name} is {column.type}, nullable; read it as that"
+                f"column {wanted.name!r} of table {snapshot.config.name} is {column.type}, nullable; read it as that"
                 " and cast it afterwards",
-                column=field.name,
+                column=wanted.name,
                 expected=str(column.type),
-                found=f"{field.type}{'' if field.nullable else ' not null'}",
+                found=f"{wanted.type}{'' if wanted.nullable else ' not null'}",
             )
         found.append(column)
     return pa.schema(found)
