@@ -16,6 +16,8 @@ SPARK = (
     "test_catalog.py::test_looking_at_a_table",
     "test_catalog.py::test_errors_are_those_of_spark_or_say_what_lakedex_says",
     "test_catalog_names.py",
+    "test_catalog_replace.py::test_frames_make_and_replace_tables",
+    "test_catalog_replace.py::test_sql_replaces_columns_and_rows",
     "test_catalog_writes.py::test_create_table_makes_a_hudi_table",
     "test_catalog_writes.py::test_refusals",
     "test_catalog_writes.py::test_insert_is_an_upsert_where_there_is_an_ordering_column",
@@ -78,6 +80,7 @@ SPARK = (
 )
 ORACLE = (
     "test_bitmap_java.py::test_tables_of_javas[COPY_ON_WRITE]",
+    "test_format_java.py",
     "test_global_bloom.py::test_java_and_lakedex_in_turn[partitions updated]",
     "test_incremental.py::test_writers_in_turn",
     "test_java_operations.py::test_java_undoes_our_failed_overwrite[before the completion]",

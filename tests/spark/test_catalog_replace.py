@@ -119,3 +119,20 @@ def test_a_replacement_that_fails_changes_nothing(rows: DataFrame, lake: Path, e
         with pytest.raises(Exception, match=r"primaryKey = '…'\) is missing"):
             saved(rows)
         assert not (lake / "trips").exists()
+
+
+def test_replace_where(spark: SparkSession, rows: DataFrame, lake: Path) -> None:
+    more = rows.withColumn("day", F.expr("date_add(date'2024-01-01', cast(id as int))"))
+    more.writeTo("sea.trips").using("lakedex").tableProperty("primaryKey", "id").partitionedBy("city", "day").create()
+    insert = "insert into sea.trips replace where {} select '{}', '{}', 9.0D, date'2024-01-{}'".format
+    spark.sql(insert("day >= date'2024-01-03'", "x", "c9", "09"))
+    assert sorted(row.id for row in spark.table("sea.trips").collect()) == ["0", "1", "x"]
+    spark.sql(insert("city in ('c0', 'c9') and day < date'2024-01-10'", "y", "c0", "01"))
+    assert sorted(row.id for row in spark.table("sea.trips").collect()) == ["1", "y"]
+    for condition, message in (
+        ("day > date'2025-01-01'", r"'city=c0/day=2024-01-01', are not under the condition"),
+        ("fare > 1", r"a condition on partition columns \(city, day\), or of all rows; for other columns DELETE"),
+    ):
+        with pytest.raises(Exception, match=message):
+            spark.sql(insert(condition, "z", "c0", "01"))
+    assert state(lake / "trips")[1:] == (2, ["INSERT_OVERWRITE", "INSERT_OVERWRITE", "INSERT"])

@@ -89,7 +89,7 @@ def answers(frames: dict[str, DataFrame]) -> dict[str, str]:
 def test_all_types_come_back(spark: SparkSession, table: Table) -> None:
     source = spark.sql(ROWS)
     df = load(table)
-    assert df.columns == table.scan().schema.names
+    assert df.columns == table.scan(meta_columns=True).schema.names
     assert own(df).dtypes == source.dtypes
     assert rows(own(df)) == rows(source)
 

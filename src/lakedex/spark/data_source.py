@@ -390,7 +390,7 @@ def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
     cache = TableCache()
     load = partial(Snapshot.load, files, cache, read_optimized=options.read_optimized)
     found = snapshot_at(load, options.as_of, pinned=pinned)
-    options.settings.require_same(found.config, found.files.base_path)
+    options.settings.require_same(found.config, str(found.files))
     return found
 
 

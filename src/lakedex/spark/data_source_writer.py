@@ -79,7 +79,6 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool = False) 
     texts.setdefault("path", texts.get("location", ""))
     if not texts["path"]:
         raise OptionError("format('lakedex') needs the table's path: .save(path)", option="path")
-    files = open_storage(texts["path"])
     operation = _operation(texts.get("operation"))
     replaces = operation in ("insert_overwrite", "insert_overwrite_table")
     if overwrite and operation == "delete":
@@ -87,8 +86,7 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool = False) 
     mode = _choice(found, "overwrite_mode", {"static": "static", "dynamic": "dynamic"})
     merge = found.get("merge_schema")
     write = TableWrite(
-        storage=files.storage,
-        base_path=files.base_path,
+        files=open_storage(texts["path"]),
         operation="insert_overwrite_table" if overwrite and not replaces else operation,
         new=NewTable.of(found),
         options=rest,
@@ -137,8 +135,8 @@ class StagedWriter(DataSourceArrowWriter):
         self._dynamic = request.dynamic
         self._schema = spark_to_arrow(schema)
         for note in self._write.require_writable(self._schema):
-            _log.warning("%s: %s", self._write.base_path, note)
-        self._area = StagingArea.of(self._write.storage, self._write.base_path)
+            _log.warning("%s: %s", self._write.files, note)
+        self._area = StagingArea.of(self._write.files.storage, self._write.files.base_path)
         self._area.remove_abandoned()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -1,9 +1,10 @@
 """One write of a table by a Python data source: what is written, checked before the job and done by its commit.
 
 The commit runs in a Python worker beside the driver, without a SparkSession, so the local engine writes: threads of
-that process, on Arrow tables. Memory there: the rows of the write about twice, as Arrow (they are mapped from a local
-disk, see :mod:`lakedex.spark.staged_rows`), and a file group of the table for each processor. For frames that are
-larger than that, ``Table.open(path, spark=spark)`` writes on the executors.
+that process, on Arrow tables. Memory there: about four times the rows of the write as Arrow (0.6 GiB for 2,000,000 rows
+of 152 MiB), although they are mapped from a local disk (:mod:`lakedex.spark.staged_rows`), and a file group of the
+table for each processor. For frames that are larger than that, ``Table.open(path, spark=spark)`` writes on the
+executors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from lakedex.commit.idempotency import checked_txn
 from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, TableExistsError
-from lakedex.io.storage import Storage, TableFiles
+from lakedex.io.storage import TableFiles
 from lakedex.local.engine import LocalEngine
 from lakedex.options import WriteOptions, parse_options
 from lakedex.reports import WriteResult
@@ -123,7 +124,7 @@ class TableWrite:
     """One write; it pickles.
 
     Attributes:
-        storage, base_path: the table's files.
+        files: of the table.
         operation: one of :data:`OPERATIONS`; None upserts, and inserts where the table has no key.
         new: settings of the table.
         options: ``hoodie.*`` options of the write.
@@ -131,8 +132,7 @@ class TableWrite:
             None adds new columns and refuses missing ones.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     operation: str | None = None
     new: NewTable = NewTable()
     options: Mapping[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class TableWrite:
             new = self.new
             key, kind = self._require_key(), new.table_type or "cow"
             parts, order = new.partition_by or (), new.ordering_by or ()
-            check_new_table(self.base_path, new.name, schema, key, parts, order, kind, parsed)
+            check_new_table(self.files, new.name, schema, key, parts, order, kind, parsed)
             return parsed.notes
         self._check(handle, schema, parsed)
         return parsed.notes
@@ -188,7 +188,7 @@ class TableWrite:
             raise
 
     def _handle(self) -> TableContext:
-        return TableContext(TableFiles(self.storage, self.base_path), LocalEngine())
+        return TableContext(self.files, LocalEngine())
 
     def _parsed(self) -> WriteOptions:
         options = dict(self.options)
@@ -200,7 +200,7 @@ class TableWrite:
     def _require_key(self) -> tuple[str, ...]:
         if not self.new.record_key:
             raise InvalidInputError(
-                f"{self.base_path} is no Hudi table; to make one give .option({RECORD_KEY!r}, '<column>')"
+                f"{self.files} is no Hudi table; to make one give .option({RECORD_KEY!r}, '<column>')"
             )
         return self.new.record_key
 
@@ -226,7 +226,7 @@ class TableWrite:
 
     def _check(self, handle: TableContext, schema: pa.Schema, parsed: WriteOptions) -> None:
         snapshot = operations.writable(handle)
-        self.new.require_same(snapshot.config, self.base_path)
+        self.new.require_same(snapshot.config, str(self.files))
         if self.operation == "delete":
             operations.Deletion.of_keys(handle, schema.empty_table(), parsed)
             return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
@@ -328,8 +328,9 @@ class Table:
         self,
         data: Any,
         scope: str = "partitions",
-        partitions: Partitions | None = None,
+        partitions: Partitions | Callable[[Sequence[str]], Collection[str]] | None = None,
         *,
+        schema: Any = None,
         txn: Txn = None,
         options: Options = None,
     ) -> WriteResult:
@@ -343,7 +344,11 @@ class Table:
             data: the rows, as :meth:`upsert` takes them.
             scope: ``partitions`` replaces the partitions that the rows go to; ``table`` replaces everything.
             partitions: replace exactly these, as paths (``city=rome``) or as ``{column: value}``; rows that belong to
-                another partition are refused. A named partition without rows is emptied.
+                another partition are refused. A named partition without rows is emptied. A function picks some of a
+                list of paths: of those that the table has, and of new ones.
+            schema: with ``scope="table"`` the columns from now on, as :meth:`create` takes them: others are gone
+                (SQL's ``CREATE OR REPLACE TABLE``). A column that keeps its name keeps its type, or widens it. None
+                keeps the columns, and adds new ones of the frame.
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
 
@@ -352,6 +357,7 @@ class Table:
 
         Raises:
             InvalidInputError: an unknown scope or partition, rows outside of the named partitions, a bad key.
+            SchemaMismatchError: a column of ``schema`` whose type does not go with older files of its name.
             CommitConflictError: other writers changed the same partitions more often than the retry option allows.
 
         Example:
@@ -359,43 +365,9 @@ class Table:
             2
         """
         parsed = self._opened.parse(options, "insert_overwrite", txn)
-        result = operations.insert_overwrite(self.context, data, parsed, scope, partitions)
-        return self._opened.finished(result)
-
-    def replace(self, data: Any, schema: Any = None, *, txn: Txn = None, options: Options = None) -> WriteResult:
-        """Replace all rows and all columns in one commit: SQL's ``CREATE OR REPLACE TABLE … AS SELECT``.
-
-        Key, partition and ordering columns stay, and so do older instants until their files are cleaned. Columns that
-        the table had and ``schema`` lacks are gone. A column that keeps its name keeps its type, or widens it.
-
-        Args:
-            data: the rows, as :meth:`upsert` takes them; None for none.
-            schema: the columns, as :meth:`create` takes them; None takes those of ``data``.
-            txn: ``(application, batch)``, as in :meth:`upsert`.
-            options: ``hoodie.*`` options of this call.
-
-        Returns:
-            The instant, row counts and bytes written.
-
-        Raises:
-            InvalidInputError: neither rows nor columns, or a bad key.
-            SchemaMismatchError: a type that does not go with older files of the column's name.
-            CommitConflictError: other writers changed the table more often than the retry option allows.
-
-        Example:
-            >>> table.replace(new_trips).operation
-            'INSERT_OVERWRITE_TABLE'
-        """
-        parsed = self._opened.parse(options, "insert_overwrite", txn)
         columns = self._opened.session.schema(schema)
-        if columns is None and data is None:
-            raise InvalidInputError(f"table {self.name}: replace needs rows or a schema")
-        if data is None:
-            data = cast("pa.Schema", columns).empty_table()
-        engine = self.context.engine
-        data = engine.read_frame(data)
-        columns = engine.schema_of(data) if columns is None else columns
-        return self._opened.finished(operations.replace_table(self.context, data, parsed, columns))
+        result = operations.insert_overwrite(self.context, data, parsed, scope, partitions, columns)
+        return self._opened.finished(result)
 
     def update(
         self, set: Mapping[str, Any], where: Any = None, *, txn: Txn = None, options: Options = None

@@ -17,7 +17,7 @@ from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatu
 from lakedex.index.column_stats.stats import indexable_columns, unlisted
 from lakedex.index.definitions import DEFINITIONS, encode_definitions, with_column_stats
 from lakedex.io.locks import require_exclusive_create, table_lock
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.contained_files import delete_entries, require_own_folders
 from lakedex.layout.names import PARTITION_METAFILE
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
@@ -79,10 +79,8 @@ def create_table(
         OptionError: an option that is unknown or not done.
     """
     parsed = parse_options(options)
-    name = name or _folder_name(handle.files.base_path)
-    stored = check_new_table(
-        handle.files.base_path, name, schema, record_key, partition_by, ordering_by, table_type, parsed
-    )
+    name = name or _folder_name(handle.files)
+    stored = check_new_table(handle.files, name, schema, record_key, partition_by, ordering_by, table_type, parsed)
     check_comment(comment or "", f"table {name}")
     require_exclusive_create(handle.files)
     if is_table(handle):
@@ -104,12 +102,12 @@ def create_table(
         _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
 
 
-def _folder_name(base_path: str) -> str:
-    return _NOT_IN_NAMES.sub("_", base_path.rstrip("/").rsplit("/", 1)[-1])
+def _folder_name(files: TableFiles) -> str:
+    return _NOT_IN_NAMES.sub("_", files.base_path.rstrip("/").rsplit("/", 1)[-1])
 
 
 def check_new_table(
-    base_path: str,
+    files: TableFiles,
     name: str | None,
     schema: pa.Schema | None,
     record_key: Sequence[str],
@@ -119,7 +117,7 @@ def check_new_table(
     parsed: WriteOptions,
 ) -> pa.Schema:
     """The schema of a new table, as it is stored, if :func:`create_table` would make the table; its errors if not."""
-    name = name or _folder_name(base_path)
+    name = name or _folder_name(files)
     _check(name, record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
     return _checked_schema(name, schema, record_key, partition_by, ordering_by)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +57,6 @@ __all__ = [
     "insert_overwrite",
     "prepared",
     "prepared_frame",
-    "replace_table",
     "update_stored",
     "upsert",
     "writable",
@@ -103,7 +102,8 @@ def insert_overwrite(
     data: Any,
     options: WriteOptions,
     scope: str,
-    partitions: Sequence[PartitionName] | PartitionName | None,
+    partitions: Sequence[PartitionName] | PartitionName | Pick | None,
+    columns: pa.Schema | None = None,
 ) -> WriteResult:
     """Replace partitions, or the table, by the rows of a frame; see :meth:`lakedex.Table.insert_overwrite`.
 
@@ -114,20 +114,13 @@ def insert_overwrite(
     kind = OverwriteTableSpec if scope == "table" else OverwriteSpec
 
     def spec(table: Snapshot) -> SpecOfRows:
-        return partial(kind, duplicates=_duplicates(options.rows), replace=_replace(table, scope, partitions))
+        replace = _replace(table, scope, partitions)
+        comments = None if columns is None else arrow_comments(columns)
+        return partial(kind, duplicates=_duplicates(options.rows), replace=replace, comments=comments)
 
-    return _write_frame(handle, data, options, kind.operation, spec)
-
-
-def replace_table(handle: TableContext, data: Any, options: WriteOptions, columns: pa.Schema) -> WriteResult:
-    """Replace all rows and columns in one commit; see :meth:`lakedex.Table.replace`."""
-
-    def spec(_: Snapshot) -> SpecOfRows:
-        replace = Replace(whole_table=True)
-        comments = arrow_comments(columns)
-        return partial(OverwriteTableSpec, duplicates=_duplicates(options.rows), replace=replace, comments=comments)
-
-    return _write_frame(handle, data, options, OverwriteTableSpec.operation, spec, columns)
+    if columns is not None and scope != "table":
+        raise InvalidInputError(f"{handle.files}: schema= goes with scope='table', which replaces all rows")
+    return _write_frame(handle, data, options, kind.operation, spec, columns)
 
 
 SpecOfRows = Callable[..., WriteSpec]
@@ -391,7 +384,11 @@ def delete_partition(
         return run_write(handle, DeletePartitionSpec(rows=rows, replace=replace), options, ctx)
 
 
-def _replace(table: Snapshot, scope: str, partitions: Sequence[PartitionName] | PartitionName | None) -> Replace:
+Pick = Callable[[Sequence[str]], Collection[str]]
+"""Picks some of a list of partition paths."""
+
+
+def _replace(table: Snapshot, scope: str, partitions: Sequence[PartitionName] | PartitionName | Pick | None) -> Replace:
     name = table.config.name
     if scope not in ("partitions", "table"):
         raise InvalidInputError(f"table {name}: scope is 'partitions' or 'table', not {scope!r}")
@@ -401,4 +398,6 @@ def _replace(table: Snapshot, scope: str, partitions: Sequence[PartitionName] | 
         return Replace(whole_table=True)
     if partitions is None:
         return Replace()
+    if callable(partitions):
+        return Replace(tuple(partitions(table.view().table.partitions)), pick=partitions)
     return Replace(named_partitions(table, key_generator(table.config, table), partitions))

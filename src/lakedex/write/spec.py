@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar
@@ -96,10 +96,12 @@ class Replace:
     Attributes:
         partitions: partition paths that the user named; None replaces the partitions that the rows go to.
         whole_table: replace all of the table instead.
+        pick: of other paths that the rows go to, finds those that are replaced too.
     """
 
     partitions: tuple[str, ...] | None = None
     whole_table: bool = False
+    pick: Callable[[Sequence[str]], Collection[str]] | None = None
 
     @property
     def without_rows(self) -> bool:
@@ -110,7 +112,9 @@ class Replace:
         """Partitions that are replaced when rows go to those ``written``; None replaces all."""
         if self.whole_table:
             return None
-        return frozenset(written if self.partitions is None else self.partitions)
+        if self.partitions is None or self.pick is not None:
+            return frozenset((*written, *(self.partitions or ())))
+        return frozenset(self.partitions)
 
     def check(self, table: str, written: Sequence[str]) -> None:
         """Refuse rows that belong to none of the named partitions.
@@ -119,6 +123,13 @@ class Replace:
             InvalidInputError: names such a partition.
         """
         outside = sorted(set(written) - set(self.partitions)) if self.partitions is not None else []
+        if outside and self.pick is not None:
+            outside = sorted(set(outside) - set(self.pick(outside)))
+        if outside and self.pick is not None:
+            raise InvalidInputError(
+                f"table {table}: {len(outside)} partitions of the rows, for example {outside[0]!r}, are not under the "
+                "condition of the overwrite; filter the frame, or widen the condition"
+            )
         if outside:
             named = ", ".join(map(repr, self.partitions or ()))
             raise InvalidInputError(

@@ -77,7 +77,7 @@ def test_spark_finds_it_by_its_module() -> None:
 
 def test_rows_and_schema_are_the_tables(table: Table) -> None:
     assert own(read(source(table))) == own(table)
-    assert read(source(table)).schema.names == table.scan().schema.names
+    assert read(source(table)).schema.names == table.scan(meta_columns=True).schema.names
 
 
 def test_columns_in_the_order_asked_for(table: Table) -> None:

@@ -20,12 +20,12 @@ WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 
 def area_of(path: Path | str) -> StagingArea:
-    return StagingArea.of(*open_storage(path))
+    files = open_storage(path)
+    return StagingArea.of(files.storage, files.base_path)
 
 
 def write_of(path: Path) -> TableWrite:
-    storage, base = open_storage(path)
-    return TableWrite(storage=storage, base_path=base, new=NewTable(record_key=("id",)))
+    return TableWrite(files=open_storage(path), new=NewTable(record_key=("id",)))
 
 
 @pytest.mark.parametrize("url", [False, True])

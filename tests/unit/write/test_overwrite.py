@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -290,12 +290,13 @@ def test_a_replacement_changes_columns_and_rows_in_one_commit(table: Table) -> N
     """Also where a column goes and comes back, and partitions lose all their rows at the same time."""
     before = table.snapshot().instant
     less = OLD.slice(0, 1).drop_columns(["n"]).append_column("v", pa.array([1.5]))
-    assert table.replace(less).inserted == 1
+    assert table.insert_overwrite(less, "table", schema=less.schema).inserted == 1
     assert (table.schema.names, own(table, "id", "v")) == (["id", "city", "ts", "v"], [("1", 1.5)])
-    assert table.replace(OLD.slice(2, 1)).inserted == 1
+    assert table.insert_overwrite(OLD.slice(2, 1), "table", schema=OLD.schema).inserted == 1
     assert (table.schema.names, own(table, "id", "n")) == (OLD.schema.names, [("3", 30)])
-    assert table.replace(None, pa.schema([*less.schema, pa.field("w", pa.int8(), metadata={"comment": "why"})])).instant
-    assert table.replace(None, less.schema).instant
+    wide = pa.schema([*less.schema, pa.field("w", pa.int8(), metadata={"comment": "why"})])
+    for schema in (wide, less.schema):
+        assert table.insert_overwrite(schema.empty_table(), "table", schema=schema).instant
     assert (table.schema.names, table.scan().count()) == (["id", "city", "ts", "v"], 0)
     assert table.scan(as_of=before).count() == 5
     assert "metadata agrees with the files" in str(table.maintenance.validate())
@@ -303,9 +304,25 @@ def test_a_replacement_changes_columns_and_rows_in_one_commit(table: Table) -> N
 
 @pytest.mark.parametrize("kind, found", [(pa.string(), "n"), (pa.int32(), "N")])
 def test_a_replacement_keeps_the_type_of_a_name(table: Table, kind: pa.DataType, found: str) -> None:
+    schema = pa.schema([*OLD.schema.remove(OLD.schema.get_field_index("n")), pa.field(found, kind)])
     with pytest.raises(SchemaMismatchError, match=rf"column 'n' is int32, and a replacement cannot make it '{found}'"):
-        table.replace(None, pa.schema([*OLD.schema.remove(OLD.schema.get_field_index("n")), pa.field(found, kind)]))
-    with pytest.raises(InvalidInputError, match="needs rows or a schema"):
-        table.replace(None)
-    with pytest.raises(InvalidInputError, match="no partition column 'city'|column 'city'"):
-        table.replace(OLD.drop_columns(["city"]))
+        table.insert_overwrite(schema.empty_table(), "table", schema=schema)
+    with pytest.raises(InvalidInputError, match="goes with scope='table'"):
+        table.insert_overwrite(OLD, schema=OLD.schema)
+    fewer = OLD.drop_columns(["city"])
+    with pytest.raises(InvalidInputError, match="column 'city'"):
+        table.insert_overwrite(fewer, "table", schema=fewer.schema)
+
+
+def test_a_function_picks_the_partitions(table: Table) -> None:
+    """Those that the table has, with rows for them or without, and new ones that rows go to."""
+
+    def early(paths: Sequence[str]) -> list[str]:
+        return [path for path in paths if path < "city=c"]
+
+    with pytest.raises(InvalidInputError, match="'city=z', are not under the condition"):
+        table.insert_overwrite(rows(("8", "z", 1, 0)), partitions=early)
+    table.insert_overwrite(rows(("7", "aa", 1, 70)), partitions=early)
+    assert own(table, "id", "city") == [("4", "c"), ("7", "aa")]
+    table.insert_overwrite(EMPTY, partitions=early)
+    assert own(table, "id") == [("4",)]

@@ -135,21 +135,22 @@ class StagedReplacement(_Staged):
             ordering_by=_names(arguments.get("ordering_by")),
             table_type=arguments.get("table_type"),
         )
-        same.require_same(target.snapshot.config, target.snapshot.files.base_path)
+        same.require_same(target.snapshot.config, str(target.snapshot.files))
 
     def newWriteBuilder(self, info: JavaObject) -> JavaObject:
         """The write that replaces the rows."""
         self._is_written = True
         return TableWriteBuilder(self._bridge, self._target, self._table, info, replace=self._replace).java
 
-    def _replace(self, rows: DataFrame | None, options: Mapping[str, str]) -> None:
+    def _replace(self, rows: DataFrame, options: Mapping[str, str]) -> None:
         options = {**options, **self._wanted.arguments["options"]}
-        self._table.replace(rows, self._columns.schema, options=options)
+        self._table.insert_overwrite(rows, "table", schema=self._columns.schema, options=options)
 
     def commitStagedChanges(self) -> None:
         """The rows are in; ``REPLACE TABLE`` without a query has none."""
         if not self._is_written:
-            self._replace(None, table_options(self._bridge))
+            nothing = self._bridge.spark.createDataFrame([], self._columns.schema)
+            self._replace(nothing, table_options(self._bridge))
         comment = self._wanted.arguments.get("comment")
         if comment is not None:
             self._table.set_comment(comment)

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
+from lakedex.layout.keys import partition_values
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.warehouse import OpenTable
-from lakedex.spark.filters import UntranslatablePredicateError, value_of
+from lakedex.spark.filters import UntranslatablePredicateError, condition_of, value_of
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.option_names import matched
 from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.schema import arrow_to_spark
 from lakedex.spark.staged_write import SETTINGS, NewTable
+from lakedex.types import PARTITION_PATH
 
 __all__ = ["TableWriteBuilder", "table_options", "write_options"]
 
@@ -33,6 +38,9 @@ _OPERATION = "hoodie.spark.sql.insert.into.operation"
 
 _SPARKS = {"path": "path", "partitionOverwriteMode": "overwrite_mode"}
 """Options that Spark itself reads."""
+
+
+Pick = Callable[[Sequence[str]], list[str]]
 
 
 _SQL_ONLY = frozenset({_OPERATION, "hoodie.datasource.write.operation"})
@@ -77,10 +85,10 @@ class TableWriteBuilder(JavaProxy):
         self._replace = replace
         found, hoodies = matched(write_options(info), {**SETTINGS, **_SPARKS}, others="hoodie.", names=tuple(_SPARKS))
         config = target.snapshot.config
-        NewTable.of(found).require_same(config, target.snapshot.files.base_path)
+        NewTable.of(found).require_same(config, str(target.snapshot.files))
         self._options = {**_session_options(bridge), **hoodies}
         self._scope: str | None = None
-        self._partitions: list[dict[str, object]] | None = None
+        self._partitions: list[dict[str, object]] | Pick | None = None
 
     def truncate(self) -> JavaObject:
         """Replace all rows."""
@@ -88,21 +96,17 @@ class TableWriteBuilder(JavaProxy):
         return self.java
 
     def canOverwrite(self, predicates: JavaObject) -> bool:
-        """Whole partitions, each partition column with its value."""
-        return self._partition_of(predicates) is not None
+        """Whether the condition can be looked at; :meth:`overwrite` says what it cannot do."""
+        return True
 
     def overwrite(self, predicates: JavaObject) -> JavaObject:
-        """Replace one partition, or all rows."""
+        """Replace all rows, or the partitions under a condition on partition columns."""
         found = self._partition_of(predicates)
+        self._scope = "partitions" if found is None or found else "table"
         if found is None:
-            raise UnsupportedFeatureError(
-                f"table {self._target.name}: an overwrite names a value for each of the partition columns "
-                f"({', '.join(self._target.snapshot.config.partition_fields) or 'there are none'}), or nothing; use "
-                "spark.sql.sources.partitionOverwriteMode=dynamic or t.insert_overwrite(df, partitions=…)",
-                feature="overwrite by filter",
-            )
-        self._scope = "partitions" if found else "table"
-        self._partitions = [found] if found else None
+            self._partitions = picked_partitions(self._bridge, self._target, predicates)
+        elif found:
+            self._partitions = [found]
         return self.java
 
     def overwriteDynamicPartitions(self) -> JavaObject:
@@ -150,6 +154,49 @@ class TableWriteBuilder(JavaProxy):
         if chosen.lower() not in known:
             raise OptionError(f"{_OPERATION}={chosen!r}: give {', '.join(known)}", option=_OPERATION)
         return chosen.lower()
+
+
+def picked_partitions(bridge: JavaBridge, target: ScanTarget, predicates: JavaObject) -> Pick:
+    """Finds the partition paths under a condition on partition columns, which Spark evaluates on their values.
+
+    Raises:
+        UnsupportedFeatureError: a condition on other columns, or one that Spark does not hand over exactly.
+    """
+    config, schema = target.snapshot.config, target.snapshot.schema
+    fields = config.partition_fields
+    used = {".".join(map(str, name.fieldNames())) for predicate in predicates for name in predicate.references()}
+    if not used <= set(fields) or not fields or not config.folders_are_values:
+        raise UnsupportedFeatureError(
+            f"table {target.name}: an overwrite is under a condition on partition columns "
+            f"({', '.join(fields) or 'there are none'}), or of all rows; for other columns DELETE the rows and INSERT",
+            feature="overwrite by filter",
+        )
+    try:
+        condition = cast("Column", condition_of(bridge, predicates))
+    except UntranslatablePredicateError as error:
+        raise UnsupportedFeatureError(
+            f"table {target.name}: an overwrite under the condition {error} is not supported; name the partitions: "
+            "t.insert_overwrite(df, partitions=[…])",
+            feature="overwrite by filter",
+        ) from error
+
+    def pick(paths: Sequence[str]) -> list[str]:
+        types = [schema.field(name).type for name in fields]
+        values, known = partition_values(
+            paths, fields, types, hive_style=config.hive_style, url_encode=config.url_encode
+        )
+        unclear = [path for path, *sure in zip(paths, *known, strict=True) if not all(sure)]
+        if unclear:
+            raise UnsupportedFeatureError(
+                f"table {target.name}: the folder {unclear[0]!r} does not tell the values of its partition columns, as "
+                "null and the empty text share one; name the partitions: t.insert_overwrite(df, partitions=[…])",
+                feature="overwrite by filter",
+            )
+        rows = pa.table([pa.array(paths, pa.string()), *values], names=[PARTITION_PATH, *fields])
+        frame = bridge.spark.createDataFrame(rows.to_pylist(), arrow_to_spark(rows.schema))
+        return [str(row[0]) for row in frame.where(condition).select(PARTITION_PATH).collect()]
+
+    return pick
 
 
 def _column_value(predicate: JavaObject) -> dict[str, object] | None:
