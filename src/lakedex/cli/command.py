@@ -91,10 +91,15 @@ _steps = logging.getLogger("lakedex.progress")
 
 
 class Meter(logging.Handler):
-    """A bar on stderr, and the ``progress`` argument of calls. Shows nothing where stderr is no terminal."""
+    """A bar on stderr, and the ``progress`` argument of calls. Shows nothing where stderr is no terminal.
 
-    def __init__(self) -> None:
+    Args:
+        patience: seconds until it shows.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
         super().__init__(logging.INFO)
+        self._patience = patience
         self._title = ""
         self._state = (0, 0)
         self._bar: Any = None
@@ -108,7 +113,7 @@ class Meter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take the name of a step that the library reports."""
-        self._title = record.getMessage()
+        self._title = printable(record.getMessage())
         self._update()
 
     @contextmanager
@@ -117,8 +122,8 @@ class Meter(logging.Handler):
         if not sys.stderr.isatty():
             yield self
             return
-        self._title, self._running = title, True
-        timer = threading.Timer(PATIENCE, self._start)
+        self._title, self._running = printable(title), True
+        timer = threading.Timer(self._patience, self._start)
         timer.daemon = True
         timer.start()
         level = _steps.level

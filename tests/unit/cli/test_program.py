@@ -24,12 +24,12 @@ from lakedex.cli.output import aligned, json_text, plain_rows
 from table_kit import make, own, picture, rows
 
 SOURCE = Path(__file__).parents[3] / "src"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
 
 
 def process(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=timeout, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=timeout, check=False
     )
 
 
@@ -75,32 +75,58 @@ def everything(keyboard: int) -> str:
     return shown.decode()
 
 
-@pytest.mark.parametrize("answer, code, left", [("n", 0, ["a", "b"]), ("y", 0, ["a"])])
-def test_on_a_terminal_it_asks(answer: str, code: int, left: list[str], tmp_path: Path) -> None:
-    table = make(tmp_path / "t", rows(("a", "x", 1, 1), ("b", "x", 1, 2)))
-    arguments = ["-m", "lakedex", "delete", str(tmp_path / "t"), "--where", "n = 2"]
+BUSY = """
+import logging, threading
+from lakedex.cli.command import Meter
+with Meter(patience=0).running("first step") as meter:
+    next(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)).join()
+    meter(3, 8)
+    logging.getLogger("lakedex.progress").info("second step")
+"""
+
+
+def on_terminal(arguments: list[str], typed: str = "") -> tuple[int, str, str]:
+    """Exit code, standard output, and the screen of a terminal that is standard input and error."""
     keyboard, terminal = pty.openpty()
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    os.write(keyboard, f"{answer}\n".encode())
+    os.write(keyboard, typed.encode())
     child = subprocess.Popen(
-        [sys.executable, *arguments], stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, env=env
+        [sys.executable, *arguments],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        env={**ENVIRONMENT, "COLUMNS": "120"},
     )
     os.close(terminal)
     with ThreadPoolExecutor() as threads:
         screen = threads.submit(everything, keyboard)
         out, _ = child.communicate(timeout=60)
-        shown = screen.result()
-    assert child.returncode == code
+        return child.returncode, out, screen.result()
+
+
+def test_progress_shows_on_a_terminal_and_nowhere_else() -> None:
+    code, _, screen = on_terminal(["-c", BUSY])
+    assert code == 0
+    assert "first step" in screen and "second step" in screen and "3/8" in screen
+    done = process("-c", BUSY.replace("    next(", "    0 and next("))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("answer, code, left", [("n", 0, ["a", "b"]), ("y", 0, ["a"])])
+def test_on_a_terminal_it_asks(answer: str, code: int, left: list[str], tmp_path: Path) -> None:
+    table = make(tmp_path / "t", rows(("a", "x", 1, 1), ("b", "x", 1, 2)))
+    arguments = ["-m", "lakedex", "delete", str(tmp_path / "t"), "--where", "n = 2"]
+    found, out, shown = on_terminal(arguments, f"{answer}\n")
+    assert found == code
     assert "would delete 1 row of the table t, in 1 file at most. Do it? [y/N]" in shown
-    assert (b"1 row deleted" in out) == (answer == "y")
+    assert ("1 row deleted" in out) == (answer == "y")
     assert [row[0] for row in own(table, "id")] == left
 
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     make(tmp_path / "t", rows(*((f"k{n:05d}", "x", 1, n) for n in range(20_000))))
     command = f"{sys.executable} -m lakedex query {tmp_path / 't'} --limit 20000 | head -2"
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=env, timeout=60, check=False)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
     assert (done.stdout.count("\n"), done.stderr) == (2, "")
 
 
@@ -203,6 +229,32 @@ def test_an_export_that_fails_leaves_no_file(tmp_path: Path, capsys: pytest.Capt
     assert main(["query", str(tmp_path / "t"), "-o", str(tmp_path / "rows.csv")]) == 2
     assert "lakedex: " in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+def test_a_report_is_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(tmp_path / "t", rows(("a", "x", 1, 1)))
+    page = tmp_path / "r.html"
+    code = main(["report", str(tmp_path / "t"), "-o", str(page)])
+    if hasattr(Table, "report"):
+        assert code == 0
+        assert "<html" in page.read_text("utf-8")
+        assert str(page) in capsys.readouterr().out
+    else:
+        assert code == 2
+        assert "no Table.report yet" in capsys.readouterr().err
+
+
+def test_a_storage_url_is_taken_as_a_path_is(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "memory://cli/trips"
+    assert main(["demo", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["table"] == path
+    assert main(["delete", path, "--where", "city = 'Lyon'", "--yes"]) == 0
+    assert main(["validate", path]) == 0
+    capsys.readouterr()
+    assert main(["count", path, "--json"]) == 0
+    left = json.loads(capsys.readouterr().out)["rows"]
+    assert 0 < left < 20_000
+    assert left == Table.open(path).scan().count()
 
 
 def test_the_demo_prints_a_line_a_week(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
