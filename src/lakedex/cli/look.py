@@ -175,7 +175,8 @@ def advise(
     call: Call,
     columns: Columns = None,
     queries: Annotated[
-        Path | None, typer.Option("--queries", metavar="FILE", help="A log of WHERE conditions, one a line.")
+        Path | None,
+        typer.Option("--queries", metavar="FILE", help="A log of conditions or SELECT statements, one a line."),
     ] = None,
 ) -> None:
     """Say which columns deserve a bitmap index, from a sample of the files."""

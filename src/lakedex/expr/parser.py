@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import sqlglot
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.expr.binder import AnsiBinder, Binder
@@ -48,7 +48,7 @@ from lakedex.expr.terms import BoundPredicate, columns_of
 from lakedex.expr.types import Kind, NotPrunableError, kind_of
 from lakedex.types import DEFAULT_RULES, SessionRules
 
-__all__ = ["bind", "parse_filter_or_unknown", "parse_predicate", "parse_scalar", "parse_trees"]
+__all__ = ["bind", "condition_of", "parse_filter_or_unknown", "parse_predicate", "parse_scalar", "parse_trees"]
 
 
 _OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION", "OVERLAY")
@@ -465,3 +465,93 @@ def _spine(tree: exp.Expression) -> Iterator[exp.Expression]:
             stack += [node.expression, node.this]
         else:
             yield node
+
+
+# ------------------------------------------------------------------------------------------------------ statements
+
+
+_STATEMENTS = frozenset({TokenType.SELECT, TokenType.DELETE})
+
+
+_SEVERAL = frozenset({TokenType.JOIN, TokenType.COMMA, TokenType.UNION, TokenType.L_PAREN, TokenType.LATERAL})
+
+
+_AFTER = frozenset(
+    {
+        TokenType.GROUP_BY,
+        TokenType.HAVING,
+        TokenType.ORDER_BY,
+        TokenType.SORT_BY,
+        TokenType.CLUSTER_BY,
+        TokenType.DISTRIBUTE_BY,
+        TokenType.LIMIT,
+        TokenType.OFFSET,
+        TokenType.WINDOW,
+        TokenType.QUALIFY,
+        TokenType.UNION,
+        TokenType.EXCEPT,
+        TokenType.INTERSECT,
+        TokenType.SEMICOLON,
+    }
+)
+
+
+def condition_of(text: str) -> str | None:
+    """The text after WHERE of a SELECT or DELETE of one table, without the table's name before columns.
+
+    Args:
+        text: a statement, or a condition, which is returned as it is.
+
+    Returns:
+        The condition; None for a statement without one.
+
+    Raises:
+        InvalidInputError: a statement of several tables, whose condition is not one of this table.
+    """
+    try:
+        tokens = list(Spark().tokenize(text))
+    except TokenError:
+        return text  # Whoever parses the condition says what is wrong.
+    if not tokens or tokens[0].token_type not in _STATEMENTS:
+        return text
+    top = list(_outermost(tokens))
+    kinds = [token.token_type for token in top]
+    if TokenType.FROM not in kinds:
+        return None
+    start = kinds.index(TokenType.FROM) + 1
+    end = next((at for at, kind in enumerate(kinds) if at >= start and kind in _AFTER), len(top))
+    where = kinds.index(TokenType.WHERE) if TokenType.WHERE in kinds[:end] else None
+    source = top[start : end if where is None else where]
+    if any(token.token_type in _SEVERAL for token in source) or kinds[end : end + 1] == [TokenType.UNION]:
+        raise InvalidInputError(f"{text!r} reads several tables; give the condition on this one")
+    if where is None:
+        return None
+    stop = top[end].start if end < len(top) else len(text)
+    inside = [token for token in tokens if top[where].end < token.start < stop]
+    named = {token.text.lower() for token in source if token.token_type is not TokenType.DOT}
+    return _without_names(text, inside, named, top[where].end + 1, stop).strip()
+
+
+def _outermost(tokens: Sequence[Token]) -> list[Token]:
+    """Tokens outside of parentheses; an opening one stands for what it holds."""
+    found, depth = [], 0
+    for token in tokens:
+        if token.token_type is TokenType.R_PAREN:
+            depth -= 1
+        elif depth == 0:
+            found.append(token)
+        if token.token_type is TokenType.L_PAREN:
+            depth += 1
+    return found
+
+
+def _without_names(text: str, tokens: Sequence[Token], names: set[str], start: int, stop: int) -> str:
+    """The text from ``start`` to ``stop`` without ``name.`` before columns."""
+    parts = []
+    for at, token in enumerate(tokens[:-1]):
+        before = tokens[at - 1] if at else None
+        dotted_before = before is not None and before.token_type is TokenType.DOT and before.end >= start
+        if token.text.lower() in names and tokens[at + 1].token_type is TokenType.DOT and not dotted_before:
+            parts.append(text[start : token.start])
+            start = tokens[at + 1].end + 1
+    return "".join([*parts, text[start:stop]])

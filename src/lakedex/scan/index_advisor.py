@@ -25,7 +25,7 @@ from lakedex.display.blocks import ROWS, Block, Card, Cell, Code, Facts, Grid, M
 from lakedex.errors import InvalidInputError
 from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
-from lakedex.expr.parser import bind
+from lakedex.expr.parser import bind, condition_of
 from lakedex.expr.pruner import ColumnBounds, prune
 from lakedex.expr.sort_keys import ordering_keys
 from lakedex.expr.terms import BoundPredicate
@@ -370,7 +370,8 @@ def advise(
         InvalidInputError: a column that is not there, a query that is no condition.
     """
     schema = read_columns(snapshot.schema)
-    asked = [bind(text, schema, rules) for text in queries or ()]
+    conditions = [condition_of(text) for text in queries or ()]
+    asked = [bind(text, schema, rules) for text in conditions if text is not None]
     if isinstance(columns, str):
         raise InvalidInputError(f"columns is a list of names, not {columns!r}")
     if columns is not None:

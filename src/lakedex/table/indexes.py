@@ -206,13 +206,14 @@ class Indexes:
 
         Args:
             columns: columns to examine; None takes those of ``queries``, else all that can be indexed.
-            queries: a log of WHERE conditions; without it a column is rated by equality with its values.
+            queries: a log of WHERE conditions, or of SELECT statements of this table alone; without it a column is
+                rated by equality with its values.
 
         Returns:
             A verdict per column, with its expected size and use.
 
         Raises:
-            InvalidInputError: an unknown column, or a query that is no condition.
+            InvalidInputError: an unknown column, a query that is no condition, or one of several tables.
 
         Example:
             >>> table.indexes.advise(queries=["city = 'oslo'"]).columns[0].column

@@ -44,7 +44,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.upsert(TRIPS.slice(1, 1).set_column(4, "ts", pa.array([3])))
     pq.write_table(TRIPS.slice(0, 2).set_column(4, "ts", pa.array([5, 5])), folder / "more.parquet")
     (folder / "more.csv").write_text("id,city,rider,fare,ts\nt9,rome,dee,1.5,9\n")
-    (folder / "log.sql").write_text("-- a day\nrider = 'ana';\n\nfare > 12\n")
+    (folder / "log.sql").write_text(
+        "-- a day\nrider = 'ana';\n\nfare > 12\nSELECT * FROM lake.trips t WHERE t.city = 'sf';\n"
+    )
     return folder
 
 
