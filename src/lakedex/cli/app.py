@@ -17,7 +17,7 @@ from lakedex.printing import printable, printed
 __all__ = ["app", "run"]
 
 
-FAILED = 2
+FAILED, INTERRUPTED = 2, 130
 
 
 app = typer.Typer(
@@ -58,16 +58,18 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = typer.main.get_command(app).main(list(arguments), prog_name="lakedex", standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:
+            print("\nlakedex: interrupted; a write that had begun is rolled back by the next one", file=sys.stderr)
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        # The reader, as head, has enough. What is left in the buffer must not fail at exit.
+    except (BrokenPipeError, SystemExit) as error:
+        # typer leaves so when the reader, as head, has enough, and to complete words for a shell.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        # What is left in the buffer must not fail at exit.
         sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115
         return 0
     except typer.Abort:
         print("\nlakedex: nothing was changed", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("\nlakedex: interrupted; a write that had begun is rolled back by the next one", file=sys.stderr)
         return FAILED
     except typer.TyperException as error:
         # Without a message the help has been shown.

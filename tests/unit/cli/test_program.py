@@ -125,9 +125,11 @@ def test_on_a_terminal_it_asks(answer: str, code: int, left: list[str], tmp_path
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     make(tmp_path / "t", rows(*((f"k{n:05d}", "x", 1, n) for n in range(20_000))))
-    command = f"{sys.executable} -m lakedex query {tmp_path / 't'} --limit 20000 | head -2"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
-    assert (done.stdout.count("\n"), done.stderr) == (2, "")
+    command = f"set -o pipefail; {sys.executable} -m lakedex query {tmp_path / 't'} --limit 20000 | head -2"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 2, "")
 
 
 def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
