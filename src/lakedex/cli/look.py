@@ -134,7 +134,10 @@ def explain(
         raise InvalidInputError("--html and --json are two forms of one answer: give one of them")
     with call.busy("planning"):
         plan = call.table.scan(where, as_of=as_of).explain(analyze=analyze)
-    call.answer(plan, plan._repr_html_() if html else None)
+    if html:
+        print(plan._repr_html_())
+    else:
+        call.answer(plan)
 
 
 def changes(

@@ -51,7 +51,7 @@ def text_of(document: Any, *, figures: bool = False) -> str:
     if isinstance(document, Mapping):
         width = max(map(len, document), default=0)
         return printed(f"{name:<{width}}  {_cell(value)}" for name, value in document.items())
-    return str(document)
+    return printed(str(document).split("\n"))
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -228,6 +228,26 @@ def test_changes_are_planned_then_done(
     assert names <= keys(json.loads(out))
 
 
+def test_a_plan_as_html(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, ["explain", "trips", "--where", "rider <> '<b>'", "--html"])
+    assert (code, err) == (0, "")
+    assert out.startswith("<") and "<b>'" not in out and "&lt;b&gt;" in out
+
+
+def test_no_name_commands_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of tables and values come from everywhere."""
+    path = tmp_path / "t\x1b[2J"
+    table = Table.create(path, pa.schema([("id", pa.string()), ("c", pa.string())]), record_key="id")
+    table.upsert(pa.table({"id": ["a"], "c": ["\x9b2J"]}))
+    for command in (["show"], ["schema"], ["query"], ["stats"], ["validate"], ["explain", "--analyze"], ["properties"]):
+        for more in ([], ["--json"]):
+            run_code, out, err = run(capsys, [command[0], str(path), *command[1:], *more])
+            assert run_code == 0, err
+            assert "\x1b" not in out + err and "\x9b" not in out + err
+    code, out, err = run(capsys, ["query", str(path), "--columns", "x\x1b", "--debug"])
+    assert code == 2 and "\x1b" not in out + err
+
+
 def test_every_subcommand_is_tried() -> None:
     known = loaded("cli_page").commands()
     tried = {
