@@ -183,7 +183,12 @@ def compact(call: Call) -> None:
     table = call.table
     if table.snapshot().config.table_type == "MERGE_ON_READ":
         raise InvalidInputError(f"table {table.name} is merge-on-read: compacting such tables is not supported yet")
-    if call.may(f"would merge the log files of the metadata table of {table.name} into base files"):
+    plan = table.maintenance.compact_metadata(dry_run=True)
+    if not plan.log_files:
+        call.answer(plan)
+        return
+    what = f"would merge {counted(plan.log_files, 'log file')} of the metadata table of {table.name}"
+    if call.may(f"{what} into {counted(plan.file_groups, 'base file')}", plan.to_dict()):
         with call.busy("compacting the metadata table"):
             call.answer(table.maintenance.compact_metadata())
 

@@ -17,7 +17,7 @@ from lakedex.io.locks import require_exclusive_create, table_lock
 from lakedex.maintenance.archive import archive_data, archive_metadata, data_to_archive, metadata_to_archive
 from lakedex.maintenance.clean import clean_after_write
 from lakedex.maintenance.metadata_cleaning import clean_metadata, cleaning_due
-from lakedex.maintenance.metadata_compaction import CompactionDone, compact, compaction_due
+from lakedex.maintenance.metadata_compaction import CompactionDone, compact, compaction_due, plan_compaction
 from lakedex.options import WriteOptions
 from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -34,8 +34,13 @@ __all__ = [
     "compact_metadata",
     "compact_metadata_if_due",
     "plan_archival",
+    "plan_metadata_compaction",
     "run_services",
 ]
+
+
+LAST_INSTANT = "9" * 17
+"""After every instant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -51,6 +56,7 @@ class CompactionResult(Report):
         bytes_written: their size.
         seconds: the whole call.
         notes: what else the user should know.
+        dry_run: whether nothing was merged.
     """
 
     instants: tuple[str, ...] = ()
@@ -61,9 +67,14 @@ class CompactionResult(Report):
     bytes_written: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    dry_run: bool = False
 
     def card(self) -> Card:
         """The files that were merged."""
+        if self.dry_run and self.log_files:
+            logs, bases = counted(self.log_files, "log file"), counted(self.file_groups, "base file")
+            head = f"would merge {logs} of the metadata table into {bases}, {self.seconds:.2f} s"
+            return Card("compact (dry run)", head, [notes(self.notes)])
         if not self.instants:
             return Card("compact", f"nothing to merge, {self.seconds:.2f} s", [notes(self.notes)])
         head = (
@@ -125,6 +136,21 @@ def compact_metadata(handle: TableContext, options: WriteOptions) -> CompactionR
         bytes_written=done.size,
         seconds=time.perf_counter() - started,
         notes=options.notes,
+    )
+
+
+def plan_metadata_compaction(handle: TableContext, options: WriteOptions) -> CompactionResult:
+    """The log files that :func:`compact_metadata` would merge; nothing is changed."""
+    started = time.perf_counter()
+    now = handle.snapshot()
+    require_writable(now.config)
+    operations = plan_compaction(now, LAST_INSTANT) if now.uses_metadata else ()
+    return CompactionResult(
+        file_groups=len(operations),
+        log_files=sum(len(operation.logs) for operation in operations),
+        seconds=time.perf_counter() - started,
+        notes=options.notes,
+        dry_run=True,
     )
 
 

@@ -25,6 +25,7 @@ from lakedex.maintenance.schedule import (
     archive_table,
     compact_metadata,
     plan_archival,
+    plan_metadata_compaction,
 )
 from lakedex.maintenance.validate_table import validate_table
 from lakedex.reports import RebuildResult, TableReport, WriteResult
@@ -103,12 +104,13 @@ class Maintenance:
         run = plan_archival if dry_run else archive_table
         return run(self._table.context, self._table.parse(options, "archive"))
 
-    def compact_metadata(self, *, options: Options = None) -> CompactionResult:
+    def compact_metadata(self, *, dry_run: bool = False, options: Options = None) -> CompactionResult:
         """Merge the log files of the metadata table into base files now, as Hudi's compaction does.
 
         Writes do so every ``hoodie.metadata.compact.max.delta.commits`` (10) commits.
 
         Args:
+            dry_run: only report the number of log files that would be merged.
             options: ``hoodie.*`` options of this call.
 
         Returns:
@@ -122,7 +124,8 @@ class Maintenance:
             >>> len(table.maintenance.compact_metadata().instants)
             1
         """
-        return compact_metadata(self._table.context, self._table.parse(options, "compact_metadata"))
+        run = plan_metadata_compaction if dry_run else compact_metadata
+        return run(self._table.context, self._table.parse(options, "compact_metadata"))
 
     def rewrite_files(self, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows do not change.
