@@ -18,7 +18,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.nodes import And, Column, Comparison, In, IsNull, Like, Literal, Not, Or, Predicate, Scalar
 from lakedex.expr.terms import to_spark_sql
 
-__all__ = ["ColumnExpression", "Condition", "as_sql", "col"]
+__all__ = ["ColumnExpression", "Condition", "col", "literal_of"]
 
 
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -97,7 +97,7 @@ class ColumnExpression:
 
     def isin(self, values: Iterable[Any]) -> Condition:
         """True for rows whose value is one of ``values``."""
-        literals = tuple(_literal(value) for value in values)
+        literals = tuple(literal_of(value) for value in values)
         return Condition(In(self.node, literals)) if literals else Condition(Literal(False, pa.bool_()))
 
     def between(self, low: Any, high: Any) -> Condition:
@@ -138,11 +138,6 @@ def col(*path: str) -> ColumnExpression:
     return ColumnExpression(Column(names))
 
 
-def as_sql(where: Any) -> Any:
-    """A condition as SQL text; anything else (SQL text, a Spark Column, None) as it is."""
-    return where.sql if isinstance(where, Condition) else where
-
-
 def _condition(other: Any) -> Predicate:
     if not isinstance(other, Condition):
         raise InvalidInputError(f"{other!r} is no condition: put each comparison in brackets")
@@ -150,10 +145,10 @@ def _condition(other: Any) -> Predicate:
 
 
 def _scalar(value: Any) -> Scalar:
-    return value.node if isinstance(value, ColumnExpression) else _literal(value)
+    return value.node if isinstance(value, ColumnExpression) else literal_of(value)
 
 
-def _literal(value: Any) -> Literal:
+def literal_of(value: Any) -> Literal:
     """A Python, numpy or pyarrow value as a literal.
 
     Raises:

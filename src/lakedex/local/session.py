@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakedex.engine import Engine
 from lakedex.errors import MissingEngineError
+from lakedex.expr.conditions import as_sql
 from lakedex.expr.evaluator import evaluate_scalar
 from lakedex.expr.parser import parse_scalar
 from lakedex.local.engine import LocalEngine
@@ -44,6 +45,14 @@ class LocalSession:
 
     def require_same_reading(self, text: str) -> None:
         """There is one parser here."""
+
+    def sql(self, where: Any, schema: Callable[[], pa.Schema]) -> Any:
+        """See :class:`Session`."""
+        return as_sql(where, schema)
+
+    def evaluates(self, where: Any) -> bool:
+        """Nothing but text."""
+        return False
 
     def is_frame(self, data: Any) -> bool:
         """See :class:`Session`."""

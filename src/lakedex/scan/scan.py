@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError, MissingDependencyError, MissingEngineError
-from lakedex.expr.columns import Condition, as_sql
+from lakedex.expr.conditions import as_sql
 from lakedex.expr.nodes import Column, Predicate, all_of
 from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate, to_spark_sql
@@ -49,6 +49,9 @@ FEW_KEYS = 1_000
 
 
 AnswerKind = Literal["count", "count_by", "count_distinct", "min", "max", "exists"]
+
+
+ConditionReader = Callable[[Any, Callable[[], pa.Schema]], Any]
 
 
 FrameReader = Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any]
@@ -103,6 +106,7 @@ class Scan:
         engine: runs the tasks of large analyses; None reads in threads.
         to_frame: makes a DataFrame of a plan; None without Spark.
         to_keys: collects the keys of a Spark DataFrame; None without Spark.
+        to_sql: makes SQL text of conditions that only the session knows; None knows those of :func:`as_sql`.
     """
 
     snapshot: Snapshot
@@ -119,6 +123,7 @@ class Scan:
     engine: Engine | None = field(default=None, repr=False)
     to_frame: FrameReader | None = field(default=None, repr=False)
     to_keys: KeyReader | None = field(default=None, repr=False)
+    to_sql: ConditionReader | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse arguments that mean nothing."""
@@ -127,11 +132,11 @@ class Scan:
         if self.verify not in (None, "full"):
             raise InvalidInputError(f"verify is 'full' or None, not {self.verify!r}")
 
-    def filter(self, where: str | Condition) -> Scan:
+    def filter(self, where: Any) -> Scan:
         """The scan with one more condition.
 
         Args:
-            where: SQL text, or a condition made with :func:`lakedex.col`.
+            where: a condition, as :meth:`lakedex.Table.scan` takes it.
 
         Returns:
             A scan of the rows under both conditions.
@@ -140,7 +145,7 @@ class Scan:
             >>> table.scan("city = 'oslo'").filter("fare > 10").count()
             1
         """
-        text = as_sql(where)
+        text = (self.to_sql or as_sql)(where, lambda: read_columns(self.snapshot.schema))
         return replace(self, where=text if self.where is None else f"({self.where}\n) AND ({text}\n)")
 
     def semi_join(self, keys: Any, on: str | Sequence[str] | Mapping[str, str]) -> Scan:

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
 from lakedex.arrow_types import ArrowFrame
-from lakedex.errors import InvalidInputError
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.expr.conditions import as_sql
 from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from lakedex.scan.scan import Scan, semi_joined
 from lakedex.snapshot.snapshot import Snapshot
@@ -210,6 +211,19 @@ class SparkTableSession:
                 f"the condition {text!r} has characters to which the session's {setting} gives a meaning of its own; "
                 "unset it, or write the values in hex: CAST(X'…' AS STRING)"
             )
+
+    def sql(self, where: Any, schema: Callable[[], pa.Schema]) -> Any:
+        """See :class:`Session`."""
+        if self.evaluates(where):
+            raise UnsupportedFeatureError(
+                "a Spark Column is no condition of a scan; give SQL text, or use to_df().where(column)",
+                feature="Column as where",
+            )
+        return as_sql(where, schema, case_sensitive=self.rules.case_sensitive)
+
+    def evaluates(self, where: Any) -> bool:
+        """Whether it is a Column."""
+        return type(where).__name__ == "Column"  # Connect has a class of its own.
 
     def is_frame(self, data: Any) -> bool:
         """Whether ``data`` is rows rather than a condition (text or a Column)."""

@@ -22,7 +22,7 @@ from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.types import Operation
 from lakedex.write.session import Session
 
-__all__ = ["AsOf", "OpenedTable", "Options", "Txn", "as_names", "open_session", "with_notes"]
+__all__ = ["AsOf", "OpenedTable", "Options", "Txn", "Where", "as_names", "open_session", "with_notes"]
 
 
 AsOf = str | datetime.datetime | datetime.date | None
@@ -32,6 +32,10 @@ Options = Mapping[str, Any] | None
 
 
 Txn = tuple[str, int] | None
+
+
+Where = Any
+"""A condition of any form that ``lakedex.expr.conditions.as_sql`` knows, or a Spark Column; None for all rows."""
 
 
 R = TypeVar("R")

@@ -13,12 +13,12 @@ from lakedex.display.html import card_html
 from lakedex.display.text import card_text
 from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError
-from lakedex.expr.columns import Condition, as_sql
 from lakedex.io.fsspec import open_storage
 from lakedex.local.session import LocalSession
 from lakedex.options import parse_options
 from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
+from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.table.card import table_card, write_report
@@ -27,7 +27,7 @@ from lakedex.table.indexes import Indexes
 from lakedex.table.inspect import Inspect
 from lakedex.table.maintenance import Maintenance
 from lakedex.table.merge_builder import MergeBuilder
-from lakedex.table.session import AsOf, OpenedTable, Options, Txn, as_names, open_session
+from lakedex.table.session import AsOf, OpenedTable, Options, Txn, Where, as_names, open_session
 from lakedex.timeline.compatibility import require_readable
 from lakedex.types import Operation
 from lakedex.write import alter_schema, operations
@@ -370,13 +370,13 @@ class Table:
         return self._opened.finished(result)
 
     def update(
-        self, set: Mapping[str, Any], where: Any = None, *, txn: Txn = None, options: Options = None
+        self, set: Mapping[str, Any], where: Where = None, *, txn: Txn = None, options: Options = None
     ) -> WriteResult:
         """Set columns of the rows under a condition.
 
         Args:
             set: column → SQL expression, or on Spark a Column.
-            where: SQL text, a condition made with :func:`lakedex.col`, or on Spark a Column; None updates all rows.
+            where: a condition, as :meth:`scan` takes it; None updates all rows.
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
 
@@ -397,7 +397,7 @@ class Table:
         def write() -> WriteResult:
             snapshot, session = self.snapshot(), opened.session
             checked = operations.check_assignments(snapshot, set, case_sensitive=session.rules.case_sensitive)
-            rows = session.changed(snapshot, as_sql(where), checked)
+            rows = session.changed(snapshot, self._condition(where), checked)
             return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time)
 
         return opened.commit(Operation.UPSERT, parsed, write)
@@ -432,7 +432,7 @@ class Table:
         self,
         keys: Any = None,
         *,
-        where: Any = None,
+        where: Where = None,
         all_partitions: bool = False,
         txn: Txn = None,
         options: Options = None,
@@ -442,7 +442,7 @@ class Table:
         Args:
             keys: a frame with the key and partition columns, or a list of keys: values, tuples if the key has several
                 columns, or dictionaries. A global index needs no partition columns.
-            where: instead of keys, SQL text, a condition made with :func:`lakedex.col`, or on Spark a Column.
+            where: a condition, as :meth:`scan` takes it, instead of keys.
             all_partitions: delete the keys in whatever partition they are; needs no partition columns.
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
@@ -464,14 +464,14 @@ class Table:
         """
         parsed = self._opened.parse(options, "delete", txn)
         session = self._opened.session
-        result = delete_rows(self.context, session, keys, as_sql(where), parsed, all_partitions=all_partitions)
+        result = delete_rows(self.context, session, keys, self._condition(where), parsed, all_partitions=all_partitions)
         return self._opened.finished(result)
 
     def erase(
         self,
         keys: Any = None,
         *,
-        where: str | Condition | None = None,
+        where: Where = None,
         proof: Literal["full", "index"] | None = None,
         all_partitions: bool = False,
         txn: Txn = None,
@@ -484,7 +484,7 @@ class Table:
 
         Args:
             keys: keys, as :meth:`delete` takes them.
-            where: SQL text, or a condition made with :func:`lakedex.col`, instead of keys.
+            where: a condition, as :meth:`scan` takes it, instead of keys.
             proof: ``full`` reads every file for the proof, ``index`` those that the indexes name; None takes ``full``
                 up to 1 GiB. The indexes prove an erasure of more than 10,000 keys.
             all_partitions: erase the keys in whatever partition they are; needs no partition columns.
@@ -505,7 +505,7 @@ class Table:
         """
         parsed = self._opened.parse(options, "erase", txn)
         session = self._opened.session
-        report = erase(self.context, session, keys, as_sql(where), parsed, proof, all_partitions=all_partitions)
+        report = erase(self.context, session, keys, self._sql(where), parsed, proof, all_partitions=all_partitions)
         self._opened.refresh_views()
         return report
 
@@ -674,7 +674,7 @@ class Table:
 
     def scan(
         self,
-        where: str | Condition | None = None,
+        where: Where = None,
         columns: Sequence[str] | None = None,
         *,
         as_of: AsOf = None,
@@ -688,7 +688,9 @@ class Table:
         """A lazy scan of the table as it is now, or as of an instant or time.
 
         Args:
-            where: a Spark SQL boolean expression, or a condition made with :func:`lakedex.col`; None reads all rows.
+            where: a condition; None reads all rows. SQL text; ``col("fare") > 12`` (:func:`lakedex.col`); a tuple
+                ``("fare", ">", 12)``, a list of tuples (all are to be true) or of such lists (one is to be true); an
+                expression of pyarrow or polars, with that library's meaning of null and NaN; on Spark a Column.
             columns: columns of the result; None reads the table's own.
             as_of: an instant (``r.instant``) or a time; None pins the newest commit.
             limit: number of rows at most; None reads all rows.
@@ -726,21 +728,32 @@ class Table:
         session = self._opened.session
         return Scan(
             snapshot=snapshot,
-            where=as_sql(where),
+            where=self._sql(where),
             columns=None if columns is None else tuple(columns),
             rules=session.rules,
             engine=self.context.engine,
             to_frame=session.to_frame,
             to_keys=session.keys,
+            to_sql=session.sql,
             **options,
         )
+
+    def _columns(self) -> pa.Schema:
+        return read_columns(self.snapshot().schema)
+
+    def _sql(self, where: Where) -> Any:
+        return self._opened.session.sql(where, self._columns)
+
+    def _condition(self, where: Where) -> Any:
+        """A condition that the engine finds rows by: a Spark Column stays one."""
+        return where if where is not None and self._opened.session.evaluates(where) else self._sql(where)
 
     def changes(
         self,
         since: AsOf,
         until: AsOf = None,
         columns: Sequence[str] | None = None,
-        where: str | Condition | None = None,
+        where: Where = None,
         *,
         format: str = "latest_state",
         fallback: Literal["full"] | None = None,
@@ -756,7 +769,7 @@ class Table:
             since: ``earliest``, an instant (``r.instant``: the commits after it) or a time.
             until: an instant, its commit included, or a time; None takes the newest commit.
             columns: columns of the result; None reads the table's own.
-            where: SQL text, or a condition made with :func:`lakedex.col`; None reads all changed rows.
+            where: a condition, as :meth:`scan` takes it; None reads all changed rows.
             format: ``latest_state``; Hudi's ``cdc`` is refused.
             fallback: ``full`` reads the newest files if older ones that are needed were cleaned: rows that were
                 changed again after ``until`` are missing then. None refuses.
@@ -777,7 +790,7 @@ class Table:
             2
         """
         found = incremental_snapshot(self.snapshot(), since, until, format=format, fallback=fallback)
-        return self._scan(found.snapshot, found.condition(as_sql(where)), columns, meta_columns=meta_columns)
+        return self._scan(found.snapshot, found.condition(self._sql(where)), columns, meta_columns=meta_columns)
 
     def to_df(self, as_of: AsOf = None, *, query_type: str = "snapshot") -> Any:
         """The rows as a Spark DataFrame, pinned to the newest commit or to ``as_of``.
@@ -803,7 +816,7 @@ class Table:
         """
         return self._opened.session.frame(self.snapshot(as_of, query_type=query_type))
 
-    def count(self, where: str | Condition | None = None, *, as_of: AsOf = None) -> int:
+    def count(self, where: Where = None, *, as_of: AsOf = None) -> int:
         """Number of rows, from indexes and footers as far as they hold it: ``scan(where).count()``.
 
         Args:
@@ -823,9 +836,7 @@ class Table:
         """
         return self.scan(where, as_of=as_of).count()
 
-    def head(
-        self, rows: int = 10, where: str | Condition | None = None, columns: Sequence[str] | None = None
-    ) -> pa.Table:
+    def head(self, rows: int = 10, where: Where = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The first rows in the order of files and rows; no more files are read than they need.
 
         Args:
@@ -848,7 +859,7 @@ class Table:
 
     def to_arrow(
         self,
-        where: str | Condition | None = None,
+        where: Where = None,
         columns: Sequence[str] | None = None,
         *,
         as_of: AsOf = None,
@@ -877,7 +888,7 @@ class Table:
 
     def to_pandas(
         self,
-        where: str | Condition | None = None,
+        where: Where = None,
         columns: Sequence[str] | None = None,
         *,
         as_of: AsOf = None,
@@ -907,7 +918,7 @@ class Table:
 
     def to_polars(
         self,
-        where: str | Condition | None = None,
+        where: Where = None,
         columns: Sequence[str] | None = None,
         *,
         as_of: AsOf = None,

@@ -38,6 +38,21 @@ class Session(Protocol):
     def require_same_reading(self, text: str) -> None:
         """Refuse a condition that the engine's own parser may read otherwise than lakedex's."""
 
+    def sql(self, where: Any, schema: Callable[[], pa.Schema]) -> Any:
+        """A condition of any form as SQL text; None stays None.
+
+        Args:
+            where: what the user gave.
+            schema: gives the columns of the table, Hudi's included.
+
+        Raises:
+            InvalidInputError: another form.
+            UnsupportedFeatureError: it cannot be converted exactly.
+        """
+
+    def evaluates(self, where: Any) -> bool:
+        """Whether the engine finds rows by this condition as it is: a Column on Spark."""
+
     def is_frame(self, data: Any) -> bool:
         """Whether ``data`` is rows rather than a condition."""
 
