@@ -14,18 +14,29 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from pyarrow.interchange import from_dataframe
 
 from lakedex.errors import InvalidInputError
 
-__all__ = ["ROWS_PER_PARTITION", "ArrowFrame", "as_table", "conform", "has_required", "normal_schema", "split"]
+__all__ = [
+    "ROWS_PER_PARTITION",
+    "ArrowFrame",
+    "as_table",
+    "conform",
+    "has_required",
+    "normal_schema",
+    "require_one_time",
+    "split",
+]
 
 
 def as_table(data: Any) -> pa.Table:
     """Read a user's rows as an Arrow table, in their own types.
 
     Args:
-        data: pandas frame, a ``pyarrow`` table, record batch or reader, or anything else that exports an Arrow
-            stream (polars, duckdb …).
+        data: pandas frame, a ``pyarrow`` table, record batch, reader, dataset or scanner, a list or an iterator of
+            batches or tables, a polars ``LazyFrame``, or anything else that exports an Arrow stream, an Arrow array of
+            structs (polars, duckdb …) or the dataframe interchange protocol.
 
     Raises:
         InvalidInputError: ``data`` is not a frame, or Arrow cannot read it.
@@ -37,16 +48,43 @@ def as_table(data: Any) -> pa.Table:
     try:
         if isinstance(data, pa.RecordBatchReader):
             return data.read_all()
-        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        if isinstance(data, Iterator | list | tuple):
+            return _joined(data)
+        package = type(data).__module__.partition(".")[0]
+        if package == "pyarrow" and hasattr(data, "to_table"):
+            return data.to_table()  # A dataset or a scanner.
+        if package == "polars" and hasattr(data, "collect"):
+            return pa.table(data.collect(engine="streaming"))
+        if package == "pandas" and hasattr(data, "columns"):
             return _pandas_table(data)
-        if hasattr(data, "__arrow_c_stream__"):
+        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return pa.table(data)
+        if hasattr(data, "__dataframe__"):
+            return from_dataframe(data)
     except (pa.ArrowException, ArithmeticError) as error:
         raise InvalidInputError(f"the frame cannot be read as Arrow: {error}") from error
+    if package == "pyspark":
+        raise InvalidInputError(
+            "a Spark DataFrame needs a table that was opened with Spark: Table.open(path, spark=spark)"
+        )
     raise InvalidInputError(
-        f"{type(data).__name__} is not a frame: pass a Spark or pandas DataFrame, a pyarrow.Table, or an object that "
-        "exports Arrow"
+        f"{type(data).__name__} is not a frame: pass a list of dicts, a Spark, pandas or polars DataFrame, a "
+        "pyarrow.Table, batches or a dataset, or an object that exports Arrow"
     )
+
+
+def _joined(parts: Iterable[Any]) -> pa.Table:
+    """Batches or tables put together; they have the same columns."""
+    tables = []
+    for place, part in enumerate(parts):
+        if not isinstance(part, pa.RecordBatch | pa.Table):
+            raise InvalidInputError(
+                f"element {place} of the rows is a {type(part).__name__}: a list has dicts, or Arrow batches or tables"
+            )
+        tables.append(pa.table(part))
+    if not tables:
+        raise InvalidInputError("a list without batches has no columns; nothing is to be written")
+    return pa.concat_tables(tables)
 
 
 def normal_schema(schema: pa.Schema) -> pa.Schema:
@@ -162,20 +200,36 @@ def _pandas_column(name: str, column: Any) -> Any:
         raise InvalidInputError(
             f"column {name!r} of the pandas frame cannot be read as values of one type: {error}; cast it", column=name
         ) from error
-    if str(column.dtype) == "object" and _has_time(found.type):
-        kinds = sorted(set(_time_kinds(column)))
-        if "nanoseconds" in kinds:
-            raise InvalidInputError(
-                f"column {name!r} of the pandas frame has Timestamps with nanoseconds among its objects, which "
-                "would be truncated; convert it to datetime64[ns] and round it",
-                column=name,
-            )
-        if len(kinds) > 1:
-            raise InvalidInputError(
-                f"column {name!r} of the pandas frame mixes {' and '.join(kinds)}; convert it to one of them",
-                column=name,
-            )
+    if str(column.dtype) == "object":
+        require_one_time(name, column, found.type, "of the pandas frame")
     return found
+
+
+def require_one_time(name: str, values: Iterable[Any], kind: pa.DataType, whose: str) -> None:
+    """Refuse Python objects of a column that Arrow has read with a loss: dates among datetimes, zones, nanoseconds.
+
+    Args:
+        name: The column.
+        values: Its objects.
+        kind: The type that Arrow found.
+        whose: What the column is part of, for errors.
+
+    Raises:
+        InvalidInputError: Names the column and what it mixes.
+    """
+    if not _has_time(kind):
+        return
+    kinds = sorted(set(_time_kinds(values)))
+    if "nanoseconds" in kinds:
+        raise InvalidInputError(
+            f"column {name!r} {whose} has Timestamps with nanoseconds among its objects, which "
+            "would be truncated; convert it to datetime64[ns] and round it",
+            column=name,
+        )
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"column {name!r} {whose} mixes {' and '.join(kinds)}; convert it to one of them", column=name
+        )
 
 
 def _has_time(kind: pa.DataType) -> bool:

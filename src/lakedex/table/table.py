@@ -258,7 +258,8 @@ class Table:
         wins.
 
         Args:
-            data: Spark, pandas or polars DataFrame, pyarrow Table, or any object that exports an Arrow stream.
+            data: a list of dictionaries; a Spark, pandas or polars DataFrame; a pyarrow table, batches, dataset; or any
+                object that exports an Arrow stream (docs/writing.md lists all).
             txn: ``(application, batch)``. If the table has this batch of the application, or one with a larger number,
                 nothing is written and a note names its commit, so ``foreachBatch`` may repeat a batch. A rollback or
                 restore of that commit undoes the batch too.

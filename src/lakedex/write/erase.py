@@ -33,6 +33,7 @@ from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
 from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
+from lakedex.write.input_rows import array_of
 from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session
@@ -359,6 +360,8 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
         raise InvalidInputError(
             f"{snapshot.files}: give a list of at least one key, or a frame with {', '.join(fields)}"
         )
+    if isinstance(items[0], pa.RecordBatch | pa.Table):
+        return items
     if all(isinstance(item, Mapping) for item in items):
         names = [str(name) for name in items[0]]
         if any(item.keys() != items[0].keys() for item in items):
@@ -373,15 +376,11 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
                 "values, dictionaries, or a frame"
             )
         names, columns = list(fields), [list(column) for column in zip(*items, strict=True)]
-    try:
-        return pa.table(
-            {
-                name: pa.array(column, schema.field(name).type if name in schema.names else None)
-                for name, column in zip(names, columns, strict=True)
-            }
-        )
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{snapshot.files}: keys of {', '.join(names)}: {error}") from error
+    known = {name: schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in names}
+    made = {
+        name: array_of(column, known[name], snapshot.config.name) for name, column in zip(names, columns, strict=True)
+    }
+    return pa.table(made)
 
 
 # ----------------------------------------------------------------------------------------------------------- the proof

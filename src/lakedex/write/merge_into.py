@@ -47,6 +47,7 @@ from lakedex.tagging.keyed_rows import (
 from lakedex.tagging.tagging import tag
 from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Operation, SessionRules
 from lakedex.write.file_group_writer import file_schema
+from lakedex.write.input_rows import dict_rows
 from lakedex.write.merge_clauses import (
     ASSIGNED,
     BoundClause,
@@ -109,8 +110,12 @@ def merge_into(
     ctx = WriteContext.begin(options)
     if (done := find_committed_batch(handle, options, Operation.UPSERT)) is not None:
         return done
-    data = handle.engine.read_frame(data)
     snapshot = writable(handle)
+    case, nulls = handle.engine.case_sensitive, options.rows.null_for_missing
+    rows = dict_rows(
+        data, snapshot.schema, snapshot.config.name, null_for_missing=nulls, case_sensitive=case, more=True
+    )
+    data = handle.engine.read_frame(rows)
     source = _source_schema(handle, data, snapshot)
     clauses = _bound(merge, snapshot, source, session, null_for_missing=options.rows.null_for_missing)
     lookup, _ = _lookup(snapshot, merge, source, session)

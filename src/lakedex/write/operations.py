@@ -27,6 +27,7 @@ from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.keyed_rows import Duplicates, PrepareKeys, PrepareRows
 from lakedex.timeline.compatibility import require_readable, require_writable
 from lakedex.types import Operation
+from lakedex.write.input_rows import dict_rows
 from lakedex.write.pipeline import run_write
 from lakedex.write.schema_evolution import evolve, own_columns, pruned, replaced_columns, require_known, unknown_column
 from lakedex.write.spec import (
@@ -326,7 +327,14 @@ def prepared(
     """
     snapshot = writable(handle)
     config, case = snapshot.config, handle.engine.case_sensitive
-    data = handle.engine.read_frame(data)
+    rows = dict_rows(
+        data,
+        snapshot.schema,
+        config.name,
+        null_for_missing=options.rows.null_for_missing,
+        case_sensitive=case,
+    )
+    data = handle.engine.read_frame(rows)
     incoming = handle.engine.schema_of(data)
     for what, fields in (
         ("record key", config.record_key_fields),

@@ -67,7 +67,6 @@ FORMS: list[tuple[Any, str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(("where", "text"), FORMS, ids=[str(number) for number in range(len(FORMS))])
 def test_a_form(where: Any, text: str | None) -> None:
     assert sql(where) == text
@@ -123,7 +122,6 @@ REFUSED: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(("where", "message"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
 def test_a_refusal(where: Any, message: str) -> None:
     with pytest.raises((InvalidInputError, UnsupportedFeatureError), match=message):

@@ -22,7 +22,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return make(tmp_path_factory.mktemp("short") / "t", data, partition_by="city")
 
 
-@pytest.mark.smoke
 def test_short_for_a_scan(table: Table) -> None:
     assert (table.count(), table.count("n > 1"), table.count(as_of=table.snapshot().instant)) == (3, 2, 3)
     assert table.head(2).num_rows == 2
