@@ -11,6 +11,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ __all__ = ["FsspecStorage", "open_storage"]
 
 
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Schemes have more than one letter; ``C:/`` is a drive."""
 
 
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
@@ -318,7 +323,7 @@ def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any
 
     Raises:
         MissingDependencyError: The file system's package is not installed.
-        InvalidInputError: fsspec does not know the scheme.
+        InvalidInputError: A scheme that nothing here knows; the message says which path to give.
     """
     text = os.fspath(path)
     if not text:
@@ -329,8 +334,26 @@ def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any
         text = "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
     elif "://" in text:
         protocol = _ALIASES.get(scheme, scheme)
+        _require_reachable(text, scheme)
         return TableFiles(_open_fsspec(protocol, dict(storage_options or {})), text.rstrip("/"))
-    return TableFiles(LocalStorage(), os.path.abspath(text))
+    elif _SCHEME.match(text):
+        # Hadoop's form of a URL without a host; as a local path it would be a folder named "dbfs:".
+        _require_reachable(text, scheme)
+        raise InvalidInputError(
+            f"{text!r} is no path of a store: write {scheme}://host/path, or ./{text} for a folder of this name"
+        )
+    return TableFiles(LocalStorage(), os.path.abspath(os.path.expanduser(text) if text.startswith("~/") else text))
+
+
+def _require_reachable(text: str, scheme: str) -> None:
+    """Refuse paths that only another system opens, with the path to give here."""
+    rest = text.partition(":")[2].lstrip("/")
+    if scheme == "dbfs":
+        raise InvalidInputError(
+            f"{text!r} is Databricks' name of a path; give the mounted one: '/dbfs/{rest}', or '/Volumes/…' of a volume"
+        )
+    if scheme in ("wasb", "wasbs"):
+        raise InvalidInputError(f"{text!r}: this scheme is retired; write 'abfss://{rest}' (pip install adlfs)")
 
 
 def _open_fsspec(protocol: str, options: dict[str, Any]) -> FsspecStorage:
@@ -338,12 +361,22 @@ def _open_fsspec(protocol: str, options: dict[str, Any]) -> FsspecStorage:
         import fsspec
     except ImportError as error:
         raise _missing(protocol, error) from error
+    if protocol in _PACKAGES and protocol not in fsspec.available_protocols():
+        raise _missing(protocol, ImportError(f"fsspec has no file system for it without {_PACKAGES[protocol]}"))
     try:
         fs = fsspec.filesystem(protocol, **{"use_listings_cache": False, **options})
     except ImportError as error:
         raise _missing(protocol, error) from error
+    except OSError as error:  # libhdfs is loaded here, in a Java that may not be there.
+        first = str(error).partition("\n")[0]
+        raise InvalidInputError(
+            f"'{protocol}:' paths cannot be opened ({first}); hdfs needs libhdfs and Java: JAVA_HOME, HADOOP_HOME and "
+            "CLASSPATH=$(hadoop classpath --glob). Or give the path of a mount"
+        ) from error
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
-        raise InvalidInputError(f"fsspec has no file system for '{protocol}:' paths") from error
+        raise InvalidInputError(
+            f"fsspec has no file system for '{protocol}:' paths; install the package that has it, or give a local path"
+        ) from error
     return FsspecStorage(fs, protocol)

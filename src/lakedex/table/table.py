@@ -376,7 +376,8 @@ class Table:
         """Set columns of the rows under a condition.
 
         Args:
-            set: column → SQL expression, or on Spark a Column.
+            set: column → SQL expression, a Python number, date or None, or on Spark a Column. Text is SQL too: for
+                the text bob write ``"'bob'"``.
             where: a condition, as :meth:`scan` takes it; None updates all rows.
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -16,17 +19,19 @@ from lakedex.commit.transaction import WriteContext
 from lakedex.commit.write_preconditions import has_global_index, require_no_buckets, require_plain_types
 from lakedex.engine import BatchMap, Frame
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
+from lakedex.expr.columns import literal_of
+from lakedex.expr.terms import to_sql
 from lakedex.layout.keys import StoredKeys
 from lakedex.lossless_cast import StoreAssignment, match_names
 from lakedex.options import RowOptions, TableOptions, WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
 from lakedex.snapshot.partitions import PartitionName, key_generator, named_partitions
-from lakedex.snapshot.schema import require_columns, spelled
+from lakedex.snapshot.schema import nearest, require_columns, spelled
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.keyed_rows import Duplicates, PrepareKeys, PrepareRows
 from lakedex.timeline.compatibility import require_readable, require_writable
-from lakedex.types import Operation
+from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.input_rows import dict_rows
 from lakedex.write.pipeline import run_write
 from lakedex.write.schema_evolution import evolve, own_columns, pruned, replaced_columns, require_known, unknown_column
@@ -275,8 +280,34 @@ def check_assignments(
                 "delete the row and insert it again",
                 column=column,
             )
-        checked[column] = value
+        checked[column] = _assigned(value, column, snapshot)
     return checked
+
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+_WORDS_OF_SQL = frozenset(
+    {"null", "true", "false", "current_date", "current_timestamp", "current_timezone", "now", "user"}
+)
+
+
+def _assigned(value: Any, column: str, snapshot: Snapshot) -> Any:
+    """An assignment as SQL text, or as the engine takes it; a Python number, date or None stands for itself."""
+    if value is None or isinstance(value, bool | int | float | Decimal | bytes | datetime.date):
+        return to_sql(literal_of(value))
+    if not isinstance(value, str) or not _WORD.fullmatch(value.strip()):
+        return value
+    word = value.strip().lower()
+    known = {name.lower() for name in (*snapshot.schema.names, *META_COLUMNS)}
+    if word not in known and word not in _WORDS_OF_SQL and not word.startswith(("current_", "session_", "localtime")):
+        quoted = f"'{value.strip()}'"
+        raise InvalidInputError(
+            f"table {snapshot.config.name}: column {column!r} is set to {value!r}, an SQL expression, but there is no "
+            f'column of that name{nearest(value.strip(), snapshot.schema.names)}. For the text write "{quoted}"',
+            column=column,
+        )
+    return value
 
 
 def update_stored(handle: TableContext, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:

@@ -92,3 +92,27 @@ def test_unknown_scheme() -> None:
         open_storage("nowhere://x")
     with pytest.raises(InvalidInputError, match="empty"):
         open_storage("")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("dbfs:/t/x", "give the mounted one: '/dbfs/t/x'"),
+        ("dbfs:///t/x", "give the mounted one: '/dbfs/t/x'"),
+        ("wasbs://c@a.blob.core.windows.net/t", "abfss://c@a.*pip install adlfs"),
+        ("abfss://c@a.dfs.core.windows.net/t", "pip install adlfs"),
+        ("hdfs:/t/x", "write hdfs://host/path, or ./hdfs:/t/x for a folder"),
+        ("s3:/bucket/t", "write s3://host/path"),
+    ],
+)
+def test_paths_of_other_systems_make_no_folder(url: str, message: str) -> None:
+    with pytest.raises((InvalidInputError, MissingDependencyError), match=message) as caught:
+        open_storage(url)
+    assert "\n" not in str(caught.value)
+    assert not Path(url).exists()
+
+
+def test_short_names_of_local_folders() -> None:
+    assert open_storage("~/x")[1] == os.path.expanduser("~/x")
+    for name in ("a:b", "C:/x", "./hdfs:/x"):
+        assert open_storage(name)[1] == os.path.abspath(name)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from compare import assert_same_rows
 from samples import all_types
@@ -395,3 +398,19 @@ def test_a_write_that_changes_nothing_says_which_state_it_left(tmp_path: Path) -
         assert (nothing.instant, nothing.latest) == (None, first.instant)
     table.upsert(rows(("1", "a", 2, 2)))
     assert own(table.scan(as_of=nothing.latest).to_arrow(), "n") == [(1,)]
+
+
+def test_an_update_takes_values_and_expressions(tmp_path: Path) -> None:
+    table = make(tmp_path, rows(("1", "a", 1, 1), ("2", "b", 1, 2)))
+    for value in ("bob", " Bob ", "cityy"):
+        with pytest.raises(InvalidInputError, match=r"column 'city' is set to .*For the text write \"'\w+'\""):
+            table.update({"city": value})
+    for value, found in (
+        ("'bob'", "bob"), ("id", "1"), ("CITY", "1"), ("null", None), (None, None), ("upper('x')", "X"),
+    ):  # fmt: skip
+        table.update({"city": value}, "id = '1'")
+        assert own(table, "id", "city")[0] == ("1", found)
+    table.update({"n": 7, "ts": Decimal(3)}, ("id", "=", "1"))
+    assert own(table, "id", "n", "ts")[0] == ("1", 7, 3)
+    table.update({"n": None}, pl.col("id") == "1")
+    assert table.count(pc.field("n").is_null()) == 1
