@@ -122,6 +122,29 @@ def test_a_new_table_needs_a_folder_of_its_own(tmp_path: Path, what: str) -> Non
         warehouse.require_free(str(tmp_path / "lake" / "file"))
 
 
+def test_entries_name_tables_elsewhere(tmp_path: Path) -> None:
+    place = table_at(tmp_path / "elsewhere" / "t")
+    warehouse = open_warehouse(str(tmp_path / "lake"))
+    for name in ("a", "b"):
+        warehouse.add_entry(warehouse.path(["db"], name), str(place))
+    assert warehouse.entries(["db"]) == (["a", "b"], []) and not warehouse.is_namespace(["db", "a"])
+    assert warehouse.location(f"{tmp_path}/lake/db/a") == str(place)
+    assert warehouse.location(f"{tmp_path}/lake/db/c") is None
+    with pytest.raises(FileExistsError):
+        warehouse.add_entry(warehouse.path(["db"], "a"), "/other")
+    with pytest.raises(InvalidInputError, match="holds"):
+        warehouse.require_free(f"{tmp_path}/lake/db/a")
+    warehouse.drop_entry(f"{tmp_path}/lake/db/a")
+    assert warehouse.entries(["db"]) == (["b"], [])
+    warehouse.drop_namespace(["db"])
+    assert listed(tmp_path / "lake") == [] and place.exists()
+    for content in (b"", b"relative/path", b"\xff", b"/a\n/b", b"/" + b"x" * 5000):
+        (tmp_path / "lake" / "bad").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lake" / "bad" / ".lakedex-location").write_bytes(content)
+        with pytest.raises(InvalidInputError, match="holds no path of a table"):
+            warehouse.location(f"{tmp_path}/lake/bad")
+
+
 @dataclass
 class _Type:
     name: str

@@ -269,6 +269,11 @@ class Jvm:
 
     def rows(self, schema: StructType, values: pa.Table) -> JavaObject:
         """``Seq[InternalRow]`` of a small table whose Arrow types are those of ``schema``."""
+        # A local relation: its rows lie in the plan, no job runs.
+        return self.frame(schema, values).queryExecution().analyzed().data()
+
+    def frame(self, schema: StructType, values: pa.Table) -> JavaObject:
+        """A Java ``Dataset`` of a table whose Arrow types are those of ``schema``."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, values.schema) as writer:
             writer.write_table(values)
@@ -277,9 +282,7 @@ class Jvm:
         arrow = getattr(self.view, "org.apache.spark.sql.execution.arrow.ArrowConverters$")
         batches = getattr(arrow, "MODULE$").getBatchesFromStream(channel)
         python = self.view.org.apache.spark.sql.api.python.PythonSQLUtils
-        # A local relation: its rows lie in the plan, no job runs.
-        relation = python.toDataFrame(batches, schema.json(), self.session).queryExecution().analyzed()
-        return relation.data()
+        return python.toDataFrame(batches, schema.json(), self.session)
 
     def empty_rows(self) -> JavaObject:
         """``Seq[InternalRow]`` of one row without columns."""
@@ -341,18 +344,18 @@ class Jvm:
     def _directory_type(self) -> JavaObject:
         return self.view.java.lang.invoke.MethodType.methodType(self._directory_class, self.view.java.lang.Integer.TYPE)
 
-    def exception(self, error: Exception) -> JavaObject:
+    def exception(self, error: Exception, *, refused: bool = False) -> JavaObject:
         """``error`` as a Java exception whose message PySpark shows alone; for one that Java threw, that one.
 
         What a py4j proxy raises would reach the user as a ``Py4JException`` around a traceback. PySpark has Python
-        classes for the two exceptions made here.
+        classes for the two exceptions made here; ``refused`` always takes that of unsupported operations.
         """
         original = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
         if original is not None:
             return original
         text = str(error) if isinstance(error, LakedexError) else f"{type(error).__name__}: {error}"
         lang = self.view.java.lang
-        unsupported = isinstance(error, NotImplementedError)
+        unsupported = refused or isinstance(error, NotImplementedError)
         made = (lang.UnsupportedOperationException if unsupported else lang.IllegalArgumentException)(text)
         if isinstance(error, LakedexError):
             remember(error, made)

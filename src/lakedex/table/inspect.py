@@ -16,7 +16,7 @@ from lakedex.codec.column_bounds import unwrap_stat
 from lakedex.display.result_table import Column, ResultTable
 from lakedex.errors import InvalidInputError
 from lakedex.index.bitmap.stats import bitmap_stats_table
-from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, bloom_key, is_deleted
+from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, bloom_key, is_deleted
 from lakedex.scan.plan import read_columns
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.snapshot import Snapshot
@@ -158,7 +158,50 @@ class Inspect:
         rows.sort(key=lambda row: (row["partition"], row["file_name"], row["column_name"]))
         return self._named("column statistics", pa.Table.from_pylist(rows, _STATS))
 
-    def bloom_filters(self) -> ResultTable:
+    def partition_stats(self) -> pa.Table:
+        """Entries of ``partition_stats`` for the snapshot's partitions; bounds as text.
+
+        Returns:
+            A row per partition and column: partition, column_name, min_value, max_value, null_count, value_count,
+            total_size, total_uncompressed_size, and is_tight (whether some row has each of the bounds).
+
+        Example:
+            >>> "city=oslo" in table.inspect.partition_stats()["partition"].to_pylist()
+            True
+        """
+        rows = []
+        if self.snapshot.metadata.has(PARTITION_STATS.name):
+            partitions = set(self.snapshot.view().table.partitions)
+            types = {column.name: column.type for column in read_columns(self.snapshot.schema)}
+            for record in self.snapshot.metadata.scan(PARTITION_STATS.name).values():
+                payload = record["ColumnStatsMetadata"]
+                # Hudi has the partition's path in the place of the file's name.
+                if not is_deleted(record) and payload["fileName"] in partitions:
+                    row = _stats_row(payload, payload["fileName"], types.get(payload["columnName"]))
+                    rows.append({**row, "is_tight": payload.get("isTightBound")})
+        rows.sort(key=lambda row: (row["partition"], row["column_name"]))
+        return pa.Table.from_pylist(rows, _PARTITION_STATS)
+
+    def properties(self) -> pa.Table:
+        """Settings of the table in ``hoodie.properties``.
+
+        Returns:
+            A row per property, by name: key, value.
+
+        Example:
+            >>> settings = table.inspect.properties().to_pylist()
+            >>> {"key": "hoodie.table.recordkey.fields", "value": "id"} in settings
+            True
+        """
+        entries = sorted(self.snapshot.config.raw.items())
+        return pa.table(
+            {
+                "key": pa.array([key for key, _ in entries], pa.string()),
+                "value": pa.array([value for _, value in entries], pa.string()),
+            }
+        )
+
+    def bloom_filters(self) -> pa.Table:
         """Entries of ``bloom_filters`` for the snapshot's files.
 
         Returns:
@@ -274,6 +317,9 @@ _STATS = pa.schema(
         ("total_uncompressed_size", pa.int64()),
     ]
 )
+
+
+_PARTITION_STATS = _STATS.remove(_STATS.get_field_index("file_name")).append(pa.field("is_tight", pa.bool_()))
 
 
 _BLOOMS = pa.schema(

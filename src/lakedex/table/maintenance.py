@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakedex.display.result_table import ResultTable
@@ -31,7 +32,7 @@ from lakedex.maintenance.validate_table import validate_table
 from lakedex.reports import RebuildResult, TableReport, WriteResult
 from lakedex.table.session import OpenedTable, Options, Txn, with_notes
 from lakedex.types import Operation, Progress
-from lakedex.write.alter_schema import rewrite_files
+from lakedex.write.alter_schema import rewrite_files, set_properties
 
 __all__ = ["Maintenance"]
 
@@ -149,6 +150,27 @@ class Maintenance:
         parsed = self._table.parse(options, "rewrite_files", txn)
         context = self._table.context
         return self._table.commit(Operation.ALTER_SCHEMA, parsed, lambda: rewrite_files(context, parsed))
+
+    def set_properties(self, changes: Mapping[str, str | None], *, options: Options = None) -> None:
+        """Keep properties of yours in ``hoodie.properties``, where Hudi leaves them alone. This is no commit.
+
+        Args:
+            changes: name → text; None removes the property. Names that begin with ``hoodie.`` or ``lakedex.`` are
+                settings and refused, but for ``lakedex.default.<column>``: the literal that an ``INSERT`` of Spark SQL
+                writes for a column that it leaves out.
+            options: ``hoodie.*`` options of this call.
+
+        Raises:
+            OptionError: a setting of Hudi or lakedex.
+            InvalidInputError: a default of an unknown column, or one that is no literal.
+            LockTimeoutError: another writer held the table's lock too long.
+
+        Example:
+            >>> table.maintenance.set_properties({"owner team": "bikes"})
+            >>> table.properties["owner team"]
+            'bikes'
+        """
+        set_properties(self._table.context, self._table.parse(options, "set_properties"), changes)
 
     def rebuild_metadata(self, *, progress: Progress | None = None, options: Options = None) -> RebuildResult:
         """Rebuild the metadata table: its listing from storage and the timeline, its indexes from the data.

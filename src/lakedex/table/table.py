@@ -91,6 +91,7 @@ class Table:
         ordering_by: str | Sequence[str] | None = None,
         table_type: str = "cow",
         comment: str | None = None,
+        properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         options: Options = None,
     ) -> Table:
@@ -108,6 +109,8 @@ class Table:
                 win. Version 9 takes several, compared one after the other.
             table_type: ``cow``. Merge-on-read tables of others are read, but neither created nor written.
             comment: a description of the table.
+            properties: names and texts of yours, kept in ``hoodie.properties``; ``lakedex.default.<column>`` is the
+                literal that an ``INSERT`` of Spark SQL writes for a column that it leaves out.
             exist_ok: open an existing table instead of failing.
             options: ``hoodie.*`` options, kept for this object's writes.
 
@@ -137,6 +140,7 @@ class Table:
             exist_ok=exist_ok,
             options=options,
             comment=comment,
+            properties=properties,
         )
         return cls(context, session)
 
@@ -645,14 +649,15 @@ class Table:
             Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.rename_column(context, parsed, old, new)
         )
 
-    def widen_column(self, name: str, type: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
-        """Give a column a wider type: int to long or double, float to double, a decimal more digits.
+    def widen_column(self, name: str, type: Any = None, *, txn: Txn = None, options: Options = None) -> WriteResult:
+        """Give a column a wider type: int to long or double, float to double, a decimal more digits; or let it be null.
 
         Only float to double rewrites the files that hold the column.
 
         Args:
             name: the column.
-            type: ``pyarrow.DataType``, Spark ``DataType`` or SQL text (``bigint``, ``decimal(20, 2)``).
+            type: ``pyarrow.DataType``, Spark ``DataType`` or SQL text (``bigint``, ``decimal(20, 2)``). None lets a
+                column be null that was declared as one that never is (``DROP NOT NULL``).
             txn: ``(application, batch)``, as in :meth:`upsert`.
             options: ``hoodie.*`` options of this call.
 
@@ -668,6 +673,10 @@ class Table:
             0
         """
         context, parsed = self.context, self._opened.parse(options, "widen_column", txn)
+        if type is None:
+            return self._opened.commit(
+                Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.drop_not_null(context, parsed, name)
+            )
         return self._opened.commit(
             Operation.ALTER_SCHEMA, parsed, lambda: alter_schema.widen_column(context, parsed, name, type)
         )

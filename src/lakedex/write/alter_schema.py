@@ -28,6 +28,7 @@ from lakedex.snapshot.schema import nearest
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.keyed_rows import Duplicates, Effects, MergePolicy
 from lakedex.timeline.compatibility import require_writable
+from lakedex.timeline.free_properties import DEFAULT, check_properties
 from lakedex.timeline.table_config import COMMENT, recover_table_config, update_table_config
 from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.file_assignment import FileGroupTarget
@@ -40,8 +41,10 @@ __all__ = [
     "comment_column",
     "comment_table",
     "drop_columns",
+    "drop_not_null",
     "rename_column",
     "rewrite_files",
+    "set_properties",
     "widen_column",
 ]
 
@@ -55,15 +58,37 @@ def comment_table(handle: TableContext, options: WriteOptions, text: str) -> Non
         LockTimeoutError: Another writer held the table's lock too long.
     """
     check_comment(text, f"table {handle.files}")
+    _update(handle, options, {COMMENT: text or None})
+
+
+def set_properties(handle: TableContext, options: WriteOptions, changes: Mapping[str, str | None]) -> None:
+    """Set properties of users, or remove those that are None; see :mod:`lakedex.timeline.free_properties`.
+
+    Raises:
+        OptionError: A setting of Hudi or lakedex.
+        InvalidInputError: A text that cannot be stored, or a default of no column.
+        UnsupportedFeatureError: lakedex cannot write the table.
+        LockTimeoutError: Another writer held the table's lock too long.
+    """
+    snapshot = handle.snapshot()
+    check_properties(changes, snapshot.config.name)
+    for key, value in changes.items():
+        check_comment(f"{key}={value}", f"property {key!r}")
+        column = key.removeprefix(DEFAULT)
+        if value is not None and column != key and column not in snapshot.schema.names:
+            raise _unknown(snapshot, column)
+    _update(handle, options, changes)
+
+
+def _update(handle: TableContext, options: WriteOptions, changes: Mapping[str, str | None]) -> None:
     require_exclusive_create(handle.files)
-    files = handle.files
     with table_lock(handle.files, options.lock) as lock:
-        recover_table_config(files)
+        recover_table_config(handle.files)
         config = handle.snapshot().config
         require_writable(config)
-        if text != (config.comment or ""):
+        if any(config.raw.get(key) != value for key, value in changes.items()):
             lock.check()
-            update_table_config(files, {COMMENT: text or None})
+            update_table_config(handle.files, changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +168,17 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
             retired=(spelled,),
             notes=(note,),
         )
+
+    return _run(handle, options, alter)
+
+
+def drop_not_null(handle: TableContext, options: WriteOptions, column: str) -> WriteResult:
+    """Let a column be null."""
+
+    def alter(snapshot: Snapshot) -> _Alteration:
+        spelled = _checked(snapshot, column, "widen_column")
+        fields = [item.with_nullable(True) if item.name == spelled else item for item in snapshot.schema]
+        return _Alteration(schema=pa.schema(fields))
 
     return _run(handle, options, alter)
 

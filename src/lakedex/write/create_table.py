@@ -26,6 +26,7 @@ from lakedex.options import WriteOptions, parse_options
 from lakedex.snapshot.schema import require_columns
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
+from lakedex.timeline.free_properties import DEFAULT, check_properties
 from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config, new_table_properties
 from lakedex.write.schema_evolution import own_columns, stored_schema
 
@@ -67,6 +68,7 @@ def create_table(
     exist_ok: bool,
     options: Mapping[str, Any] | None,
     comment: str | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     """Make an empty table.
 
@@ -82,6 +84,8 @@ def create_table(
     name = name or _folder_name(handle.files)
     stored = check_new_table(handle.files, name, schema, record_key, partition_by, ordering_by, table_type, parsed)
     check_comment(comment or "", f"table {name}")
+    free = dict(properties or {})
+    _check_free(free, stored, name)
     require_exclusive_create(handle.files)
     if is_table(handle):
         if exist_ok:
@@ -99,7 +103,9 @@ def create_table(
                 f"{handle.files} was created by another writer just now", path=handle.files.base_path
             )
         _clear_unfinished(handle)
-        _write_table(handle, name, stored, comment, record_key, partition_by, ordering_by, parsed)
+        if comment:
+            free[COMMENT] = comment
+        _write_table(handle, name, stored, free, record_key, partition_by, ordering_by, parsed)
 
 
 def _folder_name(files: TableFiles) -> str:
@@ -126,7 +132,7 @@ def _write_table(
     handle: TableContext,
     name: str,
     stored: pa.Schema,
-    comment: str | None,
+    free: Mapping[str, str],
     record_key: Sequence[str],
     partition_by: Sequence[str],
     ordering_by: Sequence[str],
@@ -147,8 +153,7 @@ def _write_table(
         create_schema=json.dumps(avro_schema) if stored.names else None,
         version=version,
     )
-    if comment:
-        properties[COMMENT] = comment
+    properties.update(free)
     if parsed.table.index_type == "GLOBAL_BLOOM":
         properties[INDEX_TYPE] = parsed.table.index_type
     config = TableConfig.from_properties(properties)
@@ -186,6 +191,14 @@ def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], tab
             "with hoodie.write.table.version=9",
             feature="several ordering fields",
         )
+
+
+def _check_free(properties: Mapping[str, str], schema: pa.Schema, table: str) -> None:
+    check_properties(properties, table)
+    for key, text in properties.items():
+        check_comment(f"{key}={text}", f"property {key!r}")
+        if key.startswith(DEFAULT):
+            require_columns(schema, (key.removeprefix(DEFAULT),), "default", table, where="the schema")
 
 
 def _checked_schema(

@@ -10,24 +10,29 @@ from __future__ import annotations
 
 import datetime
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
+from lakedex.arrow_types import conform, normal_schema
+from lakedex.errors import InvalidInputError, LakedexError, TableExistsError, UnsupportedFeatureError
+from lakedex.io.fsspec import open_storage
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.spark.catalog.ddl import NewTable, alter_table, new_table, require_key
+from lakedex.spark.catalog.ddl import CAPABILITIES, NewTable, alter_table, new_table, require_key, require_like
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy, show_to_sessions
+from lakedex.spark.catalog.procedures import PROCEDURE_CATALOG, Procedures
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.staging import Columns, StagedCreation, StagedReplacement, with_options
-from lakedex.spark.catalog.table import CatalogTable, FrameTable
+from lakedex.spark.catalog.table import CatalogTable, RowsTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
 from lakedex.spark.jvm import JavaObject
-from lakedex.spark.schema import arrow_to_spark, quoted
+from lakedex.spark.schema import quoted
 from lakedex.spark.session import case_sensitive, is_connect, name_table
 from lakedex.write.create_table import take_back
 
@@ -88,11 +93,17 @@ _CATALOG = "org.apache.spark.sql.connector.catalog."
 
 _METADATA_TABLES: Mapping[str, Callable[[OpenTable], pa.Table]] = {
     "indexes": lambda table: table.indexes.list(),
+    "savepoints": lambda table: table.maintenance.savepoints(),
     "files": lambda table: table.inspect.files(),
+    "partitions": lambda table: table.inspect.partitions(),
+    "properties": lambda table: table.inspect.properties(),
     "column_stats": lambda table: table.inspect.column_stats(),
+    "partition_stats": lambda table: table.inspect.partition_stats(),
     "bloom_filters": lambda table: table.inspect.bloom_filters(),
+    "bitmaps": lambda table: table.inspect.bitmaps(),
     "timeline": lambda table: table.inspect.timeline(),
     "history": lambda table: table.inspect.history(),
+    "snapshots": lambda table: table.inspect.snapshots(),
 }
 """Metadata table → its rows: ``lake.trips.<name>``."""
 
@@ -115,12 +126,14 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     bridge = JavaBridge(spark)
     home = open_warehouse(warehouse)
 
+    kind = _CallableCatalog if bridge.has(PROCEDURE_CATALOG) else _Catalog
+
     def opened(bridge: JavaBridge) -> JavaObject:
         register_rules(bridge)
-        return _Catalog(bridge, name, home, tables).java
+        return kind(bridge, name, home, tables).java
 
     _registered(bridge).put(name, opened(bridge))
-    show_to_sessions(bridge, name, _Catalog.interfaces, opened)
+    show_to_sessions(bridge, name, kind.interfaces, opened)
 
 
 def _registered(bridge: JavaBridge) -> JavaObject:
@@ -144,7 +157,7 @@ def _registered(bridge: JavaBridge) -> JavaObject:
 class _Catalog(JavaProxy):
     """Namespaces are folders. The newest state of a table is loaded whenever Spark resolves its name."""
 
-    interfaces = (f"{_CATALOG}StagingTableCatalog", f"{_CATALOG}SupportsNamespaces")
+    interfaces: ClassVar[tuple[str, ...]] = (f"{_CATALOG}StagingTableCatalog", f"{_CATALOG}SupportsNamespaces")
 
     def __init__(self, bridge: JavaBridge, name: str, warehouse: Warehouse, tables: Tables) -> None:
         super().__init__(bridge)
@@ -247,23 +260,36 @@ class _Catalog(JavaProxy):
         target = self._target(ident, table.scan(as_of=as_of).snapshot)
         name = ".".join(quoted(part) for part in (self._name, *_texts(ident.namespace()), str(ident.name())))
         name_table(self._bridge.spark, name, target.snapshot.files.base_path)
-        return CatalogTable(self._bridge, target, table, writable=as_of is None).java
+        external = self._is_external(ident, target.snapshot.files.base_path)
+        return CatalogTable(self._bridge, target, table, writable=as_of is None, external=external).java
 
-    def _metadata_table(self, ident: JavaObject) -> FrameTable | None:
+    def _metadata_table(self, ident: JavaObject) -> RowsTable | None:
         """The table of ``lake.trips.indexes``, if ``trips`` is a table."""
         namespace, name = _texts(ident.namespace()), str(ident.name())
         if not namespace or name not in _METADATA_TABLES:
             return None
-        path = self._warehouse.path(namespace[:-1], namespace[-1])
+        path = self._located(self._warehouse.path(namespace[:-1], namespace[-1]))
         if not self._warehouse.is_table(path):
             return None
         rows = _METADATA_TABLES[name](self._open_path(path))
-        frame = self._bridge.spark.createDataFrame(rows.to_pylist(), arrow_to_spark(rows.schema))
+        rows = conform(rows, normal_schema(rows.schema))
         label = ".".join([self._name, *namespace, name])
-        return FrameTable(self._bridge, label, frame, f"{label}@{frame._jdf.hashCode()}")
+        return RowsTable(self._bridge, label, rows, f"{label}@{uuid.uuid4().hex}")
 
     def _path(self, ident: JavaObject) -> str:
+        """Where a table lies: in its folder, or where the folder's entry says."""
+        return self._located(self._folder(ident))
+
+    def _folder(self, ident: JavaObject) -> str:
         return self._warehouse.path(_texts(ident.namespace()), str(ident.name()))
+
+    def _located(self, folder: str) -> str:
+        if folder in self._open or (is_path(folder) and not folder.startswith(f"{self._warehouse.base_path}/")):
+            return folder
+        return folder if self._warehouse.is_table(folder) else self._warehouse.location(folder) or folder
+
+    def _is_external(self, ident: JavaObject, path: str) -> bool:
+        return not is_path(str(ident.name())) and path != self._folder(ident)
 
     def _opened(self, ident: JavaObject) -> OpenTable:
         path = self._path(ident)
@@ -296,16 +322,47 @@ class _Catalog(JavaProxy):
     def createTable(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``CREATE TABLE … USING hudi TBLPROPERTIES (primaryKey = …)``."""
         self._create(ident, arguments)
-        target, table = self._load_new(ident)
-        return CatalogTable(self._bridge, target, table, writable=True).java
+        return self._writable(ident)
 
-    def _create(self, ident: JavaObject, arguments: Sequence[JavaObject]) -> Callable[[], None]:
-        """Make a table; what comes back removes it again."""
-        path = self._path(ident)
-        wanted = self._wanted(ident, arguments)
-        require_key(wanted, str(ident.name()))
+    def _writable(self, ident: JavaObject) -> JavaObject:
+        target, table = self._load_new(ident)
+        external = self._is_external(ident, target.snapshot.files.base_path)
+        return CatalogTable(self._bridge, target, table, writable=True, external=external).java
+
+    def _create(self, ident: JavaObject, arguments: Sequence[JavaObject], *, over: bool = True) -> Callable[[], None]:
+        """Make a table, or with ``over`` an entry of one that is there; what comes back removes it again."""
+        folder, wanted = self._folder(ident), self._wanted(ident, arguments)
+        path = folder if wanted.location is None else open_storage(wanted.location).base_path
+        if self.tableExists(ident):
+            raise JavaError(self._analysis().TableAlreadyExistsException(ident))
+        if path == folder:
+            return self._make(ident, path, wanted)
+        if is_path(str(ident.name())):
+            raise InvalidInputError(f"table {ident.name()}: LOCATION {wanted.location} is another place; leave it out")
+        self._warehouse.require_free(folder)
+        if over and self._warehouse.is_table(path):
+            require_like(wanted, self._open_path(path).scan().snapshot, str(ident.name()))
+            undo: Callable[[], None] = _nothing
+        else:
+            undo = self._make(ident, path, wanted)
+        try:
+            self._warehouse.add_entry(
+                folder, path if self._warehouse.storage_of(path).scheme == "file" else str(wanted.location)
+            )
+        except BaseException:
+            undo()
+            raise
+
+        def undo_both() -> None:
+            self._warehouse.drop_entry(folder)
+            undo()
+
+        return undo_both
+
+    def _make(self, ident: JavaObject, path: str, wanted: NewTable) -> Callable[[], None]:
         if self._warehouse.is_table(path):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
+        require_key(wanted, str(ident.name()))
         storage = self._warehouse.storage_of(path)
         found = storage.exists(path)
         self._warehouse.require_free(path)
@@ -325,8 +382,7 @@ class _Catalog(JavaProxy):
 
     def _wanted(self, ident: JavaObject, arguments: Sequence[JavaObject]) -> NewTable:
         columns, partitions, properties = self._three(arguments)
-        name, path = str(ident.name()), self._path(ident)
-        return new_table(self._bridge, name, path, columns, partitions, dict(properties))
+        return new_table(self._bridge, str(ident.name()), columns, partitions, dict(properties))
 
     @staticmethod
     def _three(arguments: Sequence[JavaObject]) -> Sequence[JavaObject]:
@@ -341,7 +397,7 @@ class _Catalog(JavaProxy):
         schema = self._wanted(ident, given).schema
 
         def make(options: Mapping[str, str]) -> tuple[ScanTarget, OpenTable, Callable[[], None]]:
-            undo = self._create(ident, with_options(self._bridge, given, options))
+            undo = self._create(ident, with_options(self._bridge, given, options), over=False)
             try:
                 return (*self._load_new(ident), undo)
             except Exception:
@@ -364,15 +420,24 @@ class _Catalog(JavaProxy):
     def alterTable(self, ident: JavaObject, changes: JavaObject) -> JavaObject:
         """``ALTER TABLE``."""
         table = self._opened(ident)
-        alter_table(self._bridge, str(ident.name()), table, list(changes))
-        target, table = self._load_new(ident)
-        return CatalogTable(self._bridge, target, table, writable=True).java
+        try:
+            alter_table(self._bridge, str(ident.name()), table, list(changes))
+        except LakedexError as error:
+            # Spark wraps an IllegalArgumentException of an ALTER in an exception that PySpark does not know.
+            raise JavaError(self._bridge.exception(error, refused=True)) from error
+        return self._writable(ident)
 
     def dropTable(self, ident: JavaObject) -> bool:
-        """``DROP TABLE``: the folder goes. A table named by its path stays: it is not this catalog's."""
-        path = self._path(ident)
+        """``DROP TABLE``: the folder goes, and of a table elsewhere the entry only.
+
+        A table named by its path stays: it is not this catalog's.
+        """
+        path = self._folder(ident)
         if not self._warehouse.is_table(path):
-            return False
+            if is_path(str(ident.name())) or self._warehouse.location(path) is None:
+                return False
+            self._warehouse.drop_entry(path)
+            return True
         if is_path(str(ident.name())):
             raise UnsupportedFeatureError(
                 f"{path} is not of catalog {self._name}, which drops its own tables only; remove the folder",
@@ -387,15 +452,59 @@ class _Catalog(JavaProxy):
         return self.dropTable(ident)
 
     def renameTable(self, old: JavaObject, new: JavaObject) -> None:
-        """Refused: a store may not move a folder at once."""
-        raise UnsupportedFeatureError(
-            f"table {old.name()}: RENAME TO is not done; move the folder and name the table by the new one",
-            feature="ALTER TABLE RENAME TO",
-        )
+        """``RENAME TO`` of a table elsewhere. Refused for one in its folder: stores do not move a folder at once."""
+        space = _texts(new.namespace())
+        # Spark takes the catalog's name in the new name for a namespace.
+        space = self._existing(space[1:] if space and space[0].lower() == self._name.lower() else space)
+        before, after = self._folder(old), self._warehouse.path(space, str(new.name()))
+        location = None if self._warehouse.is_table(before) else self._warehouse.location(before)
+        if location is None:
+            raise UnsupportedFeatureError(
+                f"table {old.name()}: RENAME TO is not supported, as no store moves a folder beside writers; without "
+                f"writers move {before}, and the table has its new name",
+                feature="ALTER TABLE RENAME TO",
+            )
+        if self._warehouse.is_table(after) or self._warehouse.location(after) is not None:
+            raise JavaError(self._analysis().TableAlreadyExistsException(new))
+        self._warehouse.require_free(after)
+        self._warehouse.add_entry(after, location)
+        self._warehouse.drop_entry(before)
+
+    def capabilities(self) -> JavaObject:
+        """Clauses of ``CREATE TABLE`` that Spark hands over."""
+        kind = self._bridge.view.org.apache.spark.sql.connector.catalog.TableCatalogCapability
+        known = {str(value.name()) for value in kind.values()}
+        return self._bridge.set(kind.valueOf(name) for name in CAPABILITIES if name in known)
 
     def invalidateTable(self, ident: JavaObject) -> None:
         """``REFRESH TABLE``: read everything again."""
         self._open.pop(self._path(ident), None)
+
+
+class _CallableCatalog(_Catalog, Procedures):
+    """A catalog with procedures, from Spark 4.0 on."""
+
+    interfaces = (*_Catalog.interfaces, PROCEDURE_CATALOG)
+
+    def table_of_call(self, name: str) -> OpenTable:
+        """The table that an argument names.
+
+        Raises:
+            InvalidInputError: No such table.
+        """
+        parts = [name]
+        if not is_path(name):
+            found = self._bridge.session.sessionState().sqlParser().parseMultipartIdentifier(name)
+            parts = [str(found.apply(position)) for position in range(found.size())]
+            parts = parts[1:] if len(parts) > 1 and parts[0].lower() == self._name.lower() else parts
+        path = self._located(self._warehouse.path(parts[:-1], parts[-1]))
+        if not self._warehouse.is_table(path):
+            raise InvalidInputError(f"there is no table {name} in catalog {self._name} ({path})")
+        return self._open_path(path)
+
+
+def _nothing() -> None:
+    """Undo nothing."""
 
 
 def _texts(parts: JavaObject) -> list[str]:

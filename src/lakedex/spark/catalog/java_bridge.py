@@ -162,6 +162,14 @@ class JavaBridge(Jvm):
                 feature="catalog on this Java",
             ) from error
 
+    def has(self, name: str) -> bool:
+        """Whether this Spark has a class."""
+        try:
+            self.java_class(name)
+        except Py4JJavaError:
+            return False
+        return True
+
     def compiled(self, name: str, **placeholders: str) -> JavaObject:
         """An object of the class in ``<name>.java`` of this package, compiled by Janino once for each JVM.
 

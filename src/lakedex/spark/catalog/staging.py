@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from lakedex.errors import InvalidInputError
+from lakedex.io.fsspec import open_storage
 from lakedex.spark.catalog.ddl import NewTable
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan import ScanTarget
@@ -136,6 +138,11 @@ class StagedReplacement(_Staged):
             table_type=arguments.get("table_type"),
         )
         same.require_same(target.snapshot.config, str(target.snapshot.files))
+        if wanted.location is not None and open_storage(wanted.location).base_path != target.snapshot.files.base_path:
+            raise InvalidInputError(
+                f"table {columns.name} is at {target.snapshot.files}, and a replacement cannot move it to "
+                f"{wanted.location}; leave LOCATION out"
+            )
 
     def newWriteBuilder(self, info: JavaObject) -> JavaObject:
         """The write that replaces the rows."""
@@ -151,6 +158,9 @@ class StagedReplacement(_Staged):
         if not self._is_written:
             nothing = self._bridge.spark.createDataFrame([], self._columns.schema)
             self._replace(nothing, table_options(self._bridge))
+        properties = self._wanted.arguments["properties"]
+        if properties:
+            self._table.maintenance.set_properties(properties)
         comment = self._wanted.arguments.get("comment")
         if comment is not None:
             self._table.set_comment(comment)

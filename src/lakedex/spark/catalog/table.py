@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import ClassVar, cast
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
 from lakedex.spark.catalog.aggregates import answer_query
+from lakedex.spark.catalog.ddl import created_with, with_defaults
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
-from lakedex.spark.catalog.scan import DataFrameScan, ScanTarget, TableScanBuilder
+from lakedex.spark.catalog.local_rows import LocalRows
+from lakedex.spark.catalog.partitions import PARTITION_INTERFACE, PartitionStatements
+from lakedex.spark.catalog.scan import ScanTarget, TableScanBuilder
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark, commented, nullable, quoted
+from lakedex.timeline.free_properties import column_defaults
 from lakedex.types import META_COLUMNS
 
-__all__ = ["WRITES", "CatalogTable", "FrameTable"]
+__all__ = ["WRITES", "CatalogTable", "RowsTable"]
 
 
 _CATALOG = "org.apache.spark.sql.connector.catalog."
@@ -55,8 +59,8 @@ class _Table(JavaProxy):
         return bridge.constant(("capabilities", names), lambda: bridge.set(kind.valueOf(name) for name in names))
 
 
-class CatalogTable(_Table):
-    """A Hudi table. ``writable`` is false for an older instant."""
+class CatalogTable(_Table, PartitionStatements):
+    """A Hudi table. ``writable`` is false for an older instant, ``external`` true for one outside of the warehouse."""
 
     interfaces: ClassVar[tuple[str, ...]] = (
         f"{_CATALOG}SupportsRead",
@@ -65,15 +69,20 @@ class CatalogTable(_Table):
         f"{_CATALOG}SupportsMetadataColumns",
         f"{_CATALOG}SupportsRowLevelOperations",
         f"{_CATALOG}index.SupportsIndex",
+        PARTITION_INTERFACE,
         "java.util.function.Function",
     )
 
-    def __init__(self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, *, writable: bool) -> None:
+    def __init__(
+        self, bridge: JavaBridge, target: ScanTarget, table: OpenTable, *, writable: bool, external: bool = False
+    ) -> None:
         schema = cast("StructType", nullable(arrow_to_spark(target.snapshot.schema)))
+        schema = with_defaults(schema, column_defaults(target.snapshot.config.raw))
         super().__init__(bridge, target.name, commented(schema, target.snapshot.comments), target.identity)
         self._target = target
         self._table = table
         self._writable = writable
+        self._external = external
 
     # --------------------------------------------------------------------------------------------- description
 
@@ -84,22 +93,10 @@ class CatalogTable(_Table):
         return self._bridge.array(f"{_CONNECTOR}expressions.Transform", columns)
 
     def properties(self) -> JavaObject:
-        """Hudi's property names; those that begin with ``lakedex.`` are to look at, and ignored by ``CREATE TABLE``."""
+        """Of ``SHOW CREATE TABLE`` and ``SHOW TBLPROPERTIES``, as ``CREATE TABLE`` takes them."""
         snapshot = self._target.snapshot
-        config = snapshot.config
-        values = {
-            "provider": "hudi",
-            "location": snapshot.files.base_path,
-            "comment": config.comment or "",
-            "type": "mor" if config.table_type == "MERGE_ON_READ" else "cow",
-            "primaryKey": ",".join(config.record_key_fields),
-            "preCombineField": ",".join(config.ordering_fields),
-            "lakedex.instant": snapshot.instant or "",
-            "lakedex.indexes": ",".join(sorted(config.metadata_partitions - {"files"})),
-            "lakedex.files": str(len(snapshot.slices())),
-            "lakedex.table.version": str(config.version),
-        }
-        return self._bridge.map({name: value for name, value in values.items() if value})
+        where = {"location": snapshot.files.base_path, "external" if self._external else "is_managed_location": "true"}
+        return self._bridge.map({"provider": "hudi", **where, **created_with(snapshot.config)})
 
     def capabilities(self) -> JavaObject:
         """Streaming is not among them, and an older instant is not written."""
@@ -212,14 +209,14 @@ class CatalogTable(_Table):
         return ".".join(quoted(part) for part in parts)
 
 
-class FrameTable(_Table):
+class RowsTable(_Table):
     """A small table to look at, such as ``lake.trips.indexes``."""
 
     interfaces = (f"{_CATALOG}SupportsRead",)
 
-    def __init__(self, bridge: JavaBridge, name: str, frame: DataFrame, identity: str) -> None:
-        super().__init__(bridge, name, frame.schema, identity)
-        self._frame = frame
+    def __init__(self, bridge: JavaBridge, name: str, rows: pa.Table, identity: str) -> None:
+        super().__init__(bridge, name, arrow_to_spark(rows.schema), identity)
+        self._rows = rows
 
     def capabilities(self) -> JavaObject:
         """Reading only."""
@@ -227,21 +224,7 @@ class FrameTable(_Table):
 
     def newScanBuilder(self, options: JavaObject) -> JavaObject:
         """All rows; Spark does the rest."""
-        return _FrameScanBuilder(
-            self._bridge, DataFrameScan(self._bridge, self._schema, lambda: self._frame, self._name)
-        ).java
-
-
-class _FrameScanBuilder(JavaProxy):
-    interfaces = (f"{_CONNECTOR}read.ScanBuilder",)
-
-    def __init__(self, bridge: JavaBridge, scan: DataFrameScan) -> None:
-        super().__init__(bridge)
-        self._scan = scan
-
-    def build(self) -> JavaObject:
-        """The scan."""
-        return self._scan.java
+        return LocalRows(self._bridge, self._schema, self._rows, self._name).java
 
 
 class _MetaColumn(JavaProxy):

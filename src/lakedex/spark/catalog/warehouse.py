@@ -1,5 +1,7 @@
 """The folders of a catalog: a folder with ``.hoodie`` is a table, any other folder is a namespace.
 
+A table elsewhere (``LOCATION``) has an entry: a folder with one file, ``.lakedex-location``, whose text is the path.
+
 ``lakedex.Table`` is in a layer above, so the catalog gets it as the protocols :class:`OpenTable` and :class:`Tables`.
 """
 
@@ -16,6 +18,12 @@ from lakedex.layout.contained_files import links_below
 from lakedex.layout.names import join_path
 
 __all__ = ["OpenTable", "Tables", "Warehouse", "is_path", "open_warehouse"]
+
+
+_ENTRY = ".lakedex-location"
+
+
+_LONGEST_LOCATION = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,41 @@ class Warehouse:
             return open_storage(name).base_path
         return join_path(self.folder(namespace), _part(name))
 
+    def location(self, folder: str) -> str | None:
+        """Where the table of an entry lies; None if the folder is none.
+
+        Raises:
+            InvalidInputError: The entry holds no path.
+        """
+        path = f"{folder}/{_ENTRY}"
+        try:
+            text = self.storage.read(path)[: _LONGEST_LOCATION + 1].decode().strip()
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            text = ""
+        if not is_path(text) or "\n" in text or len(text) > _LONGEST_LOCATION:
+            raise InvalidInputError(f"{path} holds no path of a table; remove the file, and create the table again")
+        return open_storage(text).base_path
+
+    def add_entry(self, folder: str, location: str) -> None:
+        """Make an entry, in a folder that :meth:`require_free` found empty.
+
+        Raises:
+            InvalidInputError: A location that an entry cannot hold.
+            FileExistsError: Another session made one just now.
+        """
+        if "\n" in location or len(location) > _LONGEST_LOCATION:
+            raise InvalidInputError(f"{location!r} is no path of a table")
+        self.storage.make_dirs(folder)
+        self.storage.create(f"{folder}/{_ENTRY}", f"{location}\n".encode())
+
+    def drop_entry(self, folder: str) -> None:
+        """Remove an entry. The table stays where it is."""
+        self._require_inside(folder)
+        self.storage.delete(f"{folder}/{_ENTRY}")
+        self.storage.remove_empty(folder)
+
     def folder(self, namespace: Sequence[str]) -> str:
         """The folder of a namespace."""
         path = self.base_path
@@ -46,6 +89,10 @@ class Warehouse:
         """Whether a folder is a Hudi table."""
         return self.storage_of(path).exists(f"{path}/.hoodie")
 
+    def _is_named(self, folder: str) -> bool:
+        """Whether a folder is a table, or the entry of one."""
+        return self.is_table(folder) or self.storage.exists(f"{folder}/{_ENTRY}")
+
     def storage_of(self, path: str) -> Storage:
         """Where a table lies: one named by its path may be in another store."""
         return self.storage if path.startswith(f"{self.base_path}/") else open_storage(path).storage
@@ -55,7 +102,7 @@ class Warehouse:
         if not namespace:
             return True
         folder = self.folder(namespace)
-        return self.storage.exists(folder) and not self.is_table(folder)
+        return self.storage.exists(folder) and not self._is_named(folder)
 
     def entries(self, namespace: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of the tables and of the namespaces in a namespace."""
@@ -64,7 +111,7 @@ class Warehouse:
         folder = self.folder(namespace)
         for entry in self.storage.list(folder):
             if entry.is_dir and not entry.name.startswith((".", "_")):
-                (tables if self.is_table(f"{folder}/{entry.name}") else spaces).append(entry.name)
+                (tables if self._is_named(f"{folder}/{entry.name}") else spaces).append(entry.name)
         return tables, spaces
 
     def is_empty(self, namespace: Sequence[str]) -> bool:
@@ -107,7 +154,10 @@ class Warehouse:
         self._require_inside(folder)
         tables, spaces = self._droppable(folder)
         for path in tables:
-            self.storage.delete_tree(path)
+            if self.is_table(path):
+                self.storage.delete_tree(path)
+            else:
+                self.drop_entry(path)
         for path in spaces:
             self.storage.remove_empty(path)
 
@@ -126,6 +176,8 @@ class Warehouse:
                 raise InvalidInputError(f"{folder} holds {name!r}, which is no table; remove it first")
             if self.is_table(path):
                 self._check_table(path)
+                tables.append(path)
+            elif set(self.storage.entries(path)) == {_ENTRY}:
                 tables.append(path)
             else:
                 inner = self._droppable(path)
@@ -188,6 +240,7 @@ class OpenTable(Protocol):
     rename_column: Any
     widen_column: Any
     set_comment: Any
+    delete_partition: Any
 
     @property
     def path(self) -> str:
@@ -196,6 +249,10 @@ class OpenTable(Protocol):
     @property
     def indexes(self) -> Any:
         """Create, drop and list indexes."""
+
+    @property
+    def maintenance(self) -> Any:
+        """Services of the table."""
 
     @property
     def inspect(self) -> Any:
