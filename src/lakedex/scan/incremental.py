@@ -33,7 +33,18 @@ from lakedex.timeline.archived import archived_files
 from lakedex.timeline.instant import parse_as_of, plus_millis
 from lakedex.types import COMMIT_TIME, TableType
 
-__all__ = ["EARLIEST", "IncrementalRange", "incremental_snapshot"]
+__all__ = [
+    "EARLIEST",
+    "Commit",
+    "IncrementalRange",
+    "active_commits",
+    "archived_commits",
+    "incremental_snapshot",
+    "moment_of",
+    "require_commits_in_rows",
+    "slices_of",
+    "written_files",
+]
 
 
 EARLIEST = "earliest"
@@ -46,8 +57,13 @@ Bound = str | datetime.date | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Commit:
-    """A completed commit; ``time`` is what ranges go by."""
+class Commit:
+    """A completed commit.
+
+    Attributes:
+        requested: its instant.
+        time: what ranges go by.
+    """
 
     requested: str
     time: str
@@ -90,39 +106,6 @@ def incremental_snapshot(
             write that is still pending.
         UnsupportedFeatureError: change data capture; a merge-on-read table; one without meta columns.
     """
-    _check(newest, format, fallback)
-    commits = _active_commits(newest)
-    end = None if until is None else _moment(newest, until, commits, "until")
-    if commits and not newest.goes_by_completion:
-        # A commit that completes out of turn would lie before where the next range begins.
-        require_settled(newest, end or commits[-1].requested, f"for the changes since {since}")
-    if isinstance(since, str) and since.strip().lower() == EARLIEST:
-        return _from_the_beginning(newest, commits, end)
-    if since is None:
-        raise InvalidInputError("since is an instant, a time or 'earliest', not None")
-    start = _moment(newest, since, commits, "since")
-    if end is not None and start > end:
-        raise InvalidInputError(f"since ({since}) is after until ({until})")
-    inside = _between(commits, start, end)
-    old = _between(_archived_commits(newest, start), start, end)
-    if old and fallback is None:
-        earliest = max(commit.time for commit in old)
-        raise InvalidInputError(
-            f"{newest.files}: {len(old)} commits after {since} are archived, the last of them {old[-1].requested}; "
-            f"what each of them wrote is not known any more. The earliest since is {earliest!r}, 'earliest' reads all "
-            "rows, fallback='full' the newest files"
-        )
-    if old:
-        return _full(newest, [*old, *inside])
-    slices, missing = _slices_of(newest, inside)
-    if missing and fallback is None:
-        raise _cleaned(newest, commits, start, end, missing)
-    if missing:
-        return _full(newest, inside)
-    return IncrementalRange(snapshot=newest.with_slices(slices), instants=tuple(commit.requested for commit in inside))
-
-
-def _check(newest: Snapshot, format: str, fallback: str | None) -> None:
     if format == "cdc":
         raise UnsupportedFeatureError(
             f"{newest.files}: change data capture (before and after images, deletes) is not read by lakedex; "
@@ -133,6 +116,44 @@ def _check(newest: Snapshot, format: str, fallback: str | None) -> None:
         raise InvalidInputError(f"format is 'latest_state', not {format!r}")
     if fallback not in (None, "full"):
         raise InvalidInputError(f"fallback is 'full' or None, not {fallback!r}")
+    require_commits_in_rows(newest)
+    commits = active_commits(newest)
+    end = None if until is None else moment_of(newest, until, commits, "until")
+    if commits and not newest.goes_by_completion:
+        # A commit that completes out of turn would lie before where the next range begins.
+        require_settled(newest, end or commits[-1].requested, f"for the changes since {since}")
+    if isinstance(since, str) and since.strip().lower() == EARLIEST:
+        return _from_the_beginning(newest, commits, end)
+    if since is None:
+        raise InvalidInputError("since is an instant, a time or 'earliest', not None")
+    start = moment_of(newest, since, commits, "since")
+    if end is not None and start > end:
+        raise InvalidInputError(f"since ({since}) is after until ({until})")
+    inside = _between(commits, start, end)
+    old = _between(archived_commits(newest, start), start, end)
+    if old and fallback is None:
+        earliest = max(commit.time for commit in old)
+        raise InvalidInputError(
+            f"{newest.files}: {len(old)} commits after {since} are archived, the last of them {old[-1].requested}; "
+            f"what each of them wrote is not known any more. The earliest since is {earliest!r}, 'earliest' reads all "
+            "rows, fallback='full' the newest files"
+        )
+    if old:
+        return _full(newest, [*old, *inside])
+    slices, missing = slices_of(newest, inside)
+    if missing and fallback is None:
+        raise _cleaned(newest, commits, start, end, missing)
+    if missing:
+        return _full(newest, inside)
+    return IncrementalRange(snapshot=newest.with_slices(slices), instants=tuple(commit.requested for commit in inside))
+
+
+def require_commits_in_rows(newest: Snapshot) -> None:
+    """Refuse a table of which the rows of one commit cannot be read.
+
+    Raises:
+        UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
+    """
     if newest.config.table_type == TableType.MERGE_ON_READ:
         raise UnsupportedFeatureError(
             f"{newest.files}: changes of a merge-on-read table are not done yet; read them with Hudi",
@@ -149,11 +170,12 @@ def _check(newest: Snapshot, format: str, fallback: str | None) -> None:
 # ------------------------------------------------------------------------------------------------------ the timeline
 
 
-def _active_commits(snapshot: Snapshot) -> list[_Commit]:
-    return [_Commit(i.requested, snapshot.time_of(i)) for i in snapshot.timeline.completed(WRITE_ACTIONS)]
+def active_commits(snapshot: Snapshot) -> list[Commit]:
+    """Completed commits of the active timeline, by requested time."""
+    return [Commit(i.requested, snapshot.time_of(i)) for i in snapshot.timeline.completed(WRITE_ACTIONS)]
 
 
-def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
+def archived_commits(snapshot: Snapshot, start: str) -> list[Commit]:
     """Archived commits that may have completed after ``start``, by requested time.
 
     Like Hudi (``CompletionTimeQueryViewV2``) this takes no write to last longer than a day.
@@ -165,7 +187,7 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
         # Layout 1 archives whole log files; that there are some is enough to be careful.
         before = plus_millis(first.requested, -1)
         found = snapshot.files.storage.list(snapshot.history_path)
-        return [_Commit(before, before)] if any(not entry.is_dir for entry in found) and start < before else []
+        return [Commit(before, before)] if any(not entry.is_dir for entry in found) and start < before else []
     active = {instant.requested for instant in snapshot.timeline.instants}
     floor = plus_millis(start, -DAY_MS) if start else ""
     commits = []
@@ -175,7 +197,7 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
             continue
         rows = read_base_file(snapshot.files.storage, path, ["instantTime", "completionTime", "action"]).to_pylist()
         commits += [
-            _Commit(check_instant(row["instantTime"], path), row["completionTime"] or row["instantTime"])
+            Commit(check_instant(row["instantTime"], path), row["completionTime"] or row["instantTime"])
             for row in rows
             # Archival that was interrupted leaves instants on both timelines.
             if row["action"] in WRITE_ACTIONS and row["instantTime"] not in active
@@ -183,11 +205,11 @@ def _archived_commits(snapshot: Snapshot, start: str) -> list[_Commit]:
     return sorted(commits, key=lambda commit: commit.requested)
 
 
-def _between(commits: Iterable[_Commit], start: str, end: str | None) -> list[_Commit]:
+def _between(commits: Iterable[Commit], start: str, end: str | None) -> list[Commit]:
     return [commit for commit in commits if start < commit.time and (end is None or commit.time <= end)]
 
 
-def _moment(snapshot: Snapshot, value: str | datetime.date, commits: Sequence[_Commit], name: str) -> str:
+def moment_of(snapshot: Snapshot, value: str | datetime.date, commits: Sequence[Commit], name: str) -> str:
     """The time that a bound stands for: that of the commit whose instant it is, else the time itself.
 
     Unlike ``as_of`` a time to the second is its first millisecond, for both bounds, so that ranges join.
@@ -197,7 +219,7 @@ def _moment(snapshot: Snapshot, value: str | datetime.date, commits: Sequence[_C
         text = value.strip()
         first = snapshot.timeline.first_active
         is_old = first is not None and len(text) == 17 and text.isdigit() and text < first.requested
-        old: Sequence[_Commit] = _archived_commits(snapshot, text) if is_old else ()
+        old: Sequence[Commit] = archived_commits(snapshot, text) if is_old else ()
         for commit in (*commits, *old):
             if commit.requested == text:
                 return commit.time
@@ -214,8 +236,8 @@ def _moment(snapshot: Snapshot, value: str | datetime.date, commits: Sequence[_C
 # --------------------------------------------------------------------------------------------------------- the files
 
 
-def _slices_of(snapshot: Snapshot, commits: Sequence[_Commit]) -> tuple[list[FileSlice], list[str]]:
-    """The newest files that commits wrote, and the paths of those that are gone."""
+def written_files(snapshot: Snapshot, commits: Sequence[Commit]) -> dict[tuple[str, str], str]:
+    """File group → name of the newest file that commits wrote, without groups that one of them replaced."""
     newest: dict[tuple[str, str], str] = {}
     replaced: set[tuple[str, str]] = set()
     for commit in commits:
@@ -223,7 +245,12 @@ def _slices_of(snapshot: Snapshot, commits: Sequence[_Commit]) -> tuple[list[Fil
         for partition, stats in metadata.write_stats.items():
             newest.update({(partition, stat.file_id): stat.file_name for stat in stats if stat.file_name})
         replaced |= {(partition, name) for partition, names in (metadata.replaced or {}).items() for name in names}
-    wanted = {group: name for group, name in newest.items() if group not in replaced}
+    return {group: name for group, name in newest.items() if group not in replaced}
+
+
+def slices_of(snapshot: Snapshot, commits: Sequence[Commit]) -> tuple[list[FileSlice], list[str]]:
+    """The newest files that commits wrote, and the paths of those that are gone."""
+    wanted = written_files(snapshot, commits)
     listing = snapshot.listing(sorted({partition for partition, _ in wanted})) if wanted else {}
     slices, missing = [], []
     for (partition, file_id), name in sorted(wanted.items()):
@@ -240,13 +267,13 @@ def _slices_of(snapshot: Snapshot, commits: Sequence[_Commit]) -> tuple[list[Fil
     return slices, missing
 
 
-def _from_the_beginning(newest: Snapshot, commits: Sequence[_Commit], end: str | None) -> IncrementalRange:
+def _from_the_beginning(newest: Snapshot, commits: Sequence[Commit], end: str | None) -> IncrementalRange:
     """All rows as of ``end``: archived commits need not be known one by one."""
     if end is None:
         return IncrementalRange(snapshot=newest)
     inside = any(commit.time <= end for commit in commits)
     # What an archived commit overwrote before it completed is not known any more.
-    archived = _between(_archived_commits(newest, end), end, None) if inside else _archived_commits(newest, "")
+    archived = _between(archived_commits(newest, end), end, None) if inside else archived_commits(newest, "")
     if archived and commits:
         earliest = max(commit.time for commit in archived) if inside else commits[0].requested
         raise InvalidInputError(
@@ -257,17 +284,17 @@ def _from_the_beginning(newest: Snapshot, commits: Sequence[_Commit], end: str |
     return IncrementalRange(snapshot=newest.with_slices(require_versions(newest.completed_by(end), newest).slices()))
 
 
-def _full(newest: Snapshot, commits: Sequence[_Commit]) -> IncrementalRange:
+def _full(newest: Snapshot, commits: Sequence[Commit]) -> IncrementalRange:
     return IncrementalRange(snapshot=newest, instants=tuple(commit.requested for commit in commits))
 
 
 def _cleaned(
-    newest: Snapshot, commits: Sequence[_Commit], start: str, end: str | None, missing: Sequence[str]
+    newest: Snapshot, commits: Sequence[Commit], start: str, end: str | None, missing: Sequence[str]
 ) -> InvalidInputError:
     """The error for files that the cleaner took, with the bounds nearest to the wanted ones that still work."""
 
     def whole(low: str, high: str | None) -> bool:
-        return not _slices_of(newest, _between(commits, low, high))[1]
+        return not slices_of(newest, _between(commits, low, high))[1]
 
     starts = [commit.time for commit in _between(commits, start, end)]
     ends = [commit.time for commit in commits if end is not None and commit.time > end]

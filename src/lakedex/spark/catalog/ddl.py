@@ -156,8 +156,8 @@ def require_like(wanted: NewTable, found: Snapshot, name: str) -> None:
     for what, said, there in checks:
         if said and said != there:
             raise InvalidInputError(
-                f"table {name}: {found.files} holds a table with other {what} already; leave that clause out to name the "
-                "table as it is, or give another LOCATION"
+                f"table {name}: {found.files} holds a table with other {what} already; leave that clause out to name "
+                "the table as it is, or give another LOCATION"
             )
 
 
