@@ -48,7 +48,7 @@ from lakedex.spark.session import short_errors
 from lakedex.spark.staged_write import SETTINGS, NewTable
 from lakedex.types import SessionRules
 
-__all__ = ["LakedexDataSource", "ReadOptions", "parse_read_options"]
+__all__ = ["QUERY_TYPE", "LakedexDataSource", "ReadOptions", "asked_columns", "packed", "parse_read_options"]
 
 
 QUERY_TYPE = "hoodie.datasource.query.type"
@@ -283,29 +283,6 @@ class LakedexDataSource(DataSource):
         with short_errors():
             return StagedWriter(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Refused.
-
-        Raises:
-            UnsupportedFeatureError: Always.
-        """
-        raise UnsupportedFeatureError(
-            "format('lakedex') only reads; write a stream with"
-            " df.writeStream.foreachBatch(lambda rows, _: Table.open(path, spark=spark).upsert(rows))",
-            feature="streaming write by format('lakedex')",
-        )
-
-    def streamReader(self, schema: StructType) -> Any:
-        """Refused.
-
-        Raises:
-            UnsupportedFeatureError: Always.
-        """
-        raise UnsupportedFeatureError(
-            "format('lakedex') reads no streams; use spark.read.format('lakedex') for the table at a commit",
-            feature="streaming read by format('lakedex')",
-        )
-
 
 class _Reader(DataSourceReader):
     """Reads a snapshot. Only what :meth:`read` needs goes to the executors."""
@@ -314,7 +291,7 @@ class _Reader(DataSourceReader):
         self._snapshot: Snapshot | None = snapshot
         self._skipping = options.skipping
         self._target = spark_to_arrow(schema)
-        self._chosen = _asked(snapshot, self._target)
+        self._chosen = asked_columns(snapshot, self._target)
         self._where = options.condition(read_columns(snapshot.schema))
         self._known = self._where
         self._task = self._make_task()
@@ -425,7 +402,7 @@ def _find(name: str, schema: pa.Schema, snapshot: Snapshot) -> str:
         ) from None
 
 
-def _asked(snapshot: Snapshot, target: pa.Schema) -> pa.Schema:
+def asked_columns(snapshot: Snapshot, target: pa.Schema) -> pa.Schema:
     """The table's columns behind a schema that Spark asks for, which may be the user's own."""
     whole = read_columns(snapshot.schema)
     found = []
