@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.table_paths import check_instant
-from lakedex.errors import InvalidInputError, LakedexError
+from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError
+from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate
 from lakedex.layout.file_slice import FileSlice
@@ -33,6 +34,7 @@ from lakedex.scan.incremental import (
     slices_of,
     written_files,
 )
+from lakedex.scan.plan import read_columns
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import require_versions
 from lakedex.snapshot.snapshot import Snapshot
@@ -46,6 +48,7 @@ __all__ = [
     "Position",
     "Start",
     "StreamFiles",
+    "TableStream",
     "admitted",
     "files_between",
     "first_position",
@@ -224,23 +227,30 @@ def admitted(
     return end
 
 
-def files_between(newest: Snapshot, start: Position, end: Position) -> list[StreamFiles]:
+def files_between(newest: Snapshot, start: Position, end: Position, begin: Start) -> list[StreamFiles]:
     """The files of a batch, in the same order however often it is asked.
+
+    Args:
+        newest: the table now.
+        start: where the batch begins.
+        end: where it ends: by :func:`admitted` or, of a batch without limits, by :func:`newest_position`.
+        begin: where the stream began.
 
     Raises:
         InvalidInputError: a commit that was delivered is gone, or one of the batch was archived, cleaned or undone.
     """
     if end.kind == "begin" or start == end:
         return []
+    _require_kept(newest, start)
     _require_kept(newest, end)
-    if end.kind == "state":
+    if start.kind == "begin" and begin.at is not None:
+        return []
+    if start.kind == "begin" or end.kind == "state":
         if start.kind == "commit" or (start.kind == "state" and start.order != end.order):
             raise InvalidInputError(f"the checkpoint's offsets do not go together: {start} and {end}")
         done = (start.files or 0) if start.kind == "state" else 0
         slices = _state_files(newest, end)[done : end.files]
         return [StreamFiles(None, tuple(slices))] if slices else []
-    if start.kind == "begin":
-        return []
     found = []
     for commit in _commits_after(newest, start, end):
         slices, missing = slices_of(newest, [commit]) if _written(newest, commit) else ([], [])
@@ -268,6 +278,82 @@ def iter_stream_rows(reader: SliceReader, files: StreamFiles) -> Iterator[pa.Rec
         reader = replace(reader, predicate=BoundPredicate.of(wanted, of_commit))
     for item in files.slices:
         yield from iter_slice_rows(reader, item)
+
+
+class TableStream:
+    """A stream while its query runs: the newest state of the table, and how rows are read.
+
+    Attributes:
+        reader: what is wanted of each row; it goes to tasks.
+        limits: of a batch, where the trigger wants limits.
+    """
+
+    def __init__(
+        self,
+        newest: Snapshot,
+        names: Sequence[str],
+        start: Start,
+        limits: Limits,
+        *,
+        predicate: Predicate | None = None,
+        use_indexes: bool = True,
+    ) -> None:
+        whole = read_columns(newest.schema)
+        self.limits = limits
+        self.reader = SliceReader(
+            files=newest.files,
+            table_columns=whole,
+            names=tuple(names),
+            predicate=BoundPredicate.of(predicate),
+            use_indexes=use_indexes,
+        )
+        self._reads_all = set(newest.schema.names) <= set(names)
+        self._newest = newest
+        self._start = start
+        self._until: Position | None = None
+        self._idle: tuple[Snapshot, Position] | None = None
+
+    def newest(self) -> Snapshot:
+        """The table now.
+
+        Raises:
+            SchemaMismatchError: a column was added or changed, which only a restart of the query can take up.
+        """
+        self._newest = newest = self._newest.refreshed()
+        known = self.reader.table_columns
+        for column in read_columns(newest.schema):
+            if (self._reads_all or column.name in self.reader.names) and column not in known:
+                raise SchemaMismatchError(
+                    f"table {newest.config.name}: column {column.name!r} was added or changed after the query began;"
+                    " start the query again, with the same checkpoint, to read it",
+                    column=column.name,
+                )
+        return newest
+
+    def first(self) -> Position:
+        """See :func:`first_position`."""
+        return first_position(self.newest(), self._start)
+
+    def last(self) -> Position:
+        """See :func:`newest_position`."""
+        return newest_position(self.newest())
+
+    def stop_at_last(self) -> None:
+        """Let what is committed from now on wait for another run of the query."""
+        self._until = self.last()
+
+    def admitted(self, position: Position, *, limited: bool = True) -> Position:
+        """See :func:`admitted`; nothing is read where nothing has changed since the last call."""
+        newest = self.newest()
+        if self._idle is not None and self._idle[0] is newest and self._idle[1] == position:
+            return position
+        end = admitted(newest, position, self._start, self.limits if limited else Limits(), self._until)
+        self._idle = (newest, position) if end == position else None
+        return end
+
+    def files(self, start: Position, end: Position) -> list[StreamFiles]:
+        """See :func:`files_between`."""
+        return files_between(self.newest(), start, end, self._start)
 
 
 # ------------------------------------------------------------------------------------------------------- commits

@@ -16,21 +16,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakedex.arrow_types import conform
-from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.expr.terms import BoundPredicate
+from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
 from lakedex.io.fsspec import open_storage
 from lakedex.scan.plan import read_columns
-from lakedex.scan.slice_reader import SliceReader
-from lakedex.scan.stream import (
-    Limits,
-    Position,
-    StreamFiles,
-    admitted,
-    files_between,
-    first_position,
-    iter_stream_rows,
-    newest_position,
-)
+from lakedex.scan.stream import Limits, Position, StreamFiles, TableStream, iter_stream_rows
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source import QUERY_TYPE, LakedexDataSource, asked_columns, packed, parse_read_options
 from lakedex.spark.schema import spark_to_arrow
@@ -87,30 +76,25 @@ class _StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         own, rest = _split({name: v for name, v in options.items() if name.lower() != QUERY_TYPE})
-        self._start, self._limits = parse_stream_options(own)
+        start, limits = parse_stream_options(own)
         reading = parse_read_options(rest)
         if reading.as_of is not None:
             raise OptionError("a stream takes startingInstant instead of asOf", option="asOf")
         newest = Snapshot.load(open_storage(reading.path))
-        whole = read_columns(newest.schema)
         self._target = spark_to_arrow(schema)
-        names = asked_columns(newest, self._target).names
-        self._reads_all = set(names) == set(whole.names)
-        self._reader = SliceReader(
-            files=newest.files,
-            table_columns=whole,
-            names=tuple(names),
-            predicate=BoundPredicate.of(reading.condition(whole)),
+        self._stream: TableStream | None = TableStream(
+            newest,
+            asked_columns(newest, self._target).names,
+            start,
+            limits,
+            predicate=reading.condition(read_columns(newest.schema)),
             use_indexes=reading.skipping,
         )
-        self._newest: Snapshot | None = newest
-        self._until: Position | None = None
-        self._idle: tuple[Snapshot, Position] | None = None
-        self._position: Position | None = None
-        self._check_limits()
+        self._reader = self._stream.reader
+        self._check_limits(limits)
 
-    def _check_limits(self) -> None:
-        if self._limits != Limits():
+    def _check_limits(self, limits: Limits) -> None:
+        if limits != Limits():
             raise UnsupportedFeatureError(
                 "maxCommitsPerTrigger and maxFilesPerTrigger need PySpark 4.2 or later with format('lakedex'); use"
                 " spark.readStream.table('<catalog>.<table>')",
@@ -121,55 +105,28 @@ class _StreamReader(DataSourceStreamReader):
         # Only read() is called where this is sent to.
         return {"_reader": self._reader, "_target": self._target}
 
-    def _refreshed(self) -> Snapshot:
-        """The table now, with the columns that the query began with.
-
-        Raises:
-            SchemaMismatchError: a column was added or changed, which a restart of the query takes up.
-        """
-        if self._newest is None:
+    @property
+    def _planning(self) -> TableStream:
+        if self._stream is None:
             raise InvalidInputError("a reader that was sent to an executor cannot plan")
-        self._newest = newest = self._newest.refreshed()
-        whole, known = read_columns(newest.schema), self._reader.table_columns
-        for column in whole if whole != known else ():
-            if (self._reads_all or column.name in self._reader.names) and column not in known:
-                raise SchemaMismatchError(
-                    f"table {newest.config.name}: column {column.name!r} was added or changed after the query began;"
-                    " start the query again, with the same checkpoint, to read it",
-                    column=column.name,
-                )
-        return newest
+        return self._stream
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query begins that has no checkpoint yet."""
         with short_errors():
-            self._position = first_position(self._refreshed(), self._start)
-            return self._position.to_json()
+            return self._planning.first().to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """Where the next batch ends. PySpark before 4.2 does not say where it begins."""
+        """Where the next batch ends. PySpark before 4.2 does not say where it begins, so it takes all that is there."""
         with short_errors():
-            newest = self._refreshed()
-            start = newest_position(newest) if self._position is None else self._position
-            self._position = self._admitted(newest, start, Limits())
-            return self._position.to_json()
-
-    def _admitted(self, newest: Snapshot, start: Position, limits: Limits) -> Position:
-        if self._idle is not None and self._idle[0] is newest and self._idle[1] == start:
-            return start
-        end = admitted(newest, start, self._start, limits, self._until)
-        self._idle = (newest, start) if end == start else None
-        return end
+            return self._planning.last().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The files of a batch, small ones together."""
         with short_errors():
-            first, last = Position.from_json(start), Position.from_json(end)
-            # PySpark before 4.2 says by this where a query goes on that has a checkpoint.
-            self._position = last
             return [
                 InputPartition(StreamFiles(files.instant, slices))
-                for files in files_between(self._refreshed(), first, last)
+                for files in self._planning.files(Position.from_json(start), Position.from_json(end))
                 for slices in packed(files.slices)
             ]
 
@@ -189,22 +146,23 @@ _MANY = 2**31 - 1
 class _LimitedReader(_StreamReader, _AvailableNow):  # type: ignore[misc]
     """Is told where a batch begins, and whether it is limited: PySpark 4.2 and later."""
 
-    def _check_limits(self) -> None:
+    def _check_limits(self, limits: Limits) -> None:
         """Any will do."""
 
     def getDefaultReadLimit(self) -> Any:
         """That there is a limit; Spark has no class for one of commits."""
-        if self._limits == Limits():
-            return spark_limits.ReadAllAvailable()
-        return spark_limits.ReadMaxFiles(self._limits.files or _MANY)
+        limits = self._planning.limits
+        return (
+            spark_limits.ReadAllAvailable() if limits == Limits() else spark_limits.ReadMaxFiles(limits.files or _MANY)
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is committed from now on waits for the next run."""
         with short_errors():
-            self._until = newest_position(self._refreshed())
+            self._planning.stop_at_last()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # type: ignore[override]
         """Where the next batch ends."""
         with short_errors():
-            limits = Limits() if isinstance(limit, spark_limits.ReadAllAvailable) else self._limits
-            return self._admitted(self._refreshed(), Position.from_json(start), limits).to_json()
+            limited = not isinstance(limit, spark_limits.ReadAllAvailable)
+            return self._planning.admitted(Position.from_json(start), limited=limited).to_json()

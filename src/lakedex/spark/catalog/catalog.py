@@ -28,6 +28,7 @@ from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy, 
 from lakedex.spark.catalog.procedures import PROCEDURE_CATALOG, Procedures
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.staging import Columns, StagedCreation, StagedReplacement, with_options
+from lakedex.spark.catalog.streams import register_streams
 from lakedex.spark.catalog.table import CatalogTable, RowsTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
@@ -130,6 +131,7 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
 
     def opened(bridge: JavaBridge) -> JavaObject:
         register_rules(bridge)
+        register_streams(bridge)
         return kind(bridge, name, home, tables).java
 
     _registered(bridge).put(name, opened(bridge))

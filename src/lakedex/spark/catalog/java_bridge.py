@@ -186,8 +186,13 @@ class JavaBridge(Jvm):
                 known[name] = self._compile(name, placeholders)
             return known[name]
 
+    @staticmethod
+    def source(name: str) -> str:
+        """The text of ``<name>.java`` of this package."""
+        return (files("lakedex.spark.catalog") / f"{name}.java").read_text(encoding="utf-8")
+
     def _compile(self, name: str, placeholders: Mapping[str, str]) -> JavaObject:
-        source = (files("lakedex.spark.catalog") / f"{name}.java").read_text(encoding="utf-8")
+        source = self.source(name)
         for word, text in {"SEQ": self._seq, **placeholders}.items():
             source = source.replace(word, text)
         # py4j remembers methods by the name of their class, so no two classes may share one.
@@ -201,20 +206,18 @@ class JavaBridge(Jvm):
         compiler.cook(source)
         return compiler
 
-    def named_class(self, name: str, interfaces: Iterable[str]) -> JavaObject:
-        """An object of a class that Spark finds by its name, in every session; see ``LakedexBridge.passingOn``.
+    def named_class(self, name: str, neighbour: str, source: Callable[[], str]) -> JavaObject:
+        """An object of a class that Spark finds by its name, in every session.
 
         Args:
             name: The class, in a package of Spark's.
-            interfaces: Those that it implements, one of them in the same package.
+            neighbour: A class of that package.
+            source: Gives the text; it is compiled once for each JVM.
         """
         with self._compiling:
             known = self._compiled.setdefault(self.gateway, {})
             if name not in known:
-                listed = list(interfaces)
-                code = self._cooked(self.java.passingOn(name, " ".join(listed))).getBytecodes().get(name)
-                package = name.rpartition(".")[0]
-                neighbour = next(one for one in listed if one.rpartition(".")[0] == package)
+                code = self._cooked(source()).getBytecodes().get(name)
                 known[name] = self.java.define(self.java_class(neighbour), code).newInstance()
             return known[name]
 
@@ -299,6 +302,9 @@ _CATALOG_CLASS = "org.apache.spark.sql.connector.catalog.LakedexCatalog"
 """In a package of Spark's, since a class can be added to one that is there."""
 
 
+_NEIGHBOUR = "org.apache.spark.sql.connector.catalog.CatalogPlugin"
+
+
 Open = Callable[[JavaBridge], JavaObject]
 """Makes a session's catalog."""
 
@@ -313,7 +319,9 @@ def show_to_sessions(bridge: JavaBridge, name: str, interfaces: Iterable[str], o
         open_catalog: called once for each session that says the name.
     """
     number = uuid.uuid4().hex
-    bridge.named_class(_CATALOG_CLASS, interfaces).add(number, _Opener(bridge, open_catalog).java)
+    listed = " ".join(interfaces)
+    shown = bridge.named_class(_CATALOG_CLASS, _NEIGHBOUR, lambda: str(bridge.java.passingOn(_CATALOG_CLASS, listed)))
+    shown.add(number, _Opener(bridge, open_catalog).java)
     settings = {f"spark.sql.catalog.{name}": _CATALOG_CLASS, f"spark.sql.catalog.{name}.lakedex": number}
     # A copy has the session's settings, a new session those of the application.
     everywhere = bridge.session.sparkContext().conf()

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import InvalidInputError
 from lakedex.io.fsspec import open_storage
+from lakedex.reports import WriteResult
 from lakedex.spark.catalog.ddl import NewTable
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan import ScanTarget
@@ -149,9 +150,10 @@ class StagedReplacement(_Staged):
         self._is_written = True
         return TableWriteBuilder(self._bridge, self._target, self._table, info, replace=self._replace).java
 
-    def _replace(self, rows: DataFrame, options: Mapping[str, str]) -> None:
+    def _replace(self, rows: DataFrame, options: Mapping[str, str]) -> WriteResult:
         options = {**options, **self._wanted.arguments["options"]}
-        self._table.insert_overwrite(rows, "table", schema=self._columns.schema, options=options)
+        done: WriteResult = self._table.insert_overwrite(rows, "table", schema=self._columns.schema, options=options)
+        return done
 
     def commitStagedChanges(self) -> None:
         """The rows are in; ``REPLACE TABLE`` without a query has none."""

@@ -14,6 +14,7 @@ from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
 from lakedex.spark.catalog.local_rows import LocalRows
 from lakedex.spark.catalog.partitions import PARTITION_INTERFACE, PartitionStatements
 from lakedex.spark.catalog.scan import ScanTarget, TableScanBuilder
+from lakedex.spark.catalog.streams import stream_table
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.catalog.write import TableWriteBuilder, table_options
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of
@@ -70,6 +71,7 @@ class CatalogTable(_Table, PartitionStatements):
         f"{_CATALOG}SupportsRowLevelOperations",
         f"{_CATALOG}index.SupportsIndex",
         PARTITION_INTERFACE,
+        f"{_CATALOG}V2TableWithV1Fallback",
         "java.util.function.Function",
     )
 
@@ -99,8 +101,8 @@ class CatalogTable(_Table, PartitionStatements):
         return self._bridge.map({"provider": "hudi", **where, **created_with(snapshot.config)})
 
     def capabilities(self) -> JavaObject:
-        """Streaming is not among them, and an older instant is not written."""
-        return self._capabilities("BATCH_READ", *(WRITES if self._writable else ()))
+        """An older instant is not written. Streams are read by :meth:`v1Table`."""
+        return self._capabilities("BATCH_READ", *((*WRITES, "STREAMING_WRITE") if self._writable else ()))
 
     def metadataColumns(self) -> JavaObject:
         """Hudi's meta columns: not in ``SELECT *``, but there when named."""
@@ -116,6 +118,10 @@ class CatalogTable(_Table, PartitionStatements):
     def newScanBuilder(self, options: JavaObject) -> JavaObject:
         """A read."""
         return TableScanBuilder(self._bridge, self._target).java
+
+    def v1Table(self) -> JavaObject:
+        """Asked for by ``readStream``."""
+        return stream_table(self._bridge, self._target, self.schema())
 
     def apply(self, query: JavaObject) -> bytes | None:
         """Called by the optimizer's rule: the rows of an aggregate, if an index knows them."""

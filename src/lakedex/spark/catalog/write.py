@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -16,8 +17,10 @@ from pyspark.sql import Column, DataFrame
 from lakedex.errors import OptionError, UnsupportedFeatureError
 from lakedex.io.storage import Storage
 from lakedex.layout.keys import partition_values
+from lakedex.reports import WriteResult
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan import ScanTarget
+from lakedex.spark.catalog.streams import streaming_write
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of, value_of
 from lakedex.spark.jvm import JavaObject
@@ -66,7 +69,12 @@ def write_options(info: JavaObject) -> dict[str, str]:
 class TableWriteBuilder(JavaProxy):
     """Collects the options of a write and the rows that it replaces."""
 
-    interfaces = (f"{_WRITE}SupportsOverwriteV2", f"{_WRITE}SupportsDynamicOverwrite")
+    interfaces = (
+        f"{_WRITE}SupportsOverwriteV2",
+        f"{_WRITE}SupportsDynamicOverwrite",
+        # A stream in update mode: rows that changed are upserted.
+        "org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend",
+    )
 
     def __init__(
         self,
@@ -75,7 +83,7 @@ class TableWriteBuilder(JavaProxy):
         table: OpenTable,
         info: JavaObject,
         *,
-        replace: Callable[[DataFrame, Mapping[str, str]], None] | None = None,
+        replace: Callable[[DataFrame, Mapping[str, str]], WriteResult] | None = None,
     ) -> None:
         """With ``replace`` the rows and options go there."""
         super().__init__(bridge)
@@ -118,7 +126,7 @@ class TableWriteBuilder(JavaProxy):
         """The write."""
         if self._scope == "partitions" and self._partitions is None:
             return _StagedWrite(self._bridge, self._target, self._info, self._write).java
-        return _FrameWrite(self._bridge, self._target.name, self._write).java
+        return _FrameWrite(self._bridge, self._target.name, self._write, str(self._info.queryId())).java
 
     def _partition_of(self, predicates: JavaObject) -> dict[str, object] | None:
         """Partition column → value of ``column <=> value AND …``; empty for all rows, None for anything else."""
@@ -131,26 +139,32 @@ class TableWriteBuilder(JavaProxy):
         fields = self._target.snapshot.config.partition_fields
         return found if not found or set(found) == set(fields) else None
 
-    def _write(self, frame: DataFrame) -> None:
+    def _write(self, frame: DataFrame, txn: tuple[str, int] | None = None) -> WriteResult:
+        """Write rows; ``txn`` is a batch of a stream."""
         options = {name: value for name, value in self._options.items() if name not in _SQL_ONLY}
         if self._replace is not None:
-            self._replace(frame, options)
-            return
+            return self._replace(frame, options)
         if self._scope is not None:
-            self._table.insert_overwrite(frame, self._scope, self._partitions, options=options)
-            return
-        writers: Mapping[str, Callable[..., object]] = {
+            done: WriteResult = self._table.insert_overwrite(
+                frame, self._scope, self._partitions, txn=txn, options=options
+            )
+            return done
+        writers: Mapping[str, Callable[..., WriteResult]] = {
             "insert": self._table.insert,
             "upsert": self._table.upsert,
             "bulk_insert": self._table.bulk_insert,
         }
-        writers[self._operation(writers)](frame, options=options)
+        return writers[self._operation(writers, txn is not None)](frame, txn=txn, options=options)
 
-    def _operation(self, known: Mapping[str, object]) -> str:
-        """As Hudi 1.1 (``ProvidesHoodieConfig``): what was set, else upsert with an ordering field, else insert."""
+    def _operation(self, known: Mapping[str, object], streaming: bool) -> str:
+        """As Hudi 1.1 (``ProvidesHoodieConfig``): what was set, else upsert with an ordering field, else insert.
+
+        A stream upserts, as Hudi's do, wherever there is a key.
+        """
         chosen = self._options.get(_OPERATION) or self._options.get("hoodie.datasource.write.operation")
         if chosen is None:
-            return "upsert" if self._target.snapshot.config.ordering_fields else "insert"
+            config = self._target.snapshot.config
+            return "upsert" if config.ordering_fields or (streaming and config.record_key_fields) else "insert"
         if chosen.lower() not in known:
             raise OptionError(f"{_OPERATION}={chosen!r}: give {', '.join(known)}", option=_OPERATION)
         return chosen.lower()
@@ -225,14 +239,19 @@ class _FrameWrite(JavaProxy):
 
     interfaces = (f"{_WRITE}V1Write",)
 
-    def __init__(self, bridge: JavaBridge, name: str, write: Callable[[DataFrame], None]) -> None:
+    def __init__(self, bridge: JavaBridge, name: str, write: Callable[..., WriteResult], query_id: str) -> None:
         super().__init__(bridge)
         self._name = name
         self._relation = _Relation(bridge, write)
+        self._stream = partial(streaming_write, bridge, name, query_id, write)
 
     def toInsertableRelation(self) -> JavaObject:
         """Where Spark puts the rows."""
         return self._relation.java
+
+    def toStreaming(self) -> JavaObject:
+        """Where Spark puts the rows of a stream."""
+        return self._stream()
 
     def description(self) -> str:
         """Shown by ``EXPLAIN``."""
@@ -244,7 +263,7 @@ class _Relation(JavaProxy):
 
     interfaces = ("org.apache.spark.sql.sources.InsertableRelation",)
 
-    def __init__(self, bridge: JavaBridge, write: Callable[[DataFrame], None]) -> None:
+    def __init__(self, bridge: JavaBridge, write: Callable[[DataFrame], object]) -> None:
         super().__init__(bridge)
         self._write = write
 
@@ -259,7 +278,7 @@ class _StagedWrite(JavaProxy):
     interfaces = (f"{_WRITE}Write",)
 
     def __init__(
-        self, bridge: JavaBridge, target: ScanTarget, info: JavaObject, write: Callable[[DataFrame], None]
+        self, bridge: JavaBridge, target: ScanTarget, info: JavaObject, write: Callable[[DataFrame], object]
     ) -> None:
         super().__init__(bridge)
         self._target = target
@@ -293,7 +312,7 @@ class _StagedBatch(JavaProxy):
     interfaces = (f"{_WRITE}BatchWrite",)
 
     def __init__(
-        self, bridge: JavaBridge, storage: Storage, folder: str, info: JavaObject, write: Callable[[DataFrame], None]
+        self, bridge: JavaBridge, storage: Storage, folder: str, info: JavaObject, write: Callable[[DataFrame], object]
     ) -> None:
         super().__init__(bridge)
         self._storage = storage
