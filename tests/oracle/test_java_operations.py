@@ -245,7 +245,8 @@ def test_schema_changes_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path
         assert_same_answers(tmp_path, java, filters)
 
     rows = Rows(base)
-    table = create(tmp_path, base, partition_by="part", comment="everybody's = rows\n# é")
+    said = {"team": "bikes = é\n", "lakedex.default.v": "7"}
+    table = create(tmp_path, base, partition_by="part", comment="everybody's = rows\n# é", properties=said)
     table.insert(rows.put(row("k1", 1, "a", v=1), row("k2", 1, "a", v=2), row("k3", 1, "b", v=3)))
     table.insert(rows.put(row("k4", 1, "a", v=4)))
 
@@ -295,6 +296,11 @@ def test_schema_changes_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path
     del rows.by_key["k8"]
     check("amount = 40", "amount > 2147483648", "f > 0.5", "amount < 8")
     assert table.comment == "everybody's = rows\n# é", "Java leaves properties that it does not know"
+    assert {name: table.properties.get(name) for name in (*said, "lakedex.default.amount")} == {
+        "team": said["team"],
+        "lakedex.default.v": None,
+        "lakedex.default.amount": "7",
+    }
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(16, 2)], ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def properties(spark: SparkSession, name: str) -> dict[str, str]:
 @pytest.mark.smoke
 def test_defaults_are_kept_and_applied(spark: SparkSession, warehouse: Path) -> None:
     spark.sql(
-        "create table ddl.d (id int, n int default 42, s string default 'it''s', d date default date'2024-02-29', "
+        "create table ddl.d (id int, n int default 42, s string default 'it\\'s', d date default date'2024-02-29', "
         f"at timestamp default current_timestamp()) {KEY}"
     )
     spark.sql("insert into ddl.d values (1, default, default, default, default), (2, null, 'x', null, null)")
@@ -50,11 +51,15 @@ def test_defaults_are_kept_and_applied(spark: SparkSession, warehouse: Path) -> 
         spark.sql("insert into ddl.d (id) values (4)")
         assert values(spark, "select n, t, d from ddl.d where id = 4") == [(-1, "it's", None)]
     created = values(spark, "show create table ddl.d")[0]
-    assert "DEFAULT -1" in created and "DEFAULT 'it''s'" in created
+    assert "DEFAULT -1" in created and r"DEFAULT 'it\'s'" in created
     kept = {k: v for k, v in Table.open(warehouse / "d").properties.items() if k.startswith("lakedex.default.")}
-    assert kept == {"lakedex.default.n": "-1", "lakedex.default.t": "'it''s'"}
-    read = Table.open(warehouse / "d").scan("id = 3").to_arrow()
-    assert read["n"].to_pylist() == [-1]
+    assert kept == {"lakedex.default.n": "-1", "lakedex.default.t": r"'it\'s'"}
+    spark.sql("alter table ddl.d add columns (z bigint)")
+    spark.sql("alter table ddl.d alter column z set default 9")
+    spark.sql("insert into ddl.d values (5, default, default, default, default)")
+    assert values(spark, "select id, z from ddl.d where id in (3, 5) order by id") == [(3, None), (5, 9)]
+    assert values(spark, "select id from ddl.d where z is null and id < 4 order by id") == [1, 2, 3]
+    assert Table.open(warehouse / "d").scan("id = 5").to_arrow()["z"].to_pylist() == [9]
 
 
 def test_a_default_of_others_is_no_code(spark: SparkSession, warehouse: Path) -> None:
@@ -144,6 +149,12 @@ def test_a_table_elsewhere_has_an_entry(spark: SparkSession, warehouse: Path, tm
     assert values(spark, "select id from ddl.west.g") == [1]
     spark.sql("drop namespace ddl.west cascade")
     assert place.exists() and not (warehouse / "west").exists()
+    spark.sql(f"create table ddl.gone using hudi location '{place}'")
+    shutil.rmtree(place)
+    with pytest.raises(PySparkException, match="gone"):
+        spark.sql("select * from ddl.gone")
+    spark.sql("drop table ddl.gone")
+    assert not (warehouse / "gone").exists()
 
 
 def test_metadata_tables(spark: SparkSession, warehouse: Path) -> None:

@@ -80,6 +80,18 @@ def set_properties(handle: TableContext, options: WriteOptions, changes: Mapping
     _update(handle, options, changes)
 
 
+def _forget_defaults(
+    handle: TableContext, options: WriteOptions, columns: Sequence[str], renamed: str | None = None
+) -> None:
+    """Remove the SQL defaults of columns that are gone or new, or give that of a column to its new name."""
+    raw = handle.snapshot().config.raw
+    wanted = {f"{DEFAULT}{column}".lower() for column in columns}
+    gone = {key: text for key, text in raw.items() if key.lower() in wanted}
+    if gone:
+        moved = {} if renamed is None else {f"{DEFAULT}{renamed}": next(iter(gone.values()))}
+        _update(handle, options, {**dict.fromkeys(gone), **moved})
+
+
 def _update(handle: TableContext, options: WriteOptions, changes: Mapping[str, str | None]) -> None:
     require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
@@ -128,6 +140,8 @@ def add_columns(handle: TableContext, options: WriteOptions, added: pa.Schema) -
         require_free_names(snapshot, schema)
         return _Alteration(schema=schema, comments=comments)
 
+    alter(handle.snapshot())
+    _forget_defaults(handle, options, added.names)  # of a column that another engine dropped
     return _run(handle, options, alter)
 
 
@@ -141,7 +155,9 @@ def drop_columns(handle: TableContext, options: WriteOptions, names: Sequence[st
             raise InvalidInputError(f"table {snapshot.config.name}: drop_columns names no column, or all of them")
         return _Alteration(schema=pa.schema(left))
 
-    return _run(handle, options, alter)
+    result = _run(handle, options, alter)
+    _forget_defaults(handle, options, names)
+    return result
 
 
 def rename_column(handle: TableContext, options: WriteOptions, old: str, new: str) -> WriteResult:
@@ -169,7 +185,9 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
             notes=(note,),
         )
 
-    return _run(handle, options, alter)
+    result = _run(handle, options, alter)
+    _forget_defaults(handle, options, [old], new)
+    return result
 
 
 def drop_not_null(handle: TableContext, options: WriteOptions, column: str) -> WriteResult:

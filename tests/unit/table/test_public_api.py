@@ -64,7 +64,7 @@ def members() -> list[tuple[str, Any]]:
 WITHOUT_ERRORS = {
     *("Table.is_table", "Table.merge", "Scan.select", "Scan.filter", "Indexes.list", "Maintenance.savepoints"),
     *(f"Inspect.{name}" for name in ("files", "partitions", "snapshots", "column_stats", "bloom_filters", "bitmaps")),
-    "Inspect.timeline",
+    *("Inspect.timeline", "Inspect.properties", "Inspect.partition_stats"),
 }
 """Methods that raise nothing of their own."""
 

@@ -61,6 +61,19 @@ def test_properties_of_a_table(tmp_path: Path) -> None:
         assert table.properties == before and not (tmp_path / "no").exists()
 
 
+def test_a_default_goes_with_its_column(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int32()), ("n", pa.int64()), ("m", pa.int64())])
+    given = {"lakedex.default.n": "1", "lakedex.default.m": "2"}
+    table = Table.create(tmp_path / "t", schema, record_key="id", properties=given)
+    table.rename_column("n", "k")
+    table.drop_columns("M")
+    assert column_defaults(table.properties) == {"k": "1"}
+    with (tmp_path / "t" / ".hoodie" / "hoodie.properties").open("a") as file:
+        file.write("lakedex.default.new=3\n")
+    table.add_columns(pa.schema([("new", pa.int64())]))
+    assert column_defaults(table.properties) == {"k": "1"}
+
+
 def test_a_column_may_become_null(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", SCHEMA, record_key="id")
     assert not table.schema.field("n").nullable

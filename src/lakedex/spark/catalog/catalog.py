@@ -242,8 +242,10 @@ class _Catalog(JavaProxy):
         return self._bridge.array(f"{_CATALOG}Identifier", found)
 
     def tableExists(self, ident: JavaObject) -> bool:
-        """Whether there is a Hudi table."""
-        return self._warehouse.is_table(self._path(ident))
+        """Whether there is a Hudi table, or an entry of one: that can be dropped when its table is gone."""
+        folder = self._folder(ident)
+        is_entry = not is_path(str(ident.name())) and self._warehouse.location(folder) is not None
+        return is_entry or self._warehouse.is_table(folder)
 
     def loadTable(self, ident: JavaObject, version: JavaObject = None) -> JavaObject:
         """The table now, at an instant (``VERSION AS OF``) or a time (``TIMESTAMP AS OF``).
@@ -348,9 +350,7 @@ class _Catalog(JavaProxy):
         else:
             undo = self._make(ident, path, wanted)
         try:
-            self._warehouse.add_entry(
-                folder, path if self._warehouse.storage_of(path).scheme == "file" else str(wanted.location)
-            )
+            self._warehouse.add_entry(folder, path)
         except BaseException:
             undo()
             raise

@@ -17,7 +17,7 @@ from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import declared_schema
-from lakedex.timeline.free_properties import DEFAULT, check_default, column_defaults, free_properties
+from lakedex.timeline.free_properties import DEFAULT, check_default, free_properties
 from lakedex.timeline.table_config import TableConfig
 from lakedex.write.create_table import DEFAULT_VERSION
 from lakedex.write.schema_evolution import stored_schema
@@ -240,12 +240,10 @@ def _apply(bridge: JavaBridge, table: OpenTable, changes: _Changes) -> None:
         table.add_columns(declared_schema(StructType(changes.added)))
     if changes.dropped:
         table.drop_columns(changes.dropped)
-        _forget_defaults(table, changes.dropped)
     for kind, change in changes.rest:
         column = _path(change) if kind.startswith(("Rename", "Update")) else ""
         if kind == "RenameColumn":
             table.rename_column(column, str(change.newName()))
-            _forget_defaults(table, [column], str(change.newName()))
         elif kind == "UpdateColumnType":
             table.widen_column(column, _arrow_type(bridge, column, change.newDataType()))
         elif kind == "UpdateColumnNullability":
@@ -256,15 +254,6 @@ def _apply(bridge: JavaBridge, table: OpenTable, changes: _Changes) -> None:
             table.set_comment(str(change.value()) if kind == "SetProperty" else "")
     if changes.properties:
         table.maintenance.set_properties(changes.properties)
-
-
-def _forget_defaults(table: OpenTable, columns: Sequence[str], renamed: str | None = None) -> None:
-    """Remove the defaults of columns that are gone, or give that of a column to its new name."""
-    known = column_defaults(table.scan().snapshot.config.raw)
-    gone = [name for name in known if name.lower() in {column.lower() for column in columns}]
-    if gone:
-        moved = {} if renamed is None else {f"{DEFAULT}{renamed}": known[gone[0]]}
-        table.maintenance.set_properties({**{f"{DEFAULT}{name}": None for name in gone}, **moved})
 
 
 def _new_column(bridge: JavaBridge, name: str, change: JavaObject) -> StructField:
