@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["printable", "printed"]
+__all__ = ["counted", "printable", "printed"]
 
 
 def printable(text: str) -> str:
@@ -20,3 +20,8 @@ def printable(text: str) -> str:
 def printed(lines: Iterable[str]) -> str:
     """Lines below each other, each :func:`printable`: no value can begin a line of its own."""
     return "\n".join(map(printable, lines))
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which takes an ``s`` unless there is one of it."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

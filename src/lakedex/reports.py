@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakedex.display.blocks import ROWS, Bars, Block, Card, Code, Facts, Funnel, Grid, Notice, Notices, Tone, notes
 from lakedex.display.html import card_html
 from lakedex.display.text import card_text
-from lakedex.printing import printable
+from lakedex.printing import counted, printable
 from lakedex.types import size_text
 
 __all__ = [
@@ -58,11 +58,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         return card_html(self.card())
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, which takes an ``s`` unless there is one of it."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _plain(value: Any) -> Any:

@@ -18,11 +18,11 @@ from lakedex.cli.command import (
     Call,
     DefaultGroup,
     add_command,
-    counted,
     names,
     sized,
 )
 from lakedex.errors import InvalidInputError
+from lakedex.printing import counted
 
 __all__ = ["add_to"]
 

@@ -36,7 +36,6 @@ __all__ = [
     "Output",
     "Where",
     "add_command",
-    "counted",
     "names",
     "sized",
 ]
@@ -247,11 +246,6 @@ class DefaultGroup(TyperGroup):
         if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["create", *args]
         return super().parse_args(ctx, args)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things: ``1 row``, ``2,000 rows``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def sized(count: int) -> str:

@@ -21,11 +21,10 @@ from lakedex.cli.command import (
     Output,
     Where,
     add_command,
-    counted,
     names,
 )
 from lakedex.errors import InvalidInputError
-from lakedex.printing import printed
+from lakedex.printing import counted, printed
 
 __all__ = ["add_to"]
 
@@ -191,14 +190,16 @@ def advise(
 def report(
     call: Call,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write.")],
+    queries: Annotated[
+        Path | None,
+        typer.Option("--queries", metavar="FILE", help="Conditions, one a line, whose plans the page has."),
+    ] = None,
 ) -> None:
     """Write one HTML page about the table: facts, commits, files, indexes."""
-    table: Any = call.table
-    if not hasattr(table, "report"):
-        raise InvalidInputError("this version of lakedex has no Table.report yet; lakedex show prints the facts")
+    log = () if queries is None else import_module("lakedex.cli.files").conditions(queries)
     with call.busy("writing the report"):
-        table.report(output)
-    call.answer({"file": output}, f"report written to {output}")
+        file = call.table.report(output, log)
+    call.answer({"file": file}, f"report written to {file}")
 
 
 def _rows(call: Call, scan: Any, limit: int | None, output: str | None) -> None:

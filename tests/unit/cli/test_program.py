@@ -236,14 +236,12 @@ def test_an_export_that_fails_leaves_no_file(tmp_path: Path, capsys: pytest.Capt
 def test_a_report_is_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "t", rows(("a", "x", 1, 1)))
     page = tmp_path / "r.html"
-    code = main(["report", str(tmp_path / "t"), "-o", str(page)])
-    if hasattr(Table, "report"):
-        assert code == 0
-        assert "<html" in page.read_text("utf-8")
-        assert str(page) in capsys.readouterr().out
-    else:
-        assert code == 2
-        assert "no Table.report yet" in capsys.readouterr().err
+    (tmp_path / "log.sql").write_text("n > 0\n")
+    assert main(["report", str(tmp_path / "t"), "-o", str(page), "--queries", str(tmp_path / "log.sql")]) == 0
+    assert "n &gt; 0" in page.read_text("utf-8")
+    assert str(page) in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "t"), "-o", str(tmp_path / "nosuch" / "r.html")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_storage_url_is_taken_as_a_path_is(capsys: pytest.CaptureFixture[str]) -> None:
