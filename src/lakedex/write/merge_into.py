@@ -13,39 +13,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.commit.transaction import WriteContext
 from lakedex.commit.write_preconditions import has_global_index
-from lakedex.engine import Engine, Frame
+from lakedex.engine import Frame
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from lakedex.expr.nodes import Predicate
 from lakedex.layout.keys import KeyGenerator
 from lakedex.lossless_cast import StoreAssignment, match_names
-from lakedex.options import TaggingOptions, WriteOptions
-from lakedex.parquet.conform import conform
+from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import key_generator
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.tagging.candidates import find_key_ranges
+from lakedex.tagging.key_files import slices_of_keys
 from lakedex.tagging.keyed_rows import (
-    ACTION,
-    FILE,
     KEY_COLUMNS,
-    LOCATED,
-    PARTITION,
-    POSITION,
     Duplicates,
-    RowAction,
     assigned,
-    refuse_misfits,
-    require_values,
 )
-from lakedex.tagging.tagging import tag
-from lakedex.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Operation, SessionRules
+from lakedex.types import Operation, SessionRules
 from lakedex.write.file_group_writer import file_schema
 from lakedex.write.input_rows import dict_rows
 from lakedex.write.merge_clauses import (
@@ -57,9 +45,8 @@ from lakedex.write.merge_clauses import (
     bind_clauses,
     key_equalities,
 )
+from lakedex.write.merged_rows import MergedRows, write_merged
 from lakedex.write.operations import prepared_frame, writable
-from lakedex.write.pipeline import run_write
-from lakedex.write.spec import KeyedFrame, Lookup, MergeSpec
 
 __all__ = ["MergeSession", "MergeTask", "explain_merge", "merge_into"]
 
@@ -255,7 +242,10 @@ def _attempt(
     reads_all = merge.has("not matched by source")
     reading = snapshot
     if lookup is not None and not reads_all:
-        reading = _holding(handle, snapshot, staged, lookup, options.tagging, report)
+        holding = slices_of_keys(
+            handle, snapshot, staged, options.tagging, report, with_partitions=lookup.with_partitions
+        )
+        reading = snapshot.with_slices(holding)
     found = _equalities(snapshot, merge, source, session)
     task = MergeTask(
         snapshot=reading,
@@ -266,35 +256,18 @@ def _attempt(
         clauses=clauses,
         keyed=lookup is not None,
     )
-    keys = key_generator(snapshot.config, snapshot)
-    with prepared_frame(
-        handle, session.rows(task), PrepareMerged(snapshot.schema, keys, snapshot.config.name)
-    ) as frame:
-        tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options.table)
-        known = _new_keys_known(snapshot, merge, lookup, source, session)
-        if in_table and lookup is not None and lookup.with_partitions:
-            known = False  # Another partition may have the key.
-        looks_up = tally.moved > 0 or (tally.inserted > 0 and not known)
-        scope = Lookup.BY_KEY if in_table else Lookup.BY_PARTITION
-        spec = MergeSpec(
-            rows=KeyedFrame(frame=frame, base=snapshot, schema=snapshot.schema, keys=keys),
-            lookup=scope if looks_up else Lookup.NONE,
-            duplicates=Duplicates.ALLOW if merge.only_deletes else Duplicates.FAIL,
-            read_at=snapshot.last_completion_time,
-            located=tally.stored,
-            joined=in_table or lookup is None or reads_all or not lookup.with_partitions,
-        )
-        result = run_write(handle, spec, replace(options, retries=0), ctx)
-    if result.instant is not None:
-        moved = tally.moved
-        result = replace(
-            result,
-            # One source row that moves several rows to one place leaves one there.
-            inserted=min(result.inserted, tally.inserted),
-            deleted=result.deleted - moved,
-            updated=result.updated + moved,
-            notes=(*result.notes, *([f"{moved} rows moved to another partition"] if moved else [])),
-        )
+    known = _new_keys_known(snapshot, merge, lookup, source, session)
+    if lookup is not None and lookup.with_partitions and has_global_index(snapshot.config, options.table):
+        known = False  # Another partition may have the key.
+    merged = MergedRows(
+        rows=session.rows(task),
+        snapshot=snapshot,
+        table=snapshot.config.name,
+        duplicates=Duplicates.ALLOW if merge.only_deletes else Duplicates.FAIL,
+        joined=lookup is None or reads_all or not lookup.with_partitions,
+        new_keys_known=known,
+    )
+    result = write_merged(handle, merged, options, ctx)
     return replace(result, tagging=report) if report.source != "none" else result
 
 
@@ -327,165 +300,3 @@ def _new_keys_known(
 def _says_more(snapshot: Snapshot, merge: Merge, lookup: _Lookup, source: pa.Schema, session: MergeSession) -> bool:
     found = _equalities(snapshot, merge, source, session)
     return found.rest or bool(set(found.pairs) - set(lookup.columns))
-
-
-def _holding(
-    handle: TableContext,
-    snapshot: Snapshot,
-    staged: Frame,
-    lookup: _Lookup,
-    options: TaggingOptions,
-    report: TaggingReport,
-) -> Snapshot:
-    """The table's files that hold a key of the source."""
-    engine, partitions = handle.engine, None
-    if lookup.with_partitions:
-        seen = engine.collect(engine.map(staged, _Distinct(PARTITION, pa.string(), 1)))
-        partitions = sorted(set(seen.column(0).to_pylist()))
-    files = find_key_ranges(engine, snapshot, options, report, partitions)
-    numbers: list[int] = []
-    if files:
-        everywhere = not lookup.with_partitions
-        tags = tag(engine, staged, snapshot, files, options, report, handle.limits, any_partition=everywhere)
-        found = engine.collect(engine.map(tags.frame, _Distinct(FILE, pa.int32(), 0)))
-        numbers = sorted(set(found.column(0).to_pylist()))
-    wanted = {(files[number].base.partition, files[number].base.file_id) for number in numbers}
-    return snapshot.with_slices([s for s in snapshot.slices(partitions) if (s.partition, s.file_id) in wanted])
-
-
-@dataclass(frozen=True, slots=True)
-class _Distinct:
-    """The values of one column, each once a batch."""
-
-    name: str
-    kind: pa.DataType
-    place: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        """One column."""
-        return pa.schema([(self.name, self.kind)])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One task's."""
-        for batch in batches:
-            yield pa.RecordBatch.from_arrays([batch.column(self.place).unique()], schema=self.schema)
-
-
-# ------------------------------------------------------------------------------------------------------ rows to write
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareMerged:
-    """Rows of a merge with the key and partition path that they are written under.
-
-    A row whose new values belong to another partition becomes two: it leaves the one and enters the other.
-    """
-
-    table_schema: pa.Schema
-    keys: KeyGenerator
-    table: str
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Key columns, action and base file, then the table's."""
-        return pa.schema(
-            [
-                *KEY_COLUMNS,
-                (ACTION, pa.int32()),
-                (LOCATED, pa.string()),
-                *self.table_schema,
-            ]
-        )
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Prepare one task's rows."""
-        for batch in batches:
-            refuse_misfits(batch, self.table)
-            actions = batch.column(batch.schema.get_field_index(ACTION)).to_numpy()
-            for action in np.unique(actions):
-                yield from self._prepared(RowAction(int(action)), batch.filter(pa.array(actions == action)))
-
-    def _prepared(self, action: RowAction, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        rows = conform(batch, self.table_schema)
-        key, path, file, position = (
-            batch.column(batch.schema.get_field_index(name))
-            for name in (RECORD_KEY, PARTITION_PATH, FILE_NAME, POSITION)
-        )
-        none = pa.nulls(batch.num_rows, pa.string())
-        if not action.is_delete:
-            require_values(rows, self.keys.record_key, self.table, self.keys.keys(rows))
-        if action is RowAction.INSERT:
-            yield self._batch(action, self.keys.keys(rows), self.keys.partition_paths(rows), position, none, rows)
-        elif action is not RowAction.REPLACE:
-            yield self._batch(action, key, path, position, file, rows)
-        else:
-            self._require_same_key(key, self.keys.keys(rows))
-            paths = self.keys.partition_paths(rows)
-            moved = pc.not_equal(path, paths)
-            stays = pc.invert(moved)
-            yield self._batch(RowAction.UPDATE, key, path, position, file, rows).filter(stays)
-            yield self._batch(RowAction.MOVE_OUT, key, path, position, file, rows).filter(moved)
-            yield self._batch(RowAction.MOVE_IN, key, paths, position, none, rows).filter(moved)
-
-    def _require_same_key(self, stored: pa.Array, new: pa.Array) -> None:
-        other = pc.invert(pc.fill_null(pc.equal(stored, new), False))
-        count = pc.sum(other).as_py() or 0
-        if count:
-            place = pc.index(other, True).as_py()
-            fields = ", ".join(self.keys.record_key)
-            raise InvalidInputError(
-                f"merge: UPDATE SET * would change the record key ({fields}) of {count} rows, for example from "
-                f"{stored[place].as_py()!r} to {new[place].as_py()!r}; name columns with when_matched_update(set=…)",
-                column=fields,
-                count=count,
-            )
-
-    def _batch(
-        self,
-        action: RowAction,
-        keys: pa.Array,
-        paths: pa.Array,
-        positions: pa.Array,
-        files: pa.Array,
-        rows: pa.RecordBatch,
-    ) -> pa.RecordBatch:
-        actions = pa.array(np.full(rows.num_rows, int(action), np.int32))
-        return pa.RecordBatch.from_arrays([keys, paths, positions, actions, files, *rows.columns], schema=self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tally:
-    """Rows by action: how many are inserted, moved, and stored in each partition."""
-
-    inserted: int
-    moved: int
-    stored: Mapping[str, int]
-
-
-def _tally(engine: Engine, frame: Frame) -> _Tally:
-    counts = engine.collect(engine.map(frame, _CountActions())).to_pylist()
-    stored: dict[str, int] = {}
-    for row in counts:
-        if not RowAction(row[ACTION]).is_new:
-            stored[row[PARTITION]] = stored.get(row[PARTITION], 0) + row["rows"]
-    inserted = sum(row["rows"] for row in counts if row[ACTION] == RowAction.INSERT)
-    moved = sum(row["rows"] for row in counts if row[ACTION] == RowAction.MOVE_IN)
-    return _Tally(inserted, moved, stored)
-
-
-@dataclass(frozen=True, slots=True)
-class _CountActions:
-    """Rows by action and partition path, of each batch."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """(action, partition, rows)."""
-        return pa.schema([(ACTION, pa.int32()), (PARTITION, pa.string()), ("rows", pa.int64())])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One task's."""
-        for batch in batches:
-            table = pa.table([batch.column(3), batch.column(1)], names=[ACTION, PARTITION])
-            counts = table.group_by([ACTION, PARTITION]).aggregate([([], "count_all")])
-            yield from counts.rename_columns([ACTION, PARTITION, "rows"]).cast(self.schema).to_batches()

@@ -315,7 +315,8 @@ def require_unique_keys(rows: pa.RecordBatch, duplicates: Duplicates, table: str
         key = encoded.dictionary[int(doubled[0])].as_py()
         raise InvalidInputError(
             f"table {table}: {sources[doubled[0]]} rows of the merge's source go to the row with key {key!r} "
-            f"({len(doubled)} such keys in its file group); leave one of each in the source, or narrow the conditions",
+            f"({len(doubled)} such keys in its file group); leave one of each in the source, or narrow the conditions. "
+            "Where the table itself has a key twice, delete it and insert it once",
             count=int(sources[doubled[0]]),
         )
     return rows.take(pa.array(np.sort(order[first])))
