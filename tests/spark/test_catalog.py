@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from lakedex import Table, configure_spark, register_catalog
@@ -202,10 +202,6 @@ def test_errors_are_those_of_spark_or_say_what_lakedex_says(spark: SparkSession,
     spark.sql("drop table if exists lake.nothing")
     with pytest.raises(IllegalArgumentException, match="is no name in a catalog of folders"):
         spark.sql("select * from lake.`../trips`")
-    with pytest.raises(UnsupportedOperationException, match=r"t\.update"):
-        spark.sql("update lake.trips set n = 1")
-    with pytest.raises(UnsupportedOperationException, match=r"t\.merge"):
-        spark.sql("merge into lake.trips t using (select 'a' id) s on t.id = s.id when matched then delete")
     with pytest.raises(AnalysisException, match="micro-batch|stream"):
         spark.readStream.table("lake.trips").writeStream.format("noop").start()
     with pytest.raises(InvalidInputError, match="is no name"), unwrapping_errors():

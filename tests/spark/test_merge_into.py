@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakedex import Table, register_catalog
+from lakedex import Table
 from lakedex.errors import InvalidInputError
 
 NONE = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
@@ -74,12 +74,6 @@ def test_a_merge_by_a_join(spark: SparkSession, table: Table) -> None:
         table.merge(twice, "t.id = s.id").when_matched_delete("s.n > 0").execute()
     with pytest.raises(InvalidInputError, match="1 rows that the merge inserts have a key that is in the table"):
         table.merge(source, "t.n = s.ts").when_not_matched_insert({"id": "'3'", "city": "'c0'"}, "s.id = 'x'").execute()
-
-
-def test_merge_into_names_the_call(spark: SparkSession, table: Table) -> None:
-    register_catalog(spark, "merge_lake", str(Path(table.path).parent))
-    with pytest.raises(Exception, match="t.merge"):
-        spark.sql("MERGE INTO merge_lake.t USING merge_lake.t s ON t.id = s.id WHEN MATCHED THEN DELETE").collect()
 
 
 def test_a_stream_that_repeats_its_batch(spark: SparkSession, tmp_path: Path) -> None:

@@ -40,3 +40,14 @@ def test_sql_of_the_page_on_queries(spark: SparkSession, tmp_path: Path) -> None
         if "AS OF" not in statement and "/any/path" not in statement:  # A state and a place that only a reader has.
             spark.sql(statement).collect()
     assert sorted(row.id for row in spark.table("lake.trips").collect()) == ["t2", "t3"]
+
+
+def test_sql_of_the_page_on_writing(spark: SparkSession, tmp_path: Path) -> None:
+    register_catalog(spark, "lake", str(tmp_path))
+    for statement in sql_statements("docs/writing.md"):
+        spark.sql(statement).collect()
+    assert [tuple(row) for row in spark.table("lake.rides").orderBy("id").collect()] == [
+        ("r1", "sf", 9.5, 1.0),
+        ("r2", "oslo", 7.0, 0.0),
+    ]
+    spark.catalog.dropTempView("news")

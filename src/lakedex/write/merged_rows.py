@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.commit.context import WriteContext
+from lakedex.commit.transaction import WriteContext
 from lakedex.commit.write_preconditions import has_global_index
 from lakedex.engine import Engine, Frame
 from lakedex.errors import InvalidInputError

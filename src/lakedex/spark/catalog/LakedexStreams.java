@@ -1,6 +1,6 @@
 // Writes a stream's batches on the driver. Spark's own node for a batch would ask the table for a class of ours on
 // executors; this strategy, asked before Spark's, hands the batch's rows to Python. Compiled on the driver by Janino,
-// which has no generics. Versions of Spark differ in the type of a Seq (SEQ) and of a new node's children (CHILDREN).
+// which has no generics. Versions of Spark differ in the type of a Seq (SEQ) and of a new node's children (INDEXED).
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Proxy;
@@ -76,7 +76,7 @@ public final class LakedexStreams {
     public SparkPlan child() { return child; }
     public SEQ output() { return list(); }
     public SEQ children() { return list().$colon$colon(child); }
-    public TreeNode withNewChildrenInternal(CHILDREN made) {
+    public TreeNode withNewChildrenInternal(INDEXED made) {
       return new BatchExec((SparkPlan) made.apply(0), python, batch);
     }
     public String nodeName() { return "LakedexBatch"; }

@@ -26,6 +26,7 @@ from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import CAPABILITIES, NewTable, alter_table, new_table, require_key, require_like
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy, show_to_sessions
 from lakedex.spark.catalog.procedures import PROCEDURE_CATALOG, Procedures
+from lakedex.spark.catalog.row_level import register_row_level
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.staging import Columns, StagedCreation, StagedReplacement, with_options
 from lakedex.spark.catalog.streams import register_streams
@@ -56,6 +57,7 @@ _DEFAULTS = {"boolean": "false", "scala.Option": "scala.Option$.MODULE$.empty()"
 def register_rules(bridge: JavaBridge) -> bool:
     """Add the rule to the session, once; others stay. False where this Spark has no place for it."""
     try:
+        register_row_level(bridge, bridge.session)
         _rules(bridge).register(bridge.session.experimental())
     except (Py4JError, KeyError) as error:
         _log.debug("aggregates are not answered by indexes on Spark %s: %s", bridge.spark.version, error)

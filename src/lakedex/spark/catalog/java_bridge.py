@@ -175,7 +175,7 @@ class JavaBridge(Jvm):
 
         Args:
             name: The class.
-            placeholders: Word of the text → its replacement; ``SEQ`` is always replaced.
+            placeholders: Word of the text → its replacement; ``SEQ`` and ``INDEXED`` are always replaced.
 
         Raises:
             Py4JJavaError: The text does not fit this Spark.
@@ -193,7 +193,7 @@ class JavaBridge(Jvm):
 
     def _compile(self, name: str, placeholders: Mapping[str, str]) -> JavaObject:
         source = self.source(name)
-        for word, text in {"SEQ": self._seq, **placeholders}.items():
+        for word, text in {"SEQ": self._seq, "INDEXED": self._indexed, **placeholders}.items():
             source = source.replace(word, text)
         # py4j remembers methods by the name of their class, so no two classes may share one.
         unique = f"{name}{uuid.uuid4().hex}"
@@ -224,9 +224,16 @@ class JavaBridge(Jvm):
     @property
     def _seq(self) -> str:
         """The type that Scala's ``Seq`` is to this Spark."""
+        return str(self._node_method("children").getReturnType().getName())
+
+    @property
+    def _indexed(self) -> str:
+        """The type in which this Spark gives a node's copy its children."""
+        return str(self._node_method("withNewChildrenInternal").getParameterTypes()[0].getName())
+
+    def _node_method(self, name: str) -> JavaObject:
         methods = self.java_class("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
-        children = next(method for method in methods if str(method.getName()) == "children")
-        return str(children.getReturnType().getName())
+        return next(method for method in methods if str(method.getName()) == name)
 
     # --------------------------------------------------------------------------------------------------- proxies
 

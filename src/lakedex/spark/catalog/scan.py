@@ -13,8 +13,8 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -90,9 +90,10 @@ class TableScanBuilder(JavaProxy):
         "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
     )
 
-    def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, *, in_joins: bool = True) -> None:
         super().__init__(bridge)
         self._target = target
+        self._in_joins = in_joins
         self._required: JavaObject = None
         self._filters: JavaObject = None
         self._texts: list[str] = []
@@ -153,18 +154,28 @@ class TableScanBuilder(JavaProxy):
         # A filter without text would take rows away unseen.
         if self._top is not None and not (self._filters is not None and self._filters.size()):
             plan = keep_top_rows(target.snapshot, plan, self._top)
-        request = ScanRequest(required=required, filters=self._filters, texts=tuple(self._texts), limit=self._limit)
+        request = ScanRequest(
+            required=required,
+            filters=self._filters,
+            texts=tuple(self._texts),
+            limit=self._limit,
+            in_joins=self._in_joins,
+        )
         return make_scan(self._bridge, target, plan, request).java
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """Columns and filters that a query wants of a scan, as Java objects; the filters' text; a limit."""
+    """Columns and filters that a query wants of a scan, as Java objects; the filters' text; a limit.
+
+    ``in_joins``: the scan takes filters of joins while they run.
+    """
 
     required: JavaObject
     filters: JavaObject
     texts: tuple[str, ...]
     limit: int | None
+    in_joins: bool
 
 
 def make_scan(bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: ScanRequest) -> JavaProxy:
@@ -174,14 +185,9 @@ def make_scan(bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: S
     if not merged and _one_reader(target, plan, required):
         return PrunedFileScan(bridge, target, plan, request)
     require_mergeable(target.snapshot, plan.slices)
-    names = [column.name for column in required.fields]
     known = {column.name: column for column in target.all_columns.fields}
     # A pruned struct keeps all its fields here, and readSchema says so.
-    whole = StructType([known[name] for name in names])
-    how = f"{merged} slices read in Python" if merged else "union of scans by schema"
-    describe = _description(target, plan, how)
-    spark = bridge.spark
-    return DataFrameScan(bridge, whole, lambda: planned_frame(spark, target.snapshot, plan, None, names), describe)
+    return PlannedScan(bridge, target, plan, StructType([known[column.name] for column in required.fields]))
 
 
 def _one_reader(target: ScanTarget, plan: ScanPlan, required: StructType) -> bool:
@@ -220,7 +226,11 @@ def _parts_text(files: PrunedFiles) -> str:
 class PrunedFileScan(JavaProxy):
     """A scan whose batch is Spark's own ``ParquetScan`` over the plan's files."""
 
-    interfaces = (f"{_READ}SupportsReportStatistics", f"{_READ}SupportsRuntimeV2Filtering")
+    interfaces = (
+        f"{_READ}SupportsReportStatistics",
+        f"{_READ}SupportsRuntimeV2Filtering",
+        "java.util.function.Function",
+    )
 
     def __init__(self, bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: ScanRequest) -> None:
         self._target = target
@@ -270,6 +280,10 @@ class PrunedFileScan(JavaProxy):
         self._filtered.scan = None
         return self._batch(files, scan)
 
+    def apply(self, names: str) -> JavaObject:
+        """The scan of some of its slices; see :func:`of_slices`."""
+        return PrunedFileScan(self._bridge, self._target, of_slices(self._plan, names), self._request).java
+
     def estimateStatistics(self) -> JavaObject:
         """By the sizes of what is read."""
         whole, read = self._files.bytes_total, self._files.bytes_read
@@ -285,7 +299,8 @@ class PrunedFileScan(JavaProxy):
     def filterAttributes(self) -> JavaObject:
         """Columns by whose values files can be left out while a join runs: those of paths and keys that are read."""
         config = self._target.snapshot.config
-        own = {column.name for column in self._bridge.schema(self._request.required).fields}
+        wanted = self._bridge.schema(self._request.required).fields if self._request.in_joins else ()
+        own = {column.name for column in wanted}
         names = [n for n in dict.fromkeys((*config.partition_fields, *config.record_key_fields)) if n in own]
         make = self._bridge.view.org.apache.spark.sql.connector.expressions.Expressions
         columns = [make.column(quoted(name)) for name in names]
@@ -345,7 +360,7 @@ class PrunedFileScan(JavaProxy):
 class DataFrameScan(JavaProxy):
     """A scan of a DataFrame's rows."""
 
-    interfaces = (f"{_READ}V1Scan",)
+    interfaces: ClassVar[tuple[str, ...]] = (f"{_READ}V1Scan",)
 
     def __init__(self, bridge: JavaBridge, schema: StructType, make: Callable[[], DataFrame], description: str) -> None:
         super().__init__(bridge, f"lakedex-frame-{uuid.uuid4().hex}")
@@ -366,3 +381,28 @@ class DataFrameScan(JavaProxy):
     def description(self) -> str:
         """Shown by ``EXPLAIN``."""
         return self._description
+
+
+class PlannedScan(DataFrameScan):
+    """A scan of the rows of a plan whose files one reader of Spark's does not read."""
+
+    interfaces = (*DataFrameScan.interfaces, "java.util.function.Function")
+
+    def __init__(self, bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, schema: StructType) -> None:
+        spark, names = bridge.spark, schema.names
+        merged = sum(is_read_in_python(item, target.snapshot.schema) for item in plan.slices)
+        how = f"{merged} slices read in Python" if merged else "union of scans by schema"
+        described = _description(target, plan, how)
+        super().__init__(bridge, schema, lambda: planned_frame(spark, target.snapshot, plan, None, names), described)
+        self._target = target
+        self._plan = plan
+
+    def apply(self, names: str) -> JavaObject:
+        """The scan of some of its slices; see :func:`of_slices`."""
+        return PlannedScan(self._bridge, self._target, of_slices(self._plan, names), self._schema).java
+
+
+def of_slices(plan: ScanPlan, names: str) -> ScanPlan:
+    """A plan with those of its slices whose names are in a text, each in a line."""
+    wanted = frozenset(names.split("\n"))
+    return replace(plan, slices=tuple(item for item in plan.slices if item.name in wanted))

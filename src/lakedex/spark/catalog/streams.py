@@ -51,10 +51,7 @@ _MANY = 2**31 - 1
 
 def register_streams(bridge: JavaBridge) -> None:
     """Let the bridge's session write streams, and its copies; once is enough."""
-    methods = bridge.java_class("org.apache.spark.sql.catalyst.trees.TreeNode").getMethods()
-    made = next(method for method in methods if str(method.getName()) == "withNewChildrenInternal")
-    strategy = bridge.compiled("LakedexStreams", CHILDREN=str(made.getParameterTypes()[0].getName()))
-    strategy.register(bridge.session.experimental())
+    bridge.compiled("LakedexStreams").register(bridge.session.experimental())
 
 
 # --------------------------------------------------------------------------------------------------------- reading

@@ -7,12 +7,13 @@ from typing import ClassVar, cast
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from lakedex.errors import IndexExistsError, IndexNotFoundError, InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import IndexExistsError, IndexNotFoundError, UnsupportedFeatureError
 from lakedex.spark.catalog.aggregates import answer_query
 from lakedex.spark.catalog.ddl import created_with, with_defaults
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy
 from lakedex.spark.catalog.local_rows import LocalRows
 from lakedex.spark.catalog.partitions import PARTITION_INTERFACE, PartitionStatements
+from lakedex.spark.catalog.row_level import RowChanges, RowLevelOperation, register_row_level
 from lakedex.spark.catalog.scan import ScanTarget, TableScanBuilder
 from lakedex.spark.catalog.streams import stream_table
 from lakedex.spark.catalog.warehouse import OpenTable
@@ -20,8 +21,9 @@ from lakedex.spark.catalog.write import TableWriteBuilder, table_options
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark, commented, nullable, quoted
+from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.free_properties import column_defaults
-from lakedex.types import META_COLUMNS
+from lakedex.types import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = ["WRITES", "CatalogTable", "RowsTable"]
 
@@ -102,16 +104,22 @@ class CatalogTable(_Table, PartitionStatements):
 
     def capabilities(self) -> JavaObject:
         """An older instant is not written. Streams are read by :meth:`v1Table`."""
-        return self._capabilities("BATCH_READ", *((*WRITES, "STREAMING_WRITE") if self._writable else ()))
+        evolves = () if self._bridge.needs_builder else ("AUTOMATIC_SCHEMA_EVOLUTION",)
+        written = (*WRITES, "STREAMING_WRITE", *evolves) if self._writable else ()
+        return self._capabilities("BATCH_READ", *written)
 
     def metadataColumns(self) -> JavaObject:
         """Hudi's meta columns: not in ``SELECT *``, but there when named."""
         bridge = self._bridge
 
-        def made() -> JavaObject:
-            return bridge.array(f"{_CATALOG}MetadataColumn", [_MetaColumn(bridge, name).java for name in META_COLUMNS])
+        # Spark wants ids of rows that are never null; in a table that leaves these columns out they are.
+        never = frozenset({RECORD_KEY, PARTITION_PATH} if self._target.snapshot.config.populate_meta_fields else ())
 
-        return bridge.constant("metadata columns", made)
+        def made() -> JavaObject:
+            columns = [_MetaColumn(bridge, name, nullable=name not in never).java for name in META_COLUMNS]
+            return bridge.array(f"{_CATALOG}MetadataColumn", columns)
+
+        return bridge.constant(("metadata columns", never), made)
 
     # --------------------------------------------------------------------------------------------- rows
 
@@ -129,7 +137,8 @@ class CatalogTable(_Table, PartitionStatements):
 
     def newWriteBuilder(self, info: JavaObject) -> JavaObject:
         """A write."""
-        return TableWriteBuilder(self._bridge, self._target, self._table, info).java
+        merges = RowChanges(self._bridge, self._target, self._table, "MERGE").answer
+        return TableWriteBuilder(self._bridge, self._target, self._table, info, merges=merges).java
 
     def canDeleteWhere(self, predicates: JavaObject) -> bool:
         """Whether the condition has an exact translation."""
@@ -150,16 +159,13 @@ class CatalogTable(_Table, PartitionStatements):
         return True
 
     def newRowLevelOperationBuilder(self, info: JavaObject) -> JavaObject:
-        """Spark rewrites ``DELETE`` by this before it tries :meth:`deleteWhere`; the others have no other way."""
-        command = str(info.command().toString())
+        """``UPDATE``, ``MERGE INTO``, and ``DELETE`` with a condition that :meth:`deleteWhere` does not take."""
+        bridge, command = self._bridge, str(info.command().toString())
+        # Spark gives up the rewrite of a DELETE as soon as the table takes the condition itself.
         if command != "DELETE":
-            call = "t.update(set={…}, where=…)" if command == "UPDATE" else "t.merge(df, 't.id = s.id')"
-            raise UnsupportedFeatureError(
-                f"table {self._name}: {command} is not done in SQL; use {call} of "
-                f"Table.open({self._target.snapshot.files.base_path!r}, spark=spark)",
-                feature=command,
-            )
-        return _Deletion(self._bridge, self._target).java
+            require_writable(self._target.snapshot.config)
+        register_row_level(bridge, bridge.view.org.apache.spark.sql.SparkSession.active())
+        return RowLevelOperation(bridge, self._target, self._table, command).java
 
     # --------------------------------------------------------------------------------------------- indexes
 
@@ -236,9 +242,10 @@ class RowsTable(_Table):
 class _MetaColumn(JavaProxy):
     interfaces = (f"{_CATALOG}MetadataColumn",)
 
-    def __init__(self, bridge: JavaBridge, name: str) -> None:
-        super().__init__(bridge, f"lakedex-meta-{name}")
+    def __init__(self, bridge: JavaBridge, name: str, *, nullable: bool) -> None:
+        super().__init__(bridge, f"lakedex-meta-{name}-{nullable}")
         self._name = name
+        self._nullable = nullable
 
     def name(self) -> str:
         """The column's name."""
@@ -249,62 +256,6 @@ class _MetaColumn(JavaProxy):
         bridge = self._bridge
         return bridge.constant("string", lambda: bridge.session.parseDataType('"string"'))
 
-
-class _Deletion(JavaProxy):
-    """The rewrite of a ``DELETE`` that Spark gives up as soon as the table takes the condition itself."""
-
-    interfaces = (f"{_CONNECTOR}write.RowLevelOperationBuilder", f"{_CONNECTOR}write.RowLevelOperation")
-
-    def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
-        super().__init__(bridge)
-        self._target = target
-
-    def build(self) -> JavaObject:
-        """The operation is its own builder."""
-        return self.java
-
-    def command(self) -> JavaObject:
-        """``DELETE``."""
-        operation = getattr(self._bridge.view, f"{_CONNECTOR}write.RowLevelOperation$Command")
-        return operation.valueOf("DELETE")
-
-    def newScanBuilder(self, options: JavaObject) -> JavaObject:
-        """A read that is never carried out."""
-        return _NoRead(self._bridge, self._target).java
-
-    def newWriteBuilder(self, info: JavaObject) -> JavaObject:
-        """A write that is never carried out."""
-        return _NoWrite(self._bridge, self._target).java
-
-
-class _NotDone(JavaProxy):
-    """A read or write that is its own builder, reached where :meth:`CatalogTable.canDeleteWhere` said no."""
-
-    def __init__(self, bridge: JavaBridge, target: ScanTarget) -> None:
-        super().__init__(bridge)
-        self._target = target
-
-    def build(self) -> JavaObject:
-        """The read or write."""
-        return self.java
-
-    def toBatch(self) -> JavaObject:
-        """Too late."""
-        path = self._target.snapshot.files.base_path
-        raise InvalidInputError(
-            f"table {self._target.name}: Spark hands a table no condition with a subquery, a function that it does not "
-            "translate, or a LIKE other than 'x%', '%x', '%x%' and these without a backslash; use "
-            f"Table.open({path!r}, spark=spark).delete(where=…), or .delete(df) with the keys"
-        )
-
-
-class _NoRead(_NotDone):
-    interfaces = (f"{_CONNECTOR}read.ScanBuilder", f"{_CONNECTOR}read.Scan")
-
-    def readSchema(self) -> JavaObject:
-        """The table's columns."""
-        return self._bridge.struct(cast("StructType", nullable(arrow_to_spark(self._target.snapshot.schema))))
-
-
-class _NoWrite(_NotDone):
-    interfaces = (f"{_CONNECTOR}write.WriteBuilder", f"{_CONNECTOR}write.Write")
+    def isNullable(self) -> bool:
+        """Whether a row may lack it."""
+        return self._nullable

@@ -16,6 +16,7 @@ from lakedex.io.fsspec import open_storage
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.contained_files import links_below
 from lakedex.layout.names import join_path
+from lakedex.snapshot.snapshot import TableContext
 
 __all__ = ["OpenTable", "Tables", "Warehouse", "is_path", "open_warehouse"]
 
@@ -245,6 +246,10 @@ class OpenTable(Protocol):
     @property
     def path(self) -> str:
         """The table's folder."""
+
+    @property
+    def context(self) -> TableContext:
+        """Storage, engine and options."""
 
     @property
     def indexes(self) -> Any:

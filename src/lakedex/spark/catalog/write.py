@@ -66,6 +66,10 @@ def write_options(info: JavaObject) -> dict[str, str]:
     return {str(name): str(value) for name, value in dict(info.options().asCaseSensitiveMap()).items()}
 
 
+Merges = Callable[[str, JavaObject], str | None]
+"""Runs a ``MERGE`` that only inserts; see ``RowChanges.answer``."""
+
+
 class TableWriteBuilder(JavaProxy):
     """Collects the options of a write and the rows that it replaces."""
 
@@ -83,11 +87,13 @@ class TableWriteBuilder(JavaProxy):
         table: OpenTable,
         info: JavaObject,
         *,
+        merges: Merges | None = None,
         replace: Callable[[DataFrame, Mapping[str, str]], WriteResult] | None = None,
     ) -> None:
-        """With ``replace`` the rows and options go there."""
+        """With ``replace`` the rows and options go there, with ``merges`` a ``MERGE`` that only inserts."""
         super().__init__(bridge)
         self._target = target
+        self._merges = merges
         self._table = table
         self._info = info
         self._replace = replace
@@ -126,7 +132,7 @@ class TableWriteBuilder(JavaProxy):
         """The write."""
         if self._scope == "partitions" and self._partitions is None:
             return _StagedWrite(self._bridge, self._target, self._info, self._write).java
-        return _FrameWrite(self._bridge, self._target.name, self._write, str(self._info.queryId())).java
+        return _FrameWrite(self._bridge, self._target.name, self._write, str(self._info.queryId()), self._merges).java
 
     def _partition_of(self, predicates: JavaObject) -> dict[str, object] | None:
         """Partition column → value of ``column <=> value AND …``; empty for all rows, None for anything else."""
@@ -237,13 +243,25 @@ def _column_value(predicate: JavaObject) -> dict[str, object] | None:
 class _FrameWrite(JavaProxy):
     """A write that gets a DataFrame."""
 
-    interfaces = (f"{_WRITE}V1Write",)
+    interfaces = (f"{_WRITE}V1Write", "java.util.function.BiFunction")
 
-    def __init__(self, bridge: JavaBridge, name: str, write: Callable[..., WriteResult], query_id: str) -> None:
+    def __init__(
+        self,
+        bridge: JavaBridge,
+        name: str,
+        write: Callable[..., WriteResult],
+        query_id: str,
+        merges: Merges | None,
+    ) -> None:
         super().__init__(bridge)
         self._name = name
+        self._merges = merges
         self._relation = _Relation(bridge, write)
         self._stream = partial(streaming_write, bridge, name, query_id, write)
+
+    def apply(self, step: str, argument: JavaObject) -> str | None:
+        """Called by the strategy of row-level statements: Spark makes an append of a ``MERGE`` that only inserts."""
+        return None if self._merges is None else self._merges(step, argument)
 
     def toInsertableRelation(self) -> JavaObject:
         """Where Spark puts the rows."""
