@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark import __version__ as PYSPARK
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from lakedex import Table, register_catalog
 
@@ -48,3 +54,244 @@ def test_sql_in_the_session_of_a_batch(spark: SparkSession, lake: Path, tmp_path
     query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "mark"))
     query.trigger(availableNow=True).start().awaitTermination()
     assert rows_of(Table.open(str(lake / "trips"))) == "a,oslo,1 c,bonn,2"
+
+
+# ----------------------------------------------------------------------------------------- by name, and by format
+
+NEEDS_FORMAT = pytest.mark.skipif(PYSPARK.startswith("3."), reason="PySpark 3.5 has no Python data sources")
+
+WAYS = pytest.mark.parametrize("way", ["name", pytest.param("format", marks=NEEDS_FORMAT)])
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Streams from ``lake.trips`` into ``lake.copy``, by their names or by ``format("lakedex")`` and their paths."""
+
+    spark: SparkSession
+    lake: Path
+    way: str
+
+    def path(self, name: str) -> str:
+        return str(self.lake / name)
+
+    def read(self, **options: object) -> DataFrame:
+        reader = self.spark.readStream.options(**options)  # type: ignore[arg-type]
+        if self.way == "name":
+            return reader.table("lake.trips")
+        return reader.format("lakedex").load(self.path("trips")).select("id", "city", "n")
+
+    def start(self, frame: DataFrame, into: str = "copy", mode: str = "append", **options: object) -> StreamingQuery:
+        checkpoint = self.lake.parent / f"mark-{into}"
+        writer = frame.writeStream.outputMode(mode).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(checkpoint)).options(**options)  # type: ignore[arg-type]
+        if self.way == "name":
+            return writer.toTable(f"lake.{into}")
+        return writer.format("lakedex").start(self.path(into))
+
+    def run(self, frame: DataFrame, into: str = "copy", mode: str = "append", **options: object) -> list[int]:
+        """Run to the end; the rows of each batch that had any."""
+        query = self.start(frame, into, mode, **options)
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    def rows(self, name: str = "copy") -> str:
+        return rows_of(Table.open(self.path(name)))
+
+    def commits(self, name: str = "copy") -> int:
+        return Table.open(self.path(name)).inspect.history().num_rows
+
+    def forget_last_batch(self, into: str = "copy") -> None:
+        """As if Spark had died before it noted that the last batch is done."""
+        folder = self.lake.parent / f"mark-{into}" / "commits"
+        last = max(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+        for file in (folder / f"{last}", folder / f".{last}.crc"):
+            file.unlink(missing_ok=True)
+
+    def staged(self, name: str = "copy") -> list[Path]:
+        return list(Path(self.path(name)).rglob("*lakedex-staged*"))
+
+
+@pytest.fixture
+def trips(spark: SparkSession, lake: Path) -> Table:
+    for name in ("trips", "copy"):
+        spark.sql(CREATE.format(name))
+    spark.sql("INSERT INTO lake.trips VALUES ('a', 'oslo', 1), ('b', 'rome', 1)")
+    return Table.open(str(lake / "trips"))
+
+
+def more(table: Table, *rows: tuple[str, str, int]) -> str:
+    ids, cities, numbers = zip(*rows, strict=True)
+    found = table.upsert(pa.table({"id": ids, "city": cities, "n": pa.array(numbers, pa.int32())}))
+    return str(found.instant)
+
+
+@pytest.mark.smoke
+@WAYS
+def test_a_table_into_a_table_over_restarts(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
+    streams = Streams(spark, lake, way)
+    assert streams.run(streams.read()) == [2]
+    assert streams.rows() == "a,oslo,1 b,rome,1"
+    more(trips, ("a", "oslo", 2), ("c", "bonn", 2))
+    more(trips, ("d", "rome", 3))
+    assert streams.run(streams.read()) == [3]
+    done = streams.commits()
+    assert streams.rows() == "a,oslo,2 b,rome,1 c,bonn,2 d,rome,3"
+    assert streams.run(streams.read()) == [] and streams.commits() == done
+    streams.forget_last_batch()
+    assert streams.run(streams.read()) == [3] and streams.commits() == done
+    assert streams.rows() == "a,oslo,2 b,rome,1 c,bonn,2 d,rome,3" and not streams.staged()
+
+
+@WAYS
+def test_a_batch_of_plain_inserts_that_comes_again(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
+    streams = Streams(spark, lake, way)
+    spark.sql("INSERT INTO lake.copy VALUES ('z', 'oslo', 0)")
+    option = {"hoodie.datasource.write.operation": "insert"}
+    for _ in range(2):
+        assert streams.run(streams.read(), **option) == [2]
+        assert streams.rows() == "a,oslo,1 b,rome,1 z,oslo,0" and streams.commits() == 2
+        streams.forget_last_batch()
+
+
+@pytest.mark.parametrize(
+    ("limits", "batches"),
+    [
+        ({"maxCommitsPerTrigger": 1}, [2, 2, 1]),
+        ({"maxFilesPerTrigger": 1}, [2, 2, 1]),
+        ({"maxFilesPerTrigger": 9}, [2, 3]),
+    ],
+)
+@WAYS
+def test_limits(
+    spark: SparkSession, lake: Path, trips: Table, way: str, limits: dict[str, object], batches: list[int]
+) -> None:
+    if way == "format" and PYSPARK < "4.2":
+        pytest.skip("Spark tells a data source no limits")
+    streams = Streams(spark, lake, way)
+    first = streams.run(streams.read(**limits))
+    more(trips, ("a", "oslo", 2), ("c", "bonn", 2))
+    more(trips, ("d", "rome", 3))
+    assert first + streams.run(streams.read(**limits)) == batches
+    assert streams.rows() == "a,oslo,2 b,rome,1 c,bonn,2 d,rome,3"
+
+
+@WAYS
+def test_starts_of_a_stream(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
+    streams = Streams(spark, lake, way)
+    one, two = more(trips, ("c", "bonn", 2)), more(trips, ("d", "rome", 3))
+    for number, (name, value, expected) in enumerate(
+        (
+            ("startingInstant", one, "c,bonn,2 d,rome,3"),
+            ("startingInstant", "latest", ""),
+            ("hoodie.datasource.read.begin.instanttime", one, "d,rome,3"),
+            ("hoodie.datasource.streaming.startOffset", two, ""),
+            ("hoodie.datasource.read.begin.instanttime", "000", "a,oslo,1 b,rome,1 c,bonn,2 d,rome,3"),
+        )
+    ):
+        spark.sql(CREATE.format(f"copy{number}"))
+        streams.run(streams.read(**{name: value}), f"copy{number}")
+        assert streams.rows(f"copy{number}") == expected, (name, value)
+
+
+@WAYS
+def test_a_start_that_was_cleaned_names_the_first_one_left(
+    spark: SparkSession, lake: Path, trips: Table, way: str
+) -> None:
+    streams = Streams(spark, lake, way)
+    instants = [more(trips, ("a", "oslo", number)) for number in range(2, 7)]
+    trips.maintenance.clean(options={"hoodie.clean.commits.retained": "2"})
+    with pytest.raises(Exception, match="the cleaner took .* files of commit .*first instant left is") as caught:
+        streams.run(streams.read(startingInstant=instants[0]))
+    first = str(caught.value).split("first instant left is '")[1][:17]
+    shutil.rmtree(lake.parent / "mark-copy")
+    assert streams.run(streams.read(startingInstant=first)) == [len(instants) - instants.index(first)]
+
+
+@WAYS
+def test_a_commit_that_was_rolled_back_stops_the_stream(
+    spark: SparkSession, lake: Path, trips: Table, way: str
+) -> None:
+    streams = Streams(spark, lake, way)
+    last = more(trips, ("c", "bonn", 2))
+    assert streams.run(streams.read()) == [3]
+    trips.maintenance.rollback(last)
+    more(trips, ("d", "rome", 3))
+    with pytest.raises(Exception, match=f"{last}, which the stream has delivered, was rolled back"):
+        streams.run(streams.read())
+
+
+@WAYS
+def test_a_batch_that_fails_before_its_commit(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
+    streams = Streams(spark, lake, way)
+    pending = lake / "copy" / ".hoodie" / "hoodie.properties"
+    kept = pending.read_text()
+    failing = streams.read().withColumn("n", F.expr("IF(id = 'b', CAST(raise_error('no') AS INT), n)"))
+    with pytest.raises(Exception, match="no"):
+        streams.run(failing)
+    assert streams.commits() == 0 and not streams.staged() and pending.read_text() == kept
+    assert streams.run(streams.read()) == [2]
+    assert streams.rows() == "a,oslo,1 b,rome,1" and streams.commits() == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("update", "bonn,bonn,3 oslo,oslo,2 rome,rome,1"), ("complete", "oslo,oslo,2 rome,rome,1")]
+)
+def test_output_modes(spark: SparkSession, lake: Path, trips: Table, mode: str, expected: str) -> None:
+    """Update upserts the rows that changed, complete replaces all of them in one commit."""
+    streams = Streams(spark, lake, "name")
+    more(trips, ("c", "oslo", 1))
+    spark.sql("INSERT INTO lake.copy VALUES ('bonn', 'bonn', 3)")
+    by_city = streams.read().groupBy("city").agg(F.sum("n").cast("int").alias("n")).selectExpr("city id", "city", "n")
+    streams.run(by_city, mode=mode)
+    assert streams.rows() == expected and streams.commits() == 2
+    more(trips, ("d", "rome", 4))
+    streams.run(by_city, mode=mode)
+    assert "rome,rome,5" in streams.rows() and streams.commits() == 3
+    streams.forget_last_batch()
+    streams.run(by_city, mode=mode)
+    assert "rome,rome,5" in streams.rows() and streams.commits() == 3
+
+
+@NEEDS_FORMAT
+def test_a_new_table_by_format(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams = Streams(spark, lake, "format")
+    named = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}
+    assert streams.run(streams.read(columns="id,n,city", where="n > 0"), "made", **named) == [2]
+    assert streams.rows("made") == "a,oslo,1 b,rome,1"
+    more(trips, ("c", "bonn", 2))
+    assert streams.run(streams.read(), "made", **named, mode="append") == [1]
+    assert streams.rows("made") == "a,oslo,1 b,rome,1 c,bonn,2"
+
+
+@NEEDS_FORMAT
+@pytest.mark.parametrize(
+    ("reading", "writing", "message"),
+    [
+        ({"startingInstant": "1", "hoodie.datasource.streaming.startOffset": "2"}, {}, "give one start"),
+        ({"maxFilesPerTrigger": "0"}, {}, "a whole number from 1 on"),
+        ({"asOf": "2999-01-01"}, {}, "takes startingInstant instead"),
+        ({"startingInstants": "1"}, {}, "did you mean"),
+        ({}, {"checkpointLocations": "/tmp"}, "unknown option"),
+        ({}, {"hoodie.datasource.write.operation": "delete_partition"}, "is not done"),
+    ],
+)
+def test_options_that_are_refused(
+    spark: SparkSession, lake: Path, trips: Table, reading: dict[str, str], writing: dict[str, str], message: str
+) -> None:
+    streams = Streams(spark, lake, "format")
+    with pytest.raises(Exception, match=message):
+        streams.run(streams.read(**reading), **writing)
+    assert streams.commits() == 0 and not streams.staged()
+
+
+def test_upserts_of_foreach_batch_are_done_once(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams, copy = Streams(spark, lake, "name"), Table.open(str(lake / "copy"), spark=spark)
+
+    def each(batch: DataFrame, number: int) -> None:
+        copy.upsert(batch, txn=("trips", number))
+
+    for _ in range(2):
+        query = streams.read().writeStream.foreachBatch(each).trigger(availableNow=True)
+        query.option("checkpointLocation", str(lake.parent / "mark-copy")).start().awaitTermination()
+        assert streams.rows() == "a,oslo,1 b,rome,1" and streams.commits() == 1
+        streams.forget_last_batch()
