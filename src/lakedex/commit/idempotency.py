@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from lakedex.errors import CorruptFileError, InvalidInputError, LakedexError
 from lakedex.options import WriteOptions
@@ -49,7 +48,7 @@ class DuplicateBatchError(LakedexError):
     note: str
 
 
-def checked_txn(txn: Any) -> tuple[str, int] | None:
+def checked_txn(txn: object) -> tuple[str, int] | None:
     """Check the ``txn=`` of a call.
 
     Raises:

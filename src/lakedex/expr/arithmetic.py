@@ -17,7 +17,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.distinct import per_distinct
 from lakedex.expr.nodes import Literal
 from lakedex.expr.types import Kind, NotPrunableError, kind_of
-from lakedex.types import BoolArray
+from lakedex.types import BoolArray, IntArray
 
 __all__ = ["calculate", "decimal_result", "exact_decimal", "float32", "rescale"]
 
@@ -39,7 +39,7 @@ def exact_decimal(value: Decimal) -> Literal:
     return Literal(Decimal((sign, digits, exponent)), pa.decimal128(precision, scale))
 
 
-def rescale(value: Decimal, target: Any) -> Decimal:
+def rescale(value: Decimal, target: pa.Decimal128Type) -> Decimal:
     """Round a value to the target's scale, half up as Spark does.
 
     Raises:
@@ -72,7 +72,7 @@ _DIVIDED_SCALE = Decimal(1).scaleb(-39)
 _LONG = (-(2**63), 2**63 - 1)
 
 
-def decimal_result(op: str, left: Any, right: Any) -> pa.DataType:
+def decimal_result(op: str, left: pa.Decimal128Type, right: pa.Decimal128Type) -> pa.DataType:
     """Spark's result type of decimal arithmetic; excess digits are cut from the scale."""
     p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
     if op == "DIV":
@@ -94,7 +94,7 @@ def decimal_result(op: str, left: Any, right: Any) -> pa.DataType:
     return pa.decimal128(max(precision, 1), scale)
 
 
-def calculate(op: str, left: Any, right: Any, result: Any, *, attempt: bool = False) -> Any:
+def calculate(op: str, left: pa.Array, right: pa.Array, result: pa.DataType, *, attempt: bool = False) -> pa.Array:
     """Compute ``left op right`` for two arrays.
 
     Args:
@@ -132,7 +132,7 @@ def _numpy(values: Any, fill: Any) -> Any:
     return pc.fill_null(values, pa.scalar(fill).cast(values.type)).to_numpy(zero_copy_only=False)
 
 
-def _floats(op: str, left: Any, right: Any, result: pa.DataType) -> Any:
+def _floats(op: str, left: pa.Array, right: pa.Array, result: pa.DataType) -> pa.Array:
     nulls = left.is_null().to_numpy(zero_copy_only=False)
     a, b = _numpy(left, 1), _numpy(right, 1)
     with np.errstate(all="ignore"):
@@ -155,7 +155,7 @@ _FLOATS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _integers(op: str, left: Any, right: Any, result: Any) -> Any:
+def _integers(op: str, left: pa.Array, right: pa.Array, result: pa.DataType) -> pa.Array:
     nulls = left.is_null().to_numpy(zero_copy_only=False)
     a, b = (np.array(_numpy(side, 1), np.int64) for side in (left, right))
     with np.errstate(all="ignore"):
@@ -166,39 +166,39 @@ def _integers(op: str, left: Any, right: Any, result: Any) -> Any:
     return pa.array(np.where(lost, 0, found), pa.int64(), mask=nulls | lost).cast(result)
 
 
-def _added(a: Any, b: Any) -> tuple[Any, BoolArray]:
+def _added(a: IntArray, b: IntArray) -> tuple[IntArray, BoolArray]:
     found = a + b
     return found, ((a ^ found) & (b ^ found)) < 0
 
 
-def _subtracted(a: Any, b: Any) -> tuple[Any, BoolArray]:
+def _subtracted(a: IntArray, b: IntArray) -> tuple[IntArray, BoolArray]:
     found = a - b
     return found, ((a ^ b) & (a ^ found)) < 0
 
 
-def _multiplied(a: Any, b: Any) -> tuple[Any, BoolArray]:
+def _multiplied(a: IntArray, b: IntArray) -> tuple[IntArray, BoolArray]:
     found = a * b
     # Floats are precise enough: a product that wrapped around is off by at least 2**64.
     return found, np.abs(a.astype(np.float64) * b.astype(np.float64) - found.astype(np.float64)) > 2.0**62
 
 
-def _remainder(a: Any, b: Any) -> tuple[Any, BoolArray]:
+def _remainder(a: IntArray, b: IntArray) -> tuple[IntArray, BoolArray]:
     safe = np.where(b == -1, 1, b)
     return np.fmod(a, safe), np.zeros(len(a), np.bool_)
 
 
-def _modulus(a: Any, b: Any) -> tuple[Any, BoolArray]:
+def _modulus(a: IntArray, b: IntArray) -> tuple[IntArray, BoolArray]:
     rest, none = _remainder(a, b)
     return np.where(rest < 0, _remainder(rest + b, b)[0], rest), none
 
 
-def _quotient(a: Any, b: Any) -> tuple[Any, BoolArray]:
+def _quotient(a: IntArray, b: IntArray) -> tuple[IntArray, BoolArray]:
     lost = (a == _LONG[0]) & (b == -1)
     safe = np.where(lost, 1, b)
     return (a - np.fmod(a, np.where(safe == -1, 1, safe))) // safe, lost
 
 
-_INTEGERS: dict[str, Callable[[Any, Any], tuple[Any, BoolArray]]] = {
+_INTEGERS: dict[str, Callable[[IntArray, IntArray], tuple[IntArray, BoolArray]]] = {
     "+": _added,
     "-": _subtracted,
     "*": _multiplied,
@@ -208,7 +208,7 @@ _INTEGERS: dict[str, Callable[[Any, Any], tuple[Any, BoolArray]]] = {
 }
 
 
-def _decimals(op: str, left: Any, right: Any, result: Any) -> Any:
+def _decimals(op: str, left: pa.Array, right: pa.Array, result: pa.DataType) -> pa.Array:
     wide = [side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in (left, right)]
     if op in ("+", "-", "*") and left.type.precision + right.type.precision < 75:
         found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](*wide)

@@ -63,27 +63,27 @@ class ColumnExpression:
 
     node: Column
 
-    def __eq__(self, other: Any) -> Condition:  # type: ignore[override]
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
         return self._compared("=", other)
 
-    def __ne__(self, other: Any) -> Condition:  # type: ignore[override]
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
         return self._compared("<>", other)
 
-    def __lt__(self, other: Any) -> Condition:
+    def __lt__(self, other: object) -> Condition:
         return self._compared("<", other)
 
-    def __le__(self, other: Any) -> Condition:
+    def __le__(self, other: object) -> Condition:
         return self._compared("<=", other)
 
-    def __gt__(self, other: Any) -> Condition:
+    def __gt__(self, other: object) -> Condition:
         return self._compared(">", other)
 
-    def __ge__(self, other: Any) -> Condition:
+    def __ge__(self, other: object) -> Condition:
         return self._compared(">=", other)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def eq_null_safe(self, other: Any) -> Condition:
+    def eq_null_safe(self, other: object) -> Condition:
         """Equality for which null equals null (SQL's ``<=>``)."""
         return Condition(Comparison("<=>", self.node, _scalar(other)))
 
@@ -95,12 +95,12 @@ class ColumnExpression:
         """True for rows whose value is not null."""
         return Condition(Not(IsNull(self.node)))
 
-    def isin(self, values: Iterable[Any]) -> Condition:
+    def isin(self, values: Iterable[object]) -> Condition:
         """True for rows whose value is one of ``values``."""
         literals = tuple(literal_of(value) for value in values)
         return Condition(In(self.node, literals)) if literals else Condition(Literal(False, pa.bool_()))
 
-    def between(self, low: Any, high: Any) -> Condition:
+    def between(self, low: object, high: object) -> Condition:
         """True for rows whose value is from ``low`` to ``high``, both included."""
         return self._compared(">=", low) & self._compared("<=", high)
 
@@ -108,7 +108,7 @@ class ColumnExpression:
         """True for rows whose text matches a pattern: ``%`` any text, ``_`` one character; a backslash escapes."""
         return Condition(Like(self.node, pattern))
 
-    def _compared(self, op: str, other: Any) -> Condition:
+    def _compared(self, op: str, other: object) -> Condition:
         if other is None:
             raise InvalidInputError(
                 f"column {self.node.name!r} {op} None is never true; use is_null() or is_not_null()"
@@ -138,17 +138,17 @@ def col(*path: str) -> ColumnExpression:
     return ColumnExpression(Column(names))
 
 
-def _condition(other: Any) -> Predicate:
+def _condition(other: object) -> Predicate:
     if not isinstance(other, Condition):
         raise InvalidInputError(f"{other!r} is no condition: put each comparison in brackets")
     return other.node
 
 
-def _scalar(value: Any) -> Scalar:
+def _scalar(value: object) -> Scalar:
     return value.node if isinstance(value, ColumnExpression) else literal_of(value)
 
 
-def literal_of(value: Any) -> Literal:
+def literal_of(value: object) -> Literal:
     """A Python, numpy or pyarrow value as a literal.
 
     Raises:

@@ -68,7 +68,7 @@ def evaluate_constant(scalar: Scalar) -> Any:
     return evaluate(scalar, _ONE_ROW)
 
 
-def column_values(column: Column, batch: pa.RecordBatch) -> Any:
+def column_values(column: Column, batch: pa.RecordBatch) -> pa.Array:
     """Array of a column, with nulls of its parents applied, in the type to which the predicate was bound."""
     index = batch.schema.get_field_index(column.path[0])
     if index < 0:
@@ -155,7 +155,7 @@ def _has_null(scalars: Sequence[Scalar]) -> bool:
     return any(isinstance(scalar, Literal) and scalar.value is None for scalar in scalars)
 
 
-def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> Any:
+def _arithmetic(node: Arithmetic, batch: pa.RecordBatch) -> pa.Array:
     sides = (node.left, node.right)
     if _has_null(sides):
         return pa.nulls(batch.num_rows, node.type)
@@ -172,7 +172,7 @@ def _dividend_and_divisor(scalars: Sequence[Scalar], batch: pa.RecordBatch) -> l
     return [_spread(evaluate(scalars[0], batch.filter(known)), known), divisor]
 
 
-def _function(node: Function, batch: pa.RecordBatch) -> Any:
+def _function(node: Function, batch: pa.RecordBatch) -> pa.Array:
     spec = FUNCTIONS[node.name]
     if spec.strict and _has_null(node.arguments):
         return pa.nulls(batch.num_rows).cast(node.type)
@@ -184,7 +184,7 @@ def _function(node: Function, batch: pa.RecordBatch) -> Any:
     return spec.compute(*arguments, **settings, **({"result": node.type} if spec.typed else {}))
 
 
-def _coalesce(node: Function, batch: pa.RecordBatch) -> Any:
+def _coalesce(node: Function, batch: pa.RecordBatch) -> pa.Array:
     """Evaluate each argument only for the rows without a value so far."""
     result = evaluate(node.arguments[0], batch)
     for argument in node.arguments[1:]:
@@ -202,7 +202,7 @@ def _replaced(values: Any, rows: Any, others: Any) -> Any:
     return pc.replace_with_mask(values, rows, others)
 
 
-def _case(node: Case, batch: pa.RecordBatch) -> Any:
+def _case(node: Case, batch: pa.RecordBatch) -> pa.Array:
     """Evaluate each branch only for the rows that take it, as its expression may fail on others."""
     rows = batch.num_rows
     rest = pa.repeat(pa.scalar(True), rows)
@@ -219,12 +219,12 @@ def _case(node: Case, batch: pa.RecordBatch) -> Any:
     return result
 
 
-def _on_rows(condition: Predicate, batch: pa.RecordBatch, rows: Any) -> Any:
+def _on_rows(condition: Predicate, batch: pa.RecordBatch, rows: Any) -> pa.Array:
     """Truth values of a condition for some rows; null for the others."""
     return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), rows, truth(condition, batch.filter(rows)))
 
 
-def truth(node: Predicate, batch: pa.RecordBatch) -> Any:
+def truth(node: Predicate, batch: pa.RecordBatch) -> pa.Array:
     """True, false or null per row: a BooleanArray of the batch's length.
 
     Raises:
@@ -258,7 +258,7 @@ def cannot_evaluate(node: Unknown) -> UnsupportedFeatureError:
     )
 
 
-def _chain(node: And | Or, batch: pa.RecordBatch) -> Any:
+def _chain(node: And | Or, batch: pa.RecordBatch) -> pa.Array:
     combine = pc.and_kleene if isinstance(node, And) else pc.or_kleene
     result = truth(node.operands[0], batch)
     for operand in node.operands[1:]:
@@ -279,7 +279,7 @@ def may_fail(node: Predicate | Scalar) -> bool:
     return isinstance(node, Arithmetic | Cast | Function) or any(may_fail(child) for child in children_of(node))
 
 
-def _is_null(operand: Scalar | Predicate, batch: pa.RecordBatch) -> Any:
+def _is_null(operand: Scalar | Predicate, batch: pa.RecordBatch) -> pa.Array:
     if is_predicate(operand):
         return truth(operand, batch).is_null()  # type: ignore[arg-type]
     if isinstance(operand, Column):
@@ -287,7 +287,7 @@ def _is_null(operand: Scalar | Predicate, batch: pa.RecordBatch) -> Any:
     return evaluate(operand, batch).is_null()  # type: ignore[arg-type]
 
 
-def _comparison(node: Comparison, batch: pa.RecordBatch) -> Any:
+def _comparison(node: Comparison, batch: pa.RecordBatch) -> pa.Array:
     sides = _arguments((node.left, node.right), batch, strict=node.op != "<=>")
     left = ordering_keys(sides[0])
     one_value = isinstance(node.right, Literal)
@@ -300,7 +300,7 @@ def _comparison(node: Comparison, batch: pa.RecordBatch) -> Any:
     return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
 
 
-def _in(node: In, batch: pa.RecordBatch) -> Any:
+def _in(node: In, batch: pa.RecordBatch) -> pa.Array:
     keys = ordering_keys(evaluate(node.operand, batch))
     known = in_keys(node)
     found = pa.repeat(pa.scalar(False), len(keys)) if known is None else pc.is_in(keys, value_set=known)
@@ -326,7 +326,7 @@ _STORABLE: dict[Kind, frozenset[Kind]] = {
 """Types to which a value can be assigned without a CAST: the supported part of Spark's store assignment."""
 
 
-def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
+def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> pa.Array:
     """True, false or null per row.
 
     Raises:
@@ -338,7 +338,7 @@ def truth_of_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
     return _per_batch(data, lambda batch: truth(predicate, batch), pa.bool_())
 
 
-def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> Any:
+def filter_rows(predicate: Predicate, data: pa.Table | pa.RecordBatch) -> pa.Array:
     """Compute the mask of rows that a WHERE selects; it has no nulls, as a null condition selects no row.
 
     Returns:

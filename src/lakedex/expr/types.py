@@ -99,7 +99,7 @@ def kind_of(data_type: pa.DataType) -> Kind:
     raise NotPrunableError
 
 
-def common_decimal(left: Any, right: Any) -> pa.DataType:
+def common_decimal(left: pa.Decimal128Type, right: pa.Decimal128Type) -> pa.DataType:
     """Decimal type for exact values of both sides; raises NotPrunableError past 38 digits, where Spark rounds."""
     scale = max(left.scale, right.scale)
     integer_digits = max(left.precision - left.scale, right.precision - right.scale)
@@ -108,7 +108,7 @@ def common_decimal(left: Any, right: Any) -> pa.DataType:
     return pa.decimal128(max(integer_digits + scale, 1), scale)
 
 
-def is_harmless_cast(source: Any, target: Any) -> bool:
+def is_harmless_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a cast preserves nulls and the order of values (ties allowed), and cannot fail."""
     a, b = kind_of(source), kind_of(target)
     if a is b:
@@ -120,7 +120,7 @@ def is_harmless_cast(source: Any, target: Any) -> bool:
     return (a is Kind.FLOAT and b is Kind.DOUBLE) or (a is Kind.DECIMAL and b is Kind.DOUBLE)
 
 
-def _fits(integer_digits: int, scale: int, target: Any) -> bool:
+def _fits(integer_digits: int, scale: int, target: pa.DataType) -> bool:
     return bool(target.precision - target.scale >= integer_digits and target.scale >= scale)
 
 

@@ -74,7 +74,7 @@ def _epoch_ms(info: Mapping[str, Any]) -> int:
 class _CountedReader(WrappedReader):
     """Reader of an fsspec file that counts its requests."""
 
-    def __init__(self, source: Any, count: IoCount) -> None:
+    def __init__(self, source: BinaryIO, count: IoCount) -> None:
         super().__init__(source)
         self._count = count
 

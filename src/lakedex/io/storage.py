@@ -199,7 +199,7 @@ def read_coalesced(
 class WrappedReader(io.RawIOBase):
     """Reader over another one; subclasses implement :meth:`read`."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: BinaryIO) -> None:
         self._source = source
 
     def readable(self) -> bool:

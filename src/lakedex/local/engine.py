@@ -208,7 +208,7 @@ def _ascends(table: pa.Table, runs: npt.NDArray[np.int64], order: Sequence[str])
     return not falls.any()
 
 
-def _sort(table: pa.Table, names: Sequence[str]) -> Any:
+def _sort(table: pa.Table, names: Sequence[str]) -> pa.Array:
     """Row numbers in ascending order, nulls first."""
     keys: list[tuple[str, Any]] = []
     for name in names:
@@ -220,7 +220,7 @@ def _sort(table: pa.Table, names: Sequence[str]) -> Any:
     return pc.sort_indices(table, sort_keys=keys)
 
 
-def _run_starts(column: Any) -> npt.NDArray[np.int64]:
+def _run_starts(column: pa.Array) -> npt.NDArray[np.int64]:
     """Row numbers at which a value of the sorted ``column`` begins."""
     array = column.combine_chunks()
     codes = array.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)

@@ -79,7 +79,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check(array: Any) -> None:
+def _check(array: pa.Array) -> None:
     kind = array.type
     if _is_text(kind):
         if not _is_ascii(array):
@@ -98,13 +98,13 @@ def _check(array: Any) -> None:
         array.validate(full=True)
 
 
-def _within(values: Any, offsets: Any) -> Any:
+def _within(values: pa.Array, offsets: pa.Array) -> pa.Array:
     """Elements of the lists in a slice."""
     first, last = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
     return values.slice(first, last - first)
 
 
-def _is_ascii(array: Any) -> bool:
+def _is_ascii(array: pa.Array) -> bool:
     """Whether all bytes are ASCII, as most text of tables is; one vectorized check per column."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
@@ -178,7 +178,7 @@ class LegacyCalendar:
         """:meth:`moved` for a table."""
         return pa.Table.from_batches(map(self.moved, rows.to_batches()), rows.schema)
 
-    def _moved(self, array: Any, name: str) -> Any:
+    def _moved(self, array: pa.Array, name: str) -> pa.Array:
         kind = array.type
         if not _has_times(kind):
             return array
@@ -197,7 +197,7 @@ class LegacyCalendar:
         values = self._moved(compact.values, name)
         return type(compact).from_arrays(compact.offsets, values, type=kind, mask=missing)
 
-    def _moved_times(self, array: Any, name: str) -> Any:
+    def _moved_times(self, array: pa.Array, name: str) -> pa.Array:
         """Convert timestamps; those without a zone are always Gregorian, in Spark too."""
         per_second = _PER_SECOND[array.type.unit]
         limit = (FIRST_SAFE_DAY * _DAY if self.in_utc else FIRST_SAFE_SECOND) * per_second
@@ -215,14 +215,14 @@ class LegacyCalendar:
         return _as(numbers - _days_behind(days) * (_DAY * per_second), array)
 
 
-def _moved_days(array: Any) -> Any:
+def _moved_days(array: pa.Array) -> pa.Array:
     days = array.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
     if not len(days) or days.min() >= FIRST_SAFE_DAY:
         return array
     return _as((days - _days_behind(days)).astype(np.int32), array)
 
 
-def _as(numbers: npt.NDArray[Any], like: Any) -> Any:
+def _as(numbers: npt.NDArray[Any], like: pa.Array) -> pa.Array:
     return pa.array(numbers, mask=like.is_null().to_numpy(zero_copy_only=False)).cast(like.type)
 
 

@@ -92,7 +92,7 @@ def encode_json_body(record: Mapping[str, Any]) -> bytes:
     return _text(record, "").encode()
 
 
-def _text(value: Any, indent: str) -> str:
+def _text(value: object, indent: str) -> str:
     """Objects have one line per entry; arrays stay on their line."""
     if isinstance(value, Mapping):
         if not value:
@@ -105,7 +105,7 @@ def _text(value: Any, indent: str) -> str:
     return _scalar(value)
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -335,7 +335,7 @@ def _map_of(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return _known(record, name, dict) or {}
 
 
-def _texts(values: Any, name: str) -> tuple[str, ...]:
+def _texts(values: object, name: str) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{name} is not a list of strings")
     return tuple(values)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -201,7 +200,7 @@ def drop_not_null(handle: TableContext, options: WriteOptions, column: str) -> W
     return _run(handle, options, alter)
 
 
-def widen_column(handle: TableContext, options: WriteOptions, column: str, kind: Any) -> WriteResult:
+def widen_column(handle: TableContext, options: WriteOptions, column: str, kind: object) -> WriteResult:
     """Widen the type of a column."""
 
     def alter(snapshot: Snapshot) -> _Alteration:
@@ -433,7 +432,7 @@ _TYPES = {
 _DECIMAL = re.compile(r"^(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
 
 
-def _type(kind: Any, table: str, column: str) -> pa.DataType:
+def _type(kind: object, table: str, column: str) -> pa.DataType:
     """Convert a type given as Arrow type, Spark type or SQL text."""
     if isinstance(kind, pa.DataType):
         return kind
