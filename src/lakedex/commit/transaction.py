@@ -27,7 +27,7 @@ from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpda
 from lakedex.index.registry import INDEXES
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.io.liveness import Heartbeat
-from lakedex.io.locks import Lock, require_exclusive_create, table_lock
+from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.names import join_path
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
@@ -177,7 +177,6 @@ class Transaction:
 
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
-        require_exclusive_create(self.handle.files)
         try:
             with table_lock(self.handle.files, self.options.lock) as lock:
                 self.snapshot = self._recovered(lock, self.base)

@@ -148,7 +148,7 @@ def _scalar(value: object) -> Scalar:
     return value.node if isinstance(value, ColumnExpression) else literal_of(value)
 
 
-def literal_of(value: object) -> Literal:
+def literal_of(value: Any) -> Literal:
     """A Python, numpy or pyarrow value as a literal.
 
     Raises:

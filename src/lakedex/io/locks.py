@@ -52,7 +52,6 @@ __all__ = [
     "StorageLock",
     "TableLock",
     "lost_lock",
-    "require_exclusive_create",
     "table_lock",
 ]
 
@@ -509,7 +508,15 @@ def table_lock(files: TableFiles, options: LockOptions) -> Lock:
     """The table's lock, shared with Hudi's provider of the same name (``hoodie.write.lock.provider``).
 
     Taken in every ``hoodie.write.concurrency.mode``: another process may write unexpectedly.
+
+    Raises:
+        LakedexError: The store has no put-if-absent: two writers could create the same file.
     """
+    if not files.storage.can_create_exclusively:
+        raise LakedexError(
+            f"{files}: the store {files.storage.scheme!r} has no put-if-absent, which the timeline and the "
+            "lock need; write to a local disk or to S3"
+        )
     if options.provider == "StorageBasedLockProvider":
         return StorageLock(
             files,
@@ -530,12 +537,3 @@ def table_lock(files: TableFiles, options: LockOptions) -> Lock:
         expire_minutes=options.expire_minutes,
         folder=folder,
     )
-
-
-def require_exclusive_create(files: TableFiles) -> None:
-    """Refuse a store on which two writers could create the same file."""
-    if not files.storage.can_create_exclusively:
-        raise LakedexError(
-            f"{files}: the store {files.storage.scheme!r} has no put-if-absent, which the timeline and the "
-            "lock need; write to a local disk or to S3"
-        )

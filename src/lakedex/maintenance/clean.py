@@ -22,7 +22,7 @@ from lakedex.display.blocks import ROWS, Bars, Card, Facts, notes
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
 from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.layout.contained_files import delete_files, delete_partition, list_folder
 from lakedex.layout.file_slice import BaseFile, base_versions
 from lakedex.layout.names import PARTITION_METAFILE
@@ -354,7 +354,6 @@ def clean(
         require_writable(snapshot.config)
         planned = plan_clean(snapshot, rule, handle.now_ms(), only_changed=False)
         return _result(rule, planned, None, None, started, dry_run=True, notes=options.notes)
-    require_exclusive_create(handle.files)
     notes = [*options.notes, *finish_cleans(handle, options)]
     return _clean(handle, options, rule, started, notes, only_changed=False)
 

@@ -32,7 +32,7 @@ from lakedex.index.metadata_index import drop_partitions
 from lakedex.index.protocol import BuildContext, BuildPlan, CommitPolicy, DropPlan, Index, IndexUpdate, LiveBuild
 from lakedex.index.registry import INDEXES, not_found, table_indexes
 from lakedex.io.liveness import Heartbeat
-from lakedex.io.locks import Lock, require_exclusive_create, table_lock
+from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_partition, delete_temp
 from lakedex.layout.file_slice import BaseFile
 from lakedex.maintenance.metadata_init import make_metadata_table, require_no_pending_writes
@@ -189,7 +189,6 @@ def drop_index(handle: TableContext, options: WriteOptions, name: str, *, if_exi
     started = time.perf_counter()
     if name == FILES.name:
         raise InvalidInputError("'files' is the metadata table's listing, not an index; it cannot be dropped")
-    require_exclusive_create(handle.files)
     files = handle.files
     with table_lock(handle.files, options.lock) as lock:
         recover_table_config(files)
@@ -243,7 +242,6 @@ def open_live(
     handle: TableContext, options: WriteOptions, name: str, **asked: Any
 ) -> Iterator[tuple[Lock, BuildContext, Heartbeat]]:
     """Take the lock and a new instant, for which a heartbeat beats from then on; the caller stops it."""
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         recover_table_config(handle.files)
         snapshot = handle.snapshot()
@@ -337,7 +335,6 @@ def build_index(
 ) -> IndexResult:
     """Build an index whose records are published together; see :meth:`lakedex.Indexes.create`."""
     started = time.perf_counter()
-    require_exclusive_create(handle.files)
     if not handle.snapshot().uses_metadata:
         make_metadata_table(handle, options, only_if_lost=True)
     with ExitStack() as beating:
@@ -373,7 +370,6 @@ def recompute_entries(
     Returns:
         How many files it were.
     """
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         now, clock = recovered(handle, options, lock)
         name = clock.next(now.last_time)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from lakedex.errors import CommitConflictError
 from lakedex.index.bitmap.run_files import BITMAP_INDEX
 from lakedex.io.liveness import is_ours
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import delete_entries, inner_folders, list_folder
 from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
@@ -78,7 +78,6 @@ def make_metadata_table(
         CommitConflictError: a write of another engine is under way, which knows of no metadata table.
         UnsupportedFeatureError: lakedex does not write this table.
     """
-    require_exclusive_create(handle.files)
     files = handle.files
     seen = handle.snapshot().timeline
     found = list_storage(handle)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakedex.display.blocks import Card, notes
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.io.liveness import Heartbeat
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.layout.contained_files import list_folder
 from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
@@ -86,7 +86,6 @@ class RollbackResult(Report):
 def rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
     """Undo the last commit, or a failed write; see :meth:`lakedex.Maintenance.rollback`."""
     started = time.perf_counter()
-    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
     with table_lock(handle.files, options.lock) as lock:
         recovered = recover(handle, options.heartbeat, lock)
@@ -238,7 +237,6 @@ def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions)
 def restore(handle: TableContext, options: WriteOptions, savepoint: str) -> RestoreResult:
     """Undo all commits after a savepoint; see :meth:`lakedex.Maintenance.restore`."""
     started = time.perf_counter()
-    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
     with table_lock(handle.files, options.lock) as lock:
         recovered = recover(handle, options.heartbeat, lock)
@@ -279,7 +277,6 @@ _SAVEPOINTS = pa.schema(
 
 def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, comment: str, user: str) -> str:
     """Retain the files of a commit; see :meth:`lakedex.Maintenance.savepoint`."""
-    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
     with table_lock(handle.files, options.lock) as lock:
         recovered = recover(handle, options.heartbeat, lock)
@@ -371,7 +368,6 @@ def list_savepoints(snapshot: Snapshot) -> pa.Table:
 
 def delete_savepoint(handle: TableContext, options: WriteOptions, instant: str) -> None:
     """Allow cleaning to delete the files of a savepoint; see :meth:`lakedex.Maintenance.delete_savepoint`."""
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         timeline = recover(handle, options.heartbeat, lock).snapshot.timeline
         found = next((i for i in timeline.completed({"savepoint"}) if i.requested == instant), None)

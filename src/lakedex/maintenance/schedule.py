@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakedex.display.blocks import Card, notes
 from lakedex.errors import LakedexError
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.maintenance.archive import archive_data, archive_metadata, data_to_archive, metadata_to_archive
 from lakedex.maintenance.clean import clean_after_write
 from lakedex.maintenance.metadata_cleaning import clean_metadata, cleaning_due
@@ -163,7 +163,6 @@ def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: S
 
 
 def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -> CompactionDone:
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
@@ -197,7 +196,6 @@ def clean_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Sna
     """Delete slices of the metadata table that no reader needs any more."""
     if not cleaning_due(seen, options):
         return None
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)
@@ -213,7 +211,6 @@ def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult
         UnsupportedFeatureError: a table that lakedex does not write.
     """
     started = time.perf_counter()
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot()
         require_writable(now.config)

@@ -19,7 +19,7 @@ from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext,
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.layout.file_slice import BaseFile
 from lakedex.options import WriteOptions
 from lakedex.reports import WriteResult
@@ -92,7 +92,6 @@ def _forget_defaults(
 
 
 def _update(handle: TableContext, options: WriteOptions, changes: Mapping[str, str | None]) -> None:
-    require_exclusive_create(handle.files)
     with table_lock(handle.files, options.lock) as lock:
         recover_table_config(handle.files)
         config = handle.snapshot().config

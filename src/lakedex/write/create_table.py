@@ -16,7 +16,7 @@ from lakedex.commit.write_preconditions import INDEX_TYPE
 from lakedex.errors import InvalidInputError, TableExistsError, UnsupportedFeatureError
 from lakedex.index.column_stats.stats import indexable_columns, unlisted
 from lakedex.index.definitions import DEFINITIONS, encode_definitions, with_column_stats
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.contained_files import delete_entries, require_own_folders
 from lakedex.layout.names import PARTITION_METAFILE
@@ -86,7 +86,6 @@ def create_table(
     check_comment(comment or "", f"table {name}")
     free = dict(properties or {})
     _check_free(free, stored, name)
-    require_exclusive_create(handle.files)
     if is_table(handle):
         if exist_ok:
             return
