@@ -20,7 +20,6 @@ from rust_judge import RustJudge
 from lakedex import Table
 from lakedex.errors import InvalidInputError
 from lakedex.maintenance.metadata_compaction import last_compaction
-from lakedex.metadata.store import metadata_path
 from lakedex.reports import ValidationReport
 from lakedex.timeline.service_metadata import decode_clean_metadata, decode_compaction_plan
 
@@ -137,7 +136,7 @@ def test_a_compaction_that_java_left_pending(java: JavaJudge, tmp_path: Path) ->
     upsert(table, 1, 3)
     java_upserts(java, tmp_path, 4, metadata_compaction(1))
     (done,) = compactions(tmp_path)
-    folder = Path(metadata_path(str(tmp_path)))
+    folder = tmp_path / ".hoodie/metadata"
     timeline = folder / ".hoodie" / "timeline"
     operations = decode_compaction_plan((timeline / f"{done}.compaction.requested").read_bytes())
     assert {operation.partition for operation in operations} == {
