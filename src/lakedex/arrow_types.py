@@ -19,6 +19,7 @@ from pyarrow.interchange import from_dataframe
 from lakedex.errors import InvalidInputError
 
 __all__ = [
+    "LISTS",
     "ROWS_PER_PARTITION",
     "ArrowFrame",
     "as_table",
@@ -130,13 +131,14 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 )
 
 
-_LISTS = (
+LISTS = (
     pa.types.is_list,
     pa.types.is_large_list,
     pa.types.is_fixed_size_list,
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
+"""Tests for the kinds of lists that a user\'s rows may have."""
 
 
 _MAX_DIGITS = 38
@@ -166,7 +168,7 @@ def _normal_type(type_: pa.DataType, column: str) -> pa.DataType:
 
 
 def _normal_nested(type_: pa.DataType, column: str) -> pa.DataType:
-    if any(matches(type_) for matches in _LISTS):
+    if any(matches(type_) for matches in LISTS):
         return pa.list_(pa.field("element", _normal_type(type_.value_type, f"{column}.element")))
     if pa.types.is_map(type_):
         key = _normal_type(type_.key_type, f"{column}.key")

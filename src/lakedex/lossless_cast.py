@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.arrow_types import LISTS
 from lakedex.errors import SchemaMismatchError
 
 __all__ = ["StoreAssignment", "can_assign", "child_parts", "is_uuid", "match_names"]
@@ -38,15 +39,6 @@ _UUID_LENGTH = 36
 
 
 _INTEGERS_AS_DECIMAL = pa.decimal128(20, 0)
-
-
-_LISTS = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
 
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -174,7 +166,7 @@ def can_assign(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if _is_moment(source) and _is_moment(target):
         return _is_zoned(source) == _is_zoned(target)
-    if _is(source, _LISTS) and pa.types.is_list(target):
+    if _is(source, LISTS) and pa.types.is_list(target):
         return can_assign(source.value_type, target.value_type)
     if pa.types.is_map(source) and pa.types.is_map(target):
         return can_assign(source.key_type, target.key_type) and can_assign(source.item_type, target.item_type)

@@ -10,7 +10,7 @@ from typing import Any
 from lakedex.display.blocks import Card, Notice, Notices, notes
 from lakedex.index.protocol import CommitPolicy
 from lakedex.index.registry import index_stats, table_indexes
-from lakedex.io.locks import require_exclusive_create, table_lock
+from lakedex.io.locks import table_lock
 from lakedex.maintenance.clean import finish_cleans
 from lakedex.maintenance.index_lifecycle import refresh_index
 from lakedex.maintenance.index_validation import validate_index
@@ -121,7 +121,6 @@ def repair(
 def _repaired(
     handle: TableContext, options: WriteOptions, plan: RepairResult, started: float, progress: Progress | None
 ) -> RepairResult:
-    require_exclusive_create(handle.files)
     finish_cleans(handle, options)
     with table_lock(handle.files, options.lock) as lock:
         undone = recover(handle, options.heartbeat, lock).undone
