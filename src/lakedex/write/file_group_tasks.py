@@ -16,14 +16,14 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lakedex.codec.bloom import BloomSizing, HashedKeys, filter_size, hash_keys
 from lakedex.errors import CommitError, InvalidInputError, LakedexError
 from lakedex.index.written_file import Collector, WrittenFile
-from lakedex.io.storage import Storage, TableFiles
+from lakedex.io.storage import TableFiles
 from lakedex.layout.keys import partition_depth
 from lakedex.layout.names import PARTITION_METAFILE, join_path, marker_name
 from lakedex.parallel import run_threads
@@ -108,9 +108,8 @@ class _SyncBatch:
     """Files that a task makes durable together.
 
     Attributes:
-        base_path: the table.
+        files: the table's files; their storage makes those of the batch durable at its end.
         temp: the write's temp folder.
-        storage: makes its files durable at its end.
         results: what was written, by group number.
         made: files, their markers included.
         metafiles: partition path → metafile that is missing there.
@@ -118,9 +117,8 @@ class _SyncBatch:
         started: when the first was begun.
     """
 
-    base_path: str
+    files: TableFiles
     temp: str
-    storage: Storage
     results: list[tuple[int, WrittenFile]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
     metafiles: dict[str, str] = field(default_factory=dict)
@@ -133,13 +131,13 @@ class _SyncBatch:
 
     def announce(self, target: FileGroupTarget, name: str) -> str:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
-        path = f"{self.base_path}/{join_path(target.partition, name)}"
+        path = self.files.path(target.partition, name)
         kind = "MERGE" if target.base is not None else "CREATE"
         marker = f"{self.temp}/{join_path(target.partition, marker_name(name, kind))}"
-        self.storage.write(marker, b"")
+        self.files.storage.write(marker, b"")
         self.made += [marker, path]
-        metafile = f"{self.base_path}/{join_path(target.partition, PARTITION_METAFILE)}"
-        if target.base is None and target.partition not in self.metafiles and not self.storage.exists(metafile):
+        metafile = self.files.path(target.partition, PARTITION_METAFILE)
+        if target.base is None and target.partition not in self.metafiles and not self.files.storage.exists(metafile):
             self.metafiles[target.partition] = metafile
         return path
 
@@ -194,8 +192,8 @@ class WriteFileGroups:
         return batch.results[0][1]
 
     def _new_batch(self) -> _SyncBatch:
-        temp = self.files.path(f".hoodie/.temp/{self.instant}")
-        return _SyncBatch(self.files.base_path, temp, self.files.storage.batched(self.files.base_path))
+        storage = self.files.storage.batched(self.files.base_path)
+        return _SyncBatch(replace(self.files, storage=storage), self.files.temp(self.instant))
 
     def _write(self, batch: _SyncBatch, number: int, target: FileGroupTarget, records: IncomingRecords) -> None:
         with self._not_left_behind(batch):
@@ -215,7 +213,7 @@ class WriteFileGroups:
     def _sync(self, batch: _SyncBatch) -> None:
         with self._not_left_behind(batch):
             run_threads(self._add_metafile, list(batch.metafiles.items()), METAFILE_THREADS)
-            batch.storage.sync()
+            batch.files.storage.sync()
         self._require_under_way(batch)
 
     def _add_metafile(self, missing: tuple[str, str]) -> None:
@@ -246,7 +244,7 @@ class WriteFileGroups:
             with suppress(LakedexError, OSError):
                 self._require_under_way(batch)
             with suppress(OSError):
-                batch.storage.sync()
+                batch.files.storage.sync()
             raise
 
 

@@ -60,12 +60,12 @@ class FileOutput(Protocol):
     """Where a task writes its files.
 
     Attributes:
-        storage: the task's view of the storage, which makes files durable together.
+        files: the table's files, on the task's view of the storage, which makes files durable together.
         temp: the write's temp folder.
         made: files that the task made: a late attempt removes them.
     """
 
-    storage: Storage
+    files: TableFiles
     temp: str
     made: list[str]
 
@@ -195,7 +195,7 @@ class BaseFileGroupWriter:
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
             path = output.announce(target, str(name))
-            writer, growth = self._writer(output.storage, path, stored, incoming)
+            writer, growth = self._writer(output.files.storage, path, stored, incoming)
             collecting = {index: collector.begin(self.schema) for index, collector in collectors.items()}
             built = _NewFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
             try:
@@ -212,7 +212,7 @@ class BaseFileGroupWriter:
                 writer.abort()
                 raise
         file = FinishedFile(
-            storage=output.storage,
+            storage=output.files.storage,
             temp=output.temp,
             partition=target.partition,
             file_id=target.file_id,
