@@ -120,6 +120,9 @@ def test_partitions_of_two_columns(spark: SparkSession, warehouse: Path, caplog:
     assert shown(spark, "show partitions parts.two") == every
     assert shown(spark, "show partitions parts.two partition (d = '2024-01-01')") == every[1:2]
     assert shown(spark, "show partitions parts.two partition (s = null)") == every[:1]
+    if not spark.version.startswith("3."):
+        extended = "show table extended in parts like 'two' partition (s = 'oslo', d = '2024-01-01')"
+        assert "file_slices: 1" in spark.sql(extended).collect()[0].information
     spark.sql("alter table parts.two add partition (s = 'bern', d = null)")
     assert "ADD PARTITION does nothing" in caplog.text and shown(spark, "show partitions parts.two") == every
     with pytest.raises(AnalysisException, match="already exist"):

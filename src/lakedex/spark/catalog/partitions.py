@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from lakedex.errors import UnsupportedFeatureError
@@ -206,9 +207,10 @@ class PartitionStatements(JavaProxy):
         """``SHOW TABLE EXTENDED … PARTITION``."""
         known = self._partitions()
         path = known.written(self._rows(known.schema, [ident]))[0]
-        slices = [item for item in known.snapshot.slices() if item.partition == path]
-        location = f"{known.snapshot.files.base_path}/{path}"
-        return self._bridge.map({"location": location, "file_slices": str(len(slices))})
+        found = self._table.inspect.partitions()
+        row = found.filter(pc.equal(found["partition"], path)).to_pylist()[0]
+        location = {"location": f"{known.snapshot.files.base_path}/{path}"}
+        return self._bridge.map({**location, **{name: str(row[name]) for name in ("file_slices", "size")}})
 
     def replacePartitionMetadata(self, ident: JavaObject, properties: JavaObject) -> None:
         """Refused: a partition has no properties."""
