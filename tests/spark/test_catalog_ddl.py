@@ -47,7 +47,7 @@ def test_defaults_are_kept_and_applied(spark: SparkSession, warehouse: Path) -> 
     spark.sql("alter table ddl.d drop column at")
     spark.sql("insert into ddl.d values (3, default, default, default)")
     assert values(spark, "select n, t, d from ddl.d where id = 3") == [(-1, "it's", None)]
-    if not spark.version.startswith("3."):
+    if not spark.version.startswith(("3.", "4.0.")):  # These fill left out columns of tables of their own only.
         spark.sql("insert into ddl.d (id) values (4)")
         assert values(spark, "select n, t, d from ddl.d where id = 4") == [(-1, "it's", None)]
     created = values(spark, "show create table ddl.d")[0]
