@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +15,8 @@ from lakedex import Table, register_catalog
 
 KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION = "hoodie.datasource.write.partitionpath.field"
+ON_SPARK_3 = pyspark.__version__.startswith("3.")
+needs_spark_4 = pytest.mark.skipif(ON_SPARK_3, reason="on PySpark 3.5 Spark looks for a data source of this name")
 
 
 @pytest.fixture
@@ -32,6 +35,10 @@ def saved(rows: DataFrame, name: str = "sea.trips", mode: str = "errorifexists",
     rows.write.format("lakedex").mode(mode).options(**options).saveAsTable(name)
 
 
+def made(rows: DataFrame) -> None:
+    rows.writeTo("sea.trips").using("lakedex").tableProperty("primaryKey", "id").create()
+
+
 def state(path: Path) -> tuple[list[str], int, list[str]]:
     """Columns, number of rows and operations of a table."""
     table = Table.open(path)
@@ -39,6 +46,7 @@ def state(path: Path) -> tuple[list[str], int, list[str]]:
     return table.schema.names, table.scan().count(), operations
 
 
+@needs_spark_4
 def test_save_as_table_makes_replaces_and_appends(rows: DataFrame, lake: Path) -> None:
     saved(rows, **{KEY: "id", PARTITION: "city", "hoodie.table.name": "rides"})
     table = Table.open(lake / "trips")
@@ -81,7 +89,7 @@ def test_frames_make_and_replace_tables(rows: DataFrame, lake: Path) -> None:
 
 def test_sql_replaces_columns_and_rows(spark: SparkSession, rows: DataFrame, lake: Path) -> None:
     trips = lake / "trips"
-    saved(rows, **{KEY: "id"})
+    made(rows)
     spark.sql(
         "create or replace table sea.trips using lakedex as select id, city, 2 as n from sea.trips where id < '3'"
     )
@@ -101,14 +109,14 @@ def test_sql_replaces_columns_and_rows(spark: SparkSession, rows: DataFrame, lak
 
 FAILING: list[Callable[[DataFrame], None]] = [
     lambda frame: frame.writeTo("sea.trips").using("lakedex").option(KEY, "id").createOrReplace(),
-    lambda frame: saved(frame, mode="overwrite", **{KEY: "id"}),
+    *([] if ON_SPARK_3 else [lambda frame: saved(frame, mode="overwrite", **{KEY: "id"})]),
 ]
 
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_replacement_that_fails_changes_nothing(rows: DataFrame, lake: Path, exists: bool) -> None:
     if exists:
-        saved(rows, **{KEY: "id"})
+        made(rows)
     broken = rows.select("id", F.expr("raise_error('no fare')").cast("int").alias("n"))
     for write in FAILING:
         with pytest.raises(Exception, match="no fare"):
@@ -117,7 +125,7 @@ def test_a_replacement_that_fails_changes_nothing(rows: DataFrame, lake: Path, e
         assert state(lake / "trips")[1:] == (4, ["INSERT"])
     else:
         with pytest.raises(Exception, match=r"primaryKey = '…'\) is missing"):
-            saved(rows)
+            rows.writeTo("sea.trips").using("lakedex").createOrReplace()
         assert not (lake / "trips").exists()
 
 
