@@ -39,8 +39,14 @@ _WRITE = "org.apache.spark.sql.connector.write."
 _OPERATION = "hoodie.spark.sql.insert.into.operation"
 
 
-_SPARKS = {"path": "path", "partitionOverwriteMode": "overwrite_mode"}
-"""Options that Spark itself reads."""
+_SPARKS = {
+    "path": "path",
+    "partitionOverwriteMode": "overwrite_mode",
+    "checkpointLocation": "checkpoint",
+    "queryName": "query",
+    "outputMode": "output_mode",
+}
+"""Options that Spark itself reads, of frames and of streams."""
 
 
 Pick = Callable[[Sequence[str]], list[str]]
