@@ -112,3 +112,13 @@ def test_a_zone_changes_the_meaning() -> None:
     where = "t > '2024-01-01 00:00:00'"
     seoul, utc = (parsed(where=where, timeZone=zone).condition(SCHEMA) for zone in ("Asia/Seoul", "UTC"))
     assert seoul != utc
+
+
+def test_a_table_of_sparks_session_catalog() -> None:
+    """What Spark adds by itself is known, and what the table says of itself is compared."""
+    sparks = {"location": "file:/t", "owner": "me", "serialization.format": "1", "provider": "lakedex", "comment": "c"}
+    found = parse_read_options({**sparks, "primaryKey": "id, n", "type": "cow"})
+    assert (found.path, found.settings.record_key, found.settings.table_type) == ("file:/t", ("id", "n"), "cow")
+    assert parse_read_options({**sparks, "path": "/t"}).path == "/t"
+    with pytest.raises(OptionError, match="'foo' of format"):
+        parse_read_options({**sparks, "foo": "bar"})
