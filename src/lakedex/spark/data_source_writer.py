@@ -103,7 +103,7 @@ def _operation(text: str | None) -> str | None:
     if text.strip().lower() == "delete_partition":
         advice = "call Table.open(path).delete_partition([…])"
     raise OptionError(
-        f"option hoodie.datasource.write.operation={text!r} is not done by format('lakedex'); {advice}",
+        f"option hoodie.datasource.write.operation={text!r} is not supported by format('lakedex'); {advice}",
         option="hoodie.datasource.write.operation",
     )
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from lakedex.display.blocks import (
     ROWS,
@@ -25,8 +24,9 @@ from lakedex.display.blocks import (
 )
 from lakedex.display.html import page_html
 from lakedex.display.result_table import ResultTable
-from lakedex.errors import InvalidInputError, LakedexError
+from lakedex.errors import FormatError, IndexingError, InvalidInputError, StorageError
 from lakedex.index.registry import index_stats, list_indexes
+from lakedex.io.local import LocalStorage
 from lakedex.maintenance.rollback import list_savepoints
 from lakedex.maintenance.validate_table import validate_table
 from lakedex.parallel import run_threads
@@ -45,6 +45,10 @@ __all__ = ["table_card", "write_report"]
 COMMITS = 40
 """Newest commits that a card shows; each is a small file to read."""
 PARTITIONS = 12
+NO_NAME = "?"
+"""Name of bitmap indexes whose definitions are damaged."""
+DAMAGE = (FormatError, IndexingError, StorageError)
+"""Errors of files of the table, which a card names beside all that can be read."""
 _THREADS = 8
 
 
@@ -74,7 +78,7 @@ def _or_notice(part: Callable[[Snapshot], Block], snapshot: Snapshot) -> Block:
     """A part of a card; where files of the table are damaged, that."""
     try:
         return part(snapshot)
-    except LakedexError as error:
+    except DAMAGE as error:
         return Notices([Notice(str(error), "damaged", "bad")])
 
 
@@ -131,7 +135,7 @@ def _indexes(snapshot: Snapshot) -> Grid:
 
 def _remedy(name: str, kind: str, state: str) -> str:
     """The call that makes an index complete; empty if it is, and where definitions are damaged."""
-    if state == "complete" or name == "?":
+    if state == "complete" or name == NO_NAME:
         return ""
     if kind != "bitmap":
         return "table.maintenance.rebuild_metadata()" if state.startswith("damaged") else ""
@@ -163,7 +167,8 @@ def write_report(
     ]
     if queries:
         cards.append(lambda: advise(snapshot, None, queries, rules=rules).card())
-    cards += [partial(_index_card, snapshot, name) for name in list_indexes(snapshot)["name"].to_pylist()]
+    names = list_indexes(snapshot)["name"].to_pylist()
+    cards += [partial(_index_card, snapshot, name) for name in names if name != NO_NAME]
     tables: Sequence[Callable[[], ResultTable]] = (
         inspect.history,
         inspect.partitions,
@@ -173,9 +178,7 @@ def write_report(
     )
     cards += [partial(_rows_card, rows) for rows in tables]
     content = page_html(f"lakedex: table {snapshot.config.name}", [_or_damage(card) for card in cards])
-    with NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(target)
+    LocalStorage().write(str(target), content.encode())
     return str(target)
 
 
@@ -199,5 +202,5 @@ def _or_damage(card: Callable[[], Card]) -> Card:
     """A card; where files of the table are damaged, one that says so."""
     try:
         return card()
-    except LakedexError as error:
+    except DAMAGE as error:
         return Card("not readable", str(error), tone="bad")

@@ -989,6 +989,7 @@ class Table:
 
         Raises:
             InvalidInputError: a path in no folder, or a query that is no condition.
+            StorageError: the file cannot be written.
 
         Example:
             >>> table.report(folder / "trips.html", ["fare > 12"]).endswith("trips.html")
