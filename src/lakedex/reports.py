@@ -20,7 +20,7 @@ from lakedex.display.blocks import ROWS, Bars, Block, Card, Code, Facts, Funnel,
 from lakedex.display.html import card_html
 from lakedex.display.text import card_text
 from lakedex.printing import counted, printable
-from lakedex.types import size_text
+from lakedex.types import Operation, size_text
 
 __all__ = [
     "Difference",
@@ -125,7 +125,7 @@ class TaggingReport(Report):
         rate = "" if self.false_positive_rate is None else f" (rate {self.false_positive_rate:.1e})"
         times = ", ".join(f"{level} {seconds:.2f} s" for level, seconds in self.seconds.items())
         steps = (
-            ("files", self.files_listed),
+            ("listed", self.files_listed),
             ("after ranges", self.files_after_ranges),
             ("after blooms", self.files_after_blooms),
             ("opened", self.files_opened),
@@ -134,7 +134,7 @@ class TaggingReport(Report):
             f"{counted(self.keys_probed, 'key')}, {counted(self.false_positives, 'false positive')}{rate}; "
             f"{counted(self.requests, 'request')}, {size_text(self.bytes_read)}{f' ({times})' if times else ''}"
         )
-        return Funnel("key lookup", steps, note)
+        return Funnel("key lookup in files", steps, note)
 
     def card(self) -> Card:
         """The lookup as a funnel."""
@@ -209,7 +209,9 @@ class WriteResult(Report):
         """``1,000 rows updated in 5 files, 1.7 s``."""
         counts = [(self.inserted, "inserted"), (self.updated, "updated"), (self.deleted, "deleted")]
         changed = [(count, word) for count, word in counts if count]
-        first, *others = [f"{count:,} {word}" for count, word in changed] or ["no row changed"]
+        first, *others = [f"{count:,} {word}" for count, word in changed] or [
+            "schema changed" if self.operation == Operation.ALTER_SCHEMA and self.instant else "no row changed"
+        ]
         if changed:
             first = f"{counted(changed[0][0], 'row')} {changed[0][1]}"
         files = f" in {counted(self.files_written, 'file')}" if changed and self.files_written else ""

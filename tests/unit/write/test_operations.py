@@ -355,7 +355,7 @@ def test_results_show_themselves(tmp_path: Path) -> None:
     text = str(result)
     assert text.startswith(f"upsert {result.instant}: 1 row updated in 1 file, ")
     assert "note: option hoodie.metrics.<on> has no effect" in text
-    assert "1 files → 1 after ranges" in text
+    assert "key lookup in files: 1 listed → 1 after ranges" in text
     html = result._repr_html_()
     assert "&lt;on&gt;" in html
     assert "<on>" not in html
