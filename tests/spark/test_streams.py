@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+from documentation import run_blocks
 from lakedex import Table, register_catalog
 
 CREATE = "CREATE TABLE lake.{} (id STRING, city STRING, n INT) USING hudi TBLPROPERTIES (primaryKey = 'id')"
@@ -142,9 +143,8 @@ def test_a_table_into_a_table_over_restarts(spark: SparkSession, lake: Path, tri
     assert streams.rows() == "a,oslo,2 b,rome,1 c,bonn,2 d,rome,3" and not streams.staged()
 
 
-@WAYS
-def test_a_batch_of_plain_inserts_that_comes_again(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
-    streams = Streams(spark, lake, way)
+def test_a_batch_of_plain_inserts_that_comes_again(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams = Streams(spark, lake, "name")
     spark.sql("INSERT INTO lake.copy VALUES ('z', 'oslo', 0)")
     option = {"hoodie.datasource.write.operation": "insert"}
     for _ in range(2):
@@ -161,13 +161,8 @@ def test_a_batch_of_plain_inserts_that_comes_again(spark: SparkSession, lake: Pa
         ({"maxFilesPerTrigger": 9}, [2, 3]),
     ],
 )
-@WAYS
-def test_limits(
-    spark: SparkSession, lake: Path, trips: Table, way: str, limits: dict[str, object], batches: list[int]
-) -> None:
-    if way == "format" and PYSPARK < "4.2":
-        pytest.skip("Spark tells a data source no limits")
-    streams = Streams(spark, lake, way)
+def test_limits(spark: SparkSession, lake: Path, trips: Table, limits: dict[str, object], batches: list[int]) -> None:
+    streams = Streams(spark, lake, "name")
     first = streams.run(streams.read(**limits))
     more(trips, ("a", "oslo", 2), ("c", "bonn", 2))
     more(trips, ("d", "rome", 3))
@@ -175,9 +170,8 @@ def test_limits(
     assert streams.rows() == "a,oslo,2 b,rome,1 c,bonn,2 d,rome,3"
 
 
-@WAYS
-def test_starts_of_a_stream(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
-    streams = Streams(spark, lake, way)
+def test_starts_of_a_stream(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams = Streams(spark, lake, "name")
     one, two = more(trips, ("c", "bonn", 2)), more(trips, ("d", "rome", 3))
     for number, (name, value, expected) in enumerate(
         (
@@ -193,11 +187,8 @@ def test_starts_of_a_stream(spark: SparkSession, lake: Path, trips: Table, way: 
         assert streams.rows(f"copy{number}") == expected, (name, value)
 
 
-@WAYS
-def test_a_start_that_was_cleaned_names_the_first_one_left(
-    spark: SparkSession, lake: Path, trips: Table, way: str
-) -> None:
-    streams = Streams(spark, lake, way)
+def test_a_start_that_was_cleaned_names_the_first_one_left(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams = Streams(spark, lake, "name")
     instants = [more(trips, ("a", "oslo", number)) for number in range(2, 7)]
     trips.maintenance.clean(options={"hoodie.clean.commits.retained": "2"})
     with pytest.raises(Exception, match="the cleaner took .* files of commit .*first instant left is") as caught:
@@ -207,11 +198,8 @@ def test_a_start_that_was_cleaned_names_the_first_one_left(
     assert streams.run(streams.read(startingInstant=first)) == [len(instants) - instants.index(first)]
 
 
-@WAYS
-def test_a_commit_that_was_rolled_back_stops_the_stream(
-    spark: SparkSession, lake: Path, trips: Table, way: str
-) -> None:
-    streams = Streams(spark, lake, way)
+def test_a_commit_that_was_rolled_back_stops_the_stream(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams = Streams(spark, lake, "name")
     last = more(trips, ("c", "bonn", 2))
     assert streams.run(streams.read()) == [3]
     trips.maintenance.rollback(last)
@@ -220,9 +208,8 @@ def test_a_commit_that_was_rolled_back_stops_the_stream(
         streams.run(streams.read())
 
 
-@WAYS
-def test_a_batch_that_fails_before_its_commit(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:
-    streams = Streams(spark, lake, way)
+def test_a_batch_that_fails_before_its_commit(spark: SparkSession, lake: Path, trips: Table) -> None:
+    streams = Streams(spark, lake, "name")
     pending = lake / "copy" / ".hoodie" / "hoodie.properties"
     kept = pending.read_text()
     failing = streams.read().withColumn("n", F.expr("IF(id = 'b', CAST(raise_error('no') AS INT), n)"))
@@ -252,38 +239,6 @@ def test_output_modes(spark: SparkSession, lake: Path, trips: Table, mode: str, 
     assert "rome,rome,5" in streams.rows() and streams.commits() == 3
 
 
-@NEEDS_FORMAT
-def test_a_new_table_by_format(spark: SparkSession, lake: Path, trips: Table) -> None:
-    streams = Streams(spark, lake, "format")
-    named = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}
-    assert streams.run(streams.read(columns="id,n,city", where="n > 0"), "made", **named) == [2]
-    assert streams.rows("made") == "a,oslo,1 b,rome,1"
-    more(trips, ("c", "bonn", 2))
-    assert streams.run(streams.read(), "made", **named, mode="append") == [1]
-    assert streams.rows("made") == "a,oslo,1 b,rome,1 c,bonn,2"
-
-
-@NEEDS_FORMAT
-@pytest.mark.parametrize(
-    ("reading", "writing", "message"),
-    [
-        ({"startingInstant": "1", "hoodie.datasource.streaming.startOffset": "2"}, {}, "give one start"),
-        ({"maxFilesPerTrigger": "0"}, {}, "a whole number from 1 on"),
-        ({"asOf": "2999-01-01"}, {}, "takes startingInstant instead"),
-        ({"startingInstants": "1"}, {}, "did you mean"),
-        ({}, {"checkpointLocations": "/tmp"}, "unknown option"),
-        ({}, {"hoodie.datasource.write.operation": "delete_partition"}, "is not done"),
-    ],
-)
-def test_options_that_are_refused(
-    spark: SparkSession, lake: Path, trips: Table, reading: dict[str, str], writing: dict[str, str], message: str
-) -> None:
-    streams = Streams(spark, lake, "format")
-    with pytest.raises(Exception, match=message):
-        streams.run(streams.read(**reading), **writing)
-    assert streams.commits() == 0 and not streams.staged()
-
-
 def test_upserts_of_foreach_batch_are_done_once(spark: SparkSession, lake: Path, trips: Table) -> None:
     streams, copy = Streams(spark, lake, "name"), Table.open(str(lake / "copy"), spark=spark)
 
@@ -295,3 +250,9 @@ def test_upserts_of_foreach_batch_are_done_once(spark: SparkSession, lake: Path,
         query.option("checkpointLocation", str(lake.parent / "mark-copy")).start().awaitTermination()
         assert streams.rows() == "a,oslo,1 b,rome,1" and streams.commits() == 1
         streams.forget_last_batch()
+
+
+def test_the_page_of_the_documentation(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "warehouse").mkdir()
+    register_catalog(spark, "lake", str(tmp_path / "warehouse"))
+    run_blocks("docs/streams.md", tmp_path, {"spark": spark})

@@ -144,7 +144,7 @@ _MANY = 2**31 - 1
 
 
 class _LimitedReader(_StreamReader, _AvailableNow):  # type: ignore[misc]
-    """Is told where a batch begins, and whether it is limited: PySpark 4.2 and later."""
+    """Knows where a batch begins, and whether it is limited: PySpark 4.2 and later."""
 
     def _check_limits(self, limits: Limits) -> None:
         """Any will do."""

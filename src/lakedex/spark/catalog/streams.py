@@ -135,7 +135,7 @@ class _TableSource(JavaProxy):
         return self._bridge.struct(arrow_to_spark(self._columns))
 
     def getOffset(self) -> JavaObject:
-        """Not asked of a source that is told limits."""
+        """Not asked of a source that takes limits."""
         return self._bridge.view.scala.Option.apply(self._offset(self._stream.last()))
 
     def getDefaultReadLimit(self) -> JavaObject:
