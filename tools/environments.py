@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,14 @@ HUDI_BUNDLES = (
     "org.apache.hudi:hudi-spark3.5-bundle_2.12:0.15.0",
 )
 """The judges: the newest release, and the last one that knows version 6 alone."""
+
+MAVEN = "https://repo1.maven.org/maven2"
+
+SPARK_TESTS = {
+    "spark-catalyst_2.12-3.5.7-tests.jar": "0bad63fc7a6383d2dbb3ca5bb5d8799324be5d64b41f8e9484736c3210a2ff1a",
+    "spark-catalyst_2.13-4.0.0-tests.jar": "572b64ad63a176e85df2e49b50d0835600cb6666d5745def007059e927696c66",
+}
+"""Spark's own tests with their SHA-256: they have the table that judges row-level SQL. Spark resolves no such jar."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +208,28 @@ def _build_spark(environment: Environment, env: Mapping[str, str]) -> None:
 
 
 def prepare_judge() -> None:
-    """Fetch Hudi's Spark bundles into the project's Ivy cache, through Spark's own resolver."""
+    """Fetch Hudi's Spark bundles into the project's Ivy cache, through Spark's own resolver; and Spark's tests."""
     prepare_jars(SPARK35, HUDI_BUNDLES)
+    with _one_at_a_time():
+        for name, digest in SPARK_TESTS.items():
+            _fetch_tests(name, digest)
+
+
+def _fetch_tests(name: str, digest: str) -> None:
+    """Fetch a jar of Spark's tests, unless it is here."""
+    path = _folder("ivy/jars") / f"org.apache.spark_{name}"
+    if path.is_file():
+        return
+    artifact, version, _ = name.rsplit("-", 2)
+    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", MAVEN).rstrip("/")
+    say(f"fetching {name} (6 MB)")
+    with urllib.request.urlopen(f"{repository}/org/apache/spark/{artifact}/{version}/{name}", timeout=120) as answer:
+        content = answer.read()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DevError(f"{repository} has another {name} than expected (SHA-256 {digest})")
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)
 
 
 def prepare_jars(environment: Environment, jars: Sequence[str]) -> None:

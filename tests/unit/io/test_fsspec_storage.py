@@ -113,6 +113,6 @@ def test_paths_of_other_systems_make_no_folder(url: str, message: str) -> None:
 
 
 def test_short_names_of_local_folders() -> None:
-    assert open_storage("~/x")[1] == os.path.expanduser("~/x")
+    assert open_storage("~/x").base_path == os.path.expanduser("~/x")
     for name in ("a:b", "C:/x", "./hdfs:/x"):
-        assert open_storage(name)[1] == os.path.abspath(name)
+        assert open_storage(name).base_path == os.path.abspath(name)

@@ -8,6 +8,7 @@ plan a text that says where the rows come from.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import uuid
@@ -57,7 +58,6 @@ _DEFAULTS = {"boolean": "false", "scala.Option": "scala.Option$.MODULE$.empty()"
 def register_rules(bridge: JavaBridge) -> bool:
     """Add the rule to the session, once; others stay. False where this Spark has no place for it."""
     try:
-        register_row_level(bridge, bridge.session)
         _rules(bridge).register(bridge.session.experimental())
     except (Py4JError, KeyError) as error:
         _log.debug("aggregates are not answered by indexes on Spark %s: %s", bridge.spark.version, error)
@@ -134,6 +134,8 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     def opened(bridge: JavaBridge) -> JavaObject:
         register_rules(bridge)
         register_streams(bridge)
+        with contextlib.suppress(UnsupportedFeatureError):  # A statement that needs it says so.
+            register_row_level(bridge, bridge.session)
         return kind(bridge, name, home, tables).java
 
     _registered(bridge).put(name, opened(bridge))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
@@ -64,8 +65,19 @@ _EVOLUTION = re.compile("evolution", re.IGNORECASE)
 
 
 def register_row_level(bridge: JavaBridge, session: JavaObject) -> None:
-    """Let a session run row-level statements; once is enough."""
-    bridge.compiled("LakedexRowLevel").register(session.experimental())
+    """Let a session run row-level statements; once is enough.
+
+    Raises:
+        UnsupportedFeatureError: this Spark has other plans than those that we know.
+    """
+    try:
+        bridge.compiled("LakedexRowLevel").register(session.experimental())
+    except Py4JError as error:
+        raise UnsupportedFeatureError(
+            f"MERGE, UPDATE and DELETE of rows are not known to run on Spark {bridge.spark.version}; use t.merge, "
+            "t.update or t.delete",
+            feature=f"row-level SQL on Spark {bridge.spark.version}",
+        ) from error
 
 
 class RowLevelOperation(JavaProxy):
