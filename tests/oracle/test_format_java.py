@@ -22,7 +22,7 @@ SETTINGS = NewTable(name="t", record_key=("key",), partition_by=("part",), order
 
 def write(path: Path, *tasks: pa.Table, operation: str | None = None) -> None:
     files = open_storage(path)
-    area = StagingArea.of(files.storage, files.base_path)
+    area = StagingArea.of(files)
     staged = [area.write(rows.to_batches()) for rows in tasks]
     target = TableWrite(files=files, operation=operation, new=SETTINGS)
     target.require_writable(tasks[0].schema)

@@ -88,7 +88,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What a stream has delivered.
+    """The point up to which a stream has delivered.
 
     Attributes:
         kind: ``begin`` for nothing; ``state`` for rows of the state at ``time``; ``commit`` for all up to a commit.

@@ -136,7 +136,7 @@ class StagedWriter(DataSourceArrowWriter):
         self._schema = spark_to_arrow(schema)
         for note in self._write.require_writable(self._schema):
             _log.warning("%s: %s", self._write.files, note)
-        self._area = StagingArea.of(self._write.files.storage, self._write.files.base_path)
+        self._area = StagingArea.of(self._write.files)
         self._area.remove_abandoned()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

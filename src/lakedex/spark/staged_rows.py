@@ -3,7 +3,7 @@
 For writes that Spark hands to a Python data source, in batch and in a stream. Nothing here needs a SparkSession: a
 data source's commit runs in a Python worker beside the driver, which has none. ::
 
-    area = StagingArea.of(storage, base_path)         # where the job is planned; makes nothing, and pickles
+    area = StagingArea.of(files)                      # where the job is planned; makes nothing, and pickles
     file = area.write(batches)                        # in a task; the StagedFile is its commit message, or part of it
     rows = area.read([file, ...], schema)             # at the commit: the files of the attempts that Spark committed
     TableWrite(...).commit(rows, txn=("app", 7))      # one write of the table; lakedex.spark.staged_write
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakedex.errors import CommitError
-from lakedex.io.storage import Storage, TableFiles
+from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import require_folders
 
 __all__ = ["StagedFile", "StagingArea"]
@@ -60,27 +60,25 @@ class StagingArea:
     """The staging folder of one write; it pickles.
 
     Attributes:
-        storage: of the table.
-        base_path: the table's folder.
-        folder: of the staged files, inside ``base_path``.
+        files: the table's.
+        folder: of the staged files, inside the table's.
     """
 
-    storage: Storage
-    base_path: str
+    files: TableFiles
     folder: str
 
     @classmethod
-    def of(cls, storage: Storage, base_path: str) -> StagingArea:
+    def of(cls, files: TableFiles) -> StagingArea:
         """A folder of its own for a new write: among the table's temporary files, or where a table is to be made.
 
         Raises:
             CorruptFileError: the table's folder of temporary files is a link.
         """
         name = f"{_PREFIX}{uuid.uuid4().hex}"
-        if not storage.exists(f"{base_path}/.hoodie"):
-            return cls(storage, base_path, f"{base_path}/.{name}")
-        require_folders(TableFiles(storage, base_path), [_INSIDE])
-        return cls(storage, base_path, f"{base_path}/{_INSIDE}/{name}")
+        if not files.storage.exists(files.path(".hoodie")):
+            return cls(files, files.path(f".{name}"))
+        require_folders(files, [_INSIDE])
+        return cls(files, files.path(_INSIDE, name))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> StagedFile:
         """Write the rows of a task attempt into a file of their own."""
@@ -90,9 +88,9 @@ class StagingArea:
             return StagedFile(None, 0)
         name, rows = f"{uuid.uuid4().hex}.arrow", first.num_rows
         # Uncompressed files of a local disk need no memory of their own when they are read.
-        options = pa.ipc.IpcWriteOptions(compression=None if self.storage.scheme == "file" else "lz4")
+        options = pa.ipc.IpcWriteOptions(compression=None if self.files.storage.scheme == "file" else "lz4")
         with (
-            self.storage.batched(self.folder).open_output(f"{self.folder}/{name}") as sink,
+            self.files.storage.batched(self.folder).open_output(f"{self.folder}/{name}") as sink,
             pa.ipc.new_file(sink, first.schema, options=options) as writer,
         ):
             writer.write_batch(first)
@@ -113,7 +111,7 @@ class StagingArea:
     def _read(self, name: str, rows: int) -> pa.Table:
         path = f"{self.folder}/{name}"
         try:
-            source = pa.memory_map(path) if self.storage.scheme == "file" else self.storage.open_input(path)
+            source = pa.memory_map(path) if self.files.storage.scheme == "file" else self.files.storage.open_input(path)
             with source:
                 table = pa.ipc.open_file(source).read_all()
         except (pa.ArrowException, OSError) as error:
@@ -128,18 +126,18 @@ class StagingArea:
 
     def remove(self) -> None:
         """Remove the folder, and the table's own folder where no table came to be and nothing else is in it."""
-        self.storage.delete_tree(self.folder)
-        if self.folder.startswith(f"{self.base_path}/.{_PREFIX}"):
-            self.storage.remove_empty(self.base_path)
+        self.files.storage.delete_tree(self.folder)
+        if self.folder.startswith(f"{self.files.base_path}/.{_PREFIX}"):
+            self.files.storage.remove_empty(self.files.base_path)
 
     def remove_abandoned(self, now_ms: int | None = None) -> None:
         """Remove folders of jobs that ended without a commit or an abort a week ago or earlier."""
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         parent = self.folder.rpartition("/")[0]
-        for entry in self.storage.list(parent):
+        for entry in self.files.storage.list(parent):
             folder = f"{parent}/{entry.name}"
             if not entry.is_dir or entry.is_link or not entry.name.lstrip(".").startswith(_PREFIX):
                 continue
-            files = [file.modified for file in self.storage.list(folder)]
+            files = [file.modified for file in self.files.storage.list(folder)]
             if now - max(files, default=entry.modified) > _ABANDONED_MS:
-                self.storage.delete_tree(folder)
+                self.files.storage.delete_tree(folder)

@@ -96,7 +96,7 @@ class StreamWriter(_ArrowWriter):  # type: ignore[misc]
         self._schema = spark_to_arrow(schema)
         for note in self._write.require_writable(self._schema):
             _log.warning("%s: %s", self._write.files, note)
-        self._area = StagingArea.of(self._write.files.storage, self._write.files.base_path)
+        self._area = StagingArea.of(self._write.files)
         self._area.remove_abandoned()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> datasource.WriterCommitMessage:

@@ -157,7 +157,7 @@ class _LimitedReader(_StreamReader, _AvailableNow):  # type: ignore[misc]
         )
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is committed from now on waits for the next run."""
+        """Leave later commits to the next run."""
         with short_errors():
             self._planning.stop_at_last()
 

@@ -21,7 +21,7 @@ WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 def area_of(path: Path | str) -> StagingArea:
     files = open_storage(path)
-    return StagingArea.of(files.storage, files.base_path)
+    return StagingArea.of(files)
 
 
 def write_of(path: Path) -> TableWrite:

@@ -145,7 +145,7 @@ class _TableSource(JavaProxy):
         return limit.allAvailable() if limits == Limits() else limit.maxFiles(limits.files or _MANY)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is committed from now on waits for the next run."""
+        """Leave later commits to the next run."""
         self._stream.stop_at_last()
 
     def latestOffset(self, start: JavaObject, limit: JavaObject) -> JavaObject:
