@@ -19,7 +19,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from lakedex.arrow_types import conform, normal_schema
+from lakedex.arrow_types import as_table, conform, normal_schema
 from lakedex.errors import InvalidInputError, LakedexError, TableExistsError, UnsupportedFeatureError
 from lakedex.io.fsspec import open_storage
 from lakedex.io.storage import TableFiles
@@ -279,7 +279,7 @@ class _Catalog(JavaProxy):
         path = self._located(self._warehouse.path(namespace[:-1], namespace[-1]))
         if not self._warehouse.is_table(path):
             return None
-        rows = _METADATA_TABLES[name](self._open_path(path))
+        rows = as_table(_METADATA_TABLES[name](self._open_path(path)))
         rows = conform(rows, normal_schema(rows.schema))
         label = ".".join([self._name, *namespace, name])
         return RowsTable(self._bridge, label, rows, f"{label}@{uuid.uuid4().hex}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.arrow_types import conform, normal_schema
+from lakedex.arrow_types import as_table, conform, normal_schema
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.local_rows import LocalRows
@@ -355,7 +355,7 @@ class _Call(JavaProxy):
         if missing:
             raise InvalidInputError(f"{self._name}: argument {missing[0]} is null; give a value")
         table = self._open_table(given.pop("table")) if "table" in given else None
-        rows = self._procedure.run(table, given)
+        rows = as_table(self._procedure.run(table, given))
         rows = conform(rows, normal_schema(rows.schema))
         scan = LocalRows(self._bridge, arrow_to_spark(rows.schema), rows, f"{_NAMESPACE}.{self._name}")
         return self._bridge.view.java.util.Collections.singletonList(scan.java).iterator()
