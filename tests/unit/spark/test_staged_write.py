@@ -37,7 +37,7 @@ def test_only_committed_attempts_are_read_in_the_order_of_their_tasks(tmp_path: 
     assert area.read([second, empty, first], ROWS.schema).to_pydict() == {"id": ["b", "a"], "n": [2, 1]}
     assert area.read([empty], ROWS.schema).num_rows == 0
     area.remove()
-    assert not area.storage.list(area.folder)
+    assert not area.files.storage.list(area.folder)
     with pytest.raises(CommitError, match="nothing was written, write again"):
         area.read([first], ROWS.schema)
 
