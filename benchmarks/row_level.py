@@ -94,7 +94,7 @@ def row_level(spark: SparkSession, folder: Path, rows: int, files: int, source: 
 
 
 def main(given: list[str]) -> int:
-    """Run and print; 1 if the MERGE reads or shuffles more than a tenth over what the builder does."""
+    """Run and print; 1 if the MERGE reads a tenth more than the builder, or shuffles more than two rows more."""
     parser = argparse.ArgumentParser(prog="./dev bench row_level", description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--files", type=int, default=20)
@@ -116,7 +116,7 @@ def main(given: list[str]) -> int:
     if asked.json:
         Results(facts=machine(), tables={"row_level": [asdict(one) for one in told]}).write(asked.json)
     builder, merged = told[:2]
-    return 0 if merged.read <= 1.1 * builder.read and merged.shuffled <= 1.1 * builder.shuffled else 1
+    return 0 if merged.read <= 1.1 * builder.read and merged.shuffled <= builder.shuffled + 2 else 1
 
 
 if __name__ == "__main__":

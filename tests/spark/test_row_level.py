@@ -200,7 +200,7 @@ def test_plans_say_what_finds_the_rows(spark: SparkSession, trips: Path) -> None
 def test_a_merge_reads_and_shuffles_what_the_builder_does(spark: SparkSession, tmp_path: Path) -> None:
     builder, merge, *others = row_level(spark, tmp_path, 4_000, 8, 60)
     assert builder.read >= 500
-    assert merge.read <= 1.1 * builder.read + 100 and merge.shuffled <= 1.1 * builder.shuffled, merge
+    assert merge.read <= 1.1 * builder.read + 100 and merge.shuffled <= builder.shuffled + 2, merge
     for other in others:
         assert other.read <= 1.1 * builder.read + 100, other
 
