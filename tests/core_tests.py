@@ -51,6 +51,7 @@ SPARK = (
     "test_hostile_values.py",
     "test_index_answers.py::test_an_answer_is_what_spark_would_say",
     "test_index_answers.py::test_no_job_runs_and_explain_says_who_answered",
+    "test_inputs.py",
     "test_joins.py",
     "test_jvm.py",
     "test_maintenance.py",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakedex import Table
-from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.spark.error_transport import Seal
 from lakedex.spark.session import is_connect
 
@@ -204,3 +207,34 @@ def test_merges(spark: SparkSession, table: Table) -> None:
         60,
         61,
     ]
+
+
+def columns() -> list[Any]:
+    """Conditions; Columns need a session."""
+    return [
+        "n > 5 AND id IN ('7', '8')", F.col("n") > 5, (F.col("n") > 5) | F.col("nu").isNull(), ~F.col("b"), F.isnan("d"),
+        F.col("d") == float("nan"), F.col("city").isin("c1", "c2"), F.col("city") == "c1", F.col("st.a") >= 3,
+        F.col("n").between(2, 5), F.col("tm") > dt.datetime(2024, 1, 1, 0, 0, 30, tzinfo=dt.UTC),
+        F.col("dt") <= dt.date(2024, 1, 3), F.col("id").startswith("1"), F.col("id").like("1_"), F.col("m") == Decimal("3.00"),
+        F.lit(3).eqNullSafe(F.col("n")), F.expr("n % 2 = 0") & F.col("nu").isNotNull(), F.col("`bin`") == F.lit(b"x3"),
+    ]  # fmt: skip
+
+
+def test_conditions_of_other_forms(only_read: Table) -> None:
+    df = only_read.to_df()
+    for column in columns():
+        wanted = sorted(row.id for row in df.where(column).select("id").collect())
+        assert sorted(only_read.scan(column, ["id"]).to_arrow().column(0).to_pylist()) == wanted, str(column)
+        assert wanted, str(column)
+    assert only_read.count(("n", ">", 5)) == only_read.count(pc.field("n") > 5) == 54
+    for column in (F.rand() > 0.5, F.udf(lambda text: text, "string")("id") == "1", F.upper("id") == "1"):
+        with pytest.raises(UnsupportedFeatureError, match=r"use to_df\(\)\.where\(column\)"):
+            only_read.scan(column)
+
+
+def test_rows_that_are_no_dataframe(table: Table) -> None:
+    rows = table.scan("n < 3").to_arrow()
+    assert table.upsert(rows.to_pylist()).updated == 3
+    assert table.upsert(rows.to_batches()).updated == 3
+    assert table.update({"n": 70}, F.col("n") == 1).updated == 1
+    assert table.delete(where=("n", "=", 70)).deleted == 1

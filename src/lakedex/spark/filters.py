@@ -30,6 +30,7 @@ __all__ = [
     "UntranslatablePredicateError",
     "bound_condition",
     "condition_of",
+    "exact_text",
     "filter_texts",
     "matching_rows",
     "value_of",
@@ -88,6 +89,15 @@ def filter_texts(jvm: JavaObject, sequences: Iterable[JavaObject]) -> list[str]:
             except Exception as error:  # another Spark may lack a method that is called by name
                 _log.warning("a filter is not used for skipping files: %s", error)
     return texts
+
+
+def exact_text(jvm: JavaObject, expression: JavaObject) -> str:
+    """Text of an expression, which means the same wherever it is parsed.
+
+    Raises:
+        UntranslatablePredicateError: It has none.
+    """
+    return _text(jvm, expression, _Clock(jvm))
 
 
 def _text(jvm: JavaObject, expression: JavaObject, clock: _Clock) -> str:

@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
 from lakedex.arrow_types import ArrowFrame
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError
 from lakedex.expr.conditions import as_sql
 from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
 from lakedex.scan.scan import Scan, semi_joined
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark import session
+from lakedex.spark.columns import column_sql, is_column
 from lakedex.spark.dataframes import planned_frame, table_frame
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted, store_assigned
@@ -215,15 +216,12 @@ class SparkTableSession:
     def sql(self, where: Any, schema: Callable[[], pa.Schema]) -> Any:
         """See :class:`Session`."""
         if self.evaluates(where):
-            raise UnsupportedFeatureError(
-                "a Spark Column is no condition of a scan; give SQL text, or use to_df().where(column)",
-                feature="Column as where",
-            )
+            return column_sql(self.spark, where, schema(), self.rules)
         return as_sql(where, schema, case_sensitive=self.rules.case_sensitive)
 
     def evaluates(self, where: Any) -> bool:
         """Whether it is a Column."""
-        return type(where).__name__ == "Column"  # Connect has a class of its own.
+        return is_column(where)
 
     def is_frame(self, data: Any) -> bool:
         """Whether ``data`` is rows rather than a condition (text or a Column)."""
