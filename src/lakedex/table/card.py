@@ -104,7 +104,7 @@ def _commits(snapshot: Snapshot) -> Strip:
 
 
 def _partitions(snapshot: Snapshot) -> Bars:
-    found = Inspect(snapshot).partitions().to_arrow().sort_by([("size", "descending")])
+    found = Inspect(snapshot).partitions().to_arrow().sort_by([("size", "descending"), ("partition", "ascending")])
     rows = found.slice(0, PARTITIONS).to_pylist()
     bars = [
         (

@@ -28,7 +28,7 @@ def words(html: str) -> str:
 
 def test_the_card_says_what_a_table_lacks(table: Table) -> None:
     text = str(table)
-    assert "commits: █  1 upsert" in text and "partitions: city=a 1 file, " in text and "<i>bikes</i>" in text
+    assert "commits: █  1 upsert" in text and "city=a 1 file, " in text and "<i>bikes</i>" in text
     assert re.search(r"by_n +bitmap +n +complete$", text, re.MULTILINE)
     table.indexes.create("bitmap", ["ts"], name="half", partitions={"city": "a"})
     assert re.search(r"partial: 1 of 2 files covered +table.indexes.refresh\('half'\)$", str(table), re.MULTILINE)
