@@ -2,7 +2,8 @@
 
 Hudi keeps properties that it does not know. Keys that begin with ``hoodie.`` are its settings, and those that begin
 with ``lakedex.`` are lakedex's; users may have all others. ``lakedex.default.<column>`` is the SQL text that an
-``INSERT`` writes for a column that it leaves out. Spark evaluates it, so only literals and three functions are taken.
+``INSERT`` writes for a column that it leaves out. Spark evaluates it, so only literals and three functions are taken,
+and strings that Spark's settings could read in another way (escapes, ``${…}``) go to it as bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _OURS: Final = ("hoodie.", "lakedex.")
 
 _LITERAL: Final = (
     r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?(?:l|s|y|f|d|bd)?"
-    r"|(?:date|timestamp|timestamp_ltz|timestamp_ntz|x)?\s*'(?:[^'\\]|''|\\.)*'"
+    r"|(?:date|timestamp|timestamp_ltz|timestamp_ntz)\s*'[\w\s:.+/-]*'"
+    r"|x\s*'[0-9a-f]*'"
+    r"|'(?:[^'\\]|''|\\['\"\\bnrt])*'"
     r"|true|false|null)"
 )
 
@@ -36,15 +39,35 @@ _DEFAULT_TEXT: Final = re.compile(
 )
 
 
+_STRING: Final = re.compile(r"(?<![\w])(?<!\w\s)'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+
+
+_ESCAPE: Final = re.compile(r"''|\\(.)", re.DOTALL)
+
+
+_ESCAPED: Final = {"b": "\b", "n": "\n", "r": "\r", "t": "\t"}
+
+
 def free_properties(raw: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of users, by name."""
     return {key: raw[key] for key in sorted(raw) if not key.startswith(_OURS)}
 
 
 def column_defaults(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the SQL default of each column that has one. A text that :func:`check_default` refuses is none."""
+    """Return the SQL default of each column that has one, in a form that every setting of Spark's parser reads alike.
+
+    A text that :func:`check_default` refuses is none.
+    """
     found = {key.removeprefix(DEFAULT): text for key, text in raw.items() if key.startswith(DEFAULT)}
-    return {column: text for column, text in found.items() if _DEFAULT_TEXT.fullmatch(text)}
+    return {column: _STRING.sub(_as_bytes, text) for column, text in found.items() if _DEFAULT_TEXT.fullmatch(text)}
+
+
+def _as_bytes(literal: re.Match[str]) -> str:
+    if re.fullmatch(r"[^'\\$]*", literal[1]):
+        return literal[0]
+    text = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]) if found[1] else "'", literal[1])
+    code = text.encode("utf-8", "replace").hex()
+    return f"cast(X'{code}' as string)"
 
 
 def check_default(text: str, column: str, table: str) -> str:

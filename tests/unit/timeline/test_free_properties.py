@@ -15,18 +15,29 @@ SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("n", pa
 LITERALS = (
     "1", "-1", "+.5", "1.", "1e-3", "3L", "1.5BD", "'x'", "'it''s'", r"'a\'b'", "''", "true", "NULL", "X'00ff'",
     "date'2024-01-01'", "TIMESTAMP '2024-01-01 00:00:00'", "cast('1' as decimal(10, 2))", "CAST(NULL AS INT)",
-    "current_date", "current_timestamp()", " now() ",
+    "current_date", "current_timestamp()", " now() ", "'a -- b'", "'ü'",
+    "'${env:HOME}'", r"'\' || f() -- '", r"'\\\n'", "'$'",
 )  # fmt: skip
+BYTES = {
+    text: f"cast(X'{value.encode().hex()}' as string)"
+    for text, value in (
+        ("'it''s'", "it's"), (r"'a\'b'", "a'b"), ("'${env:HOME}'", "${env:HOME}"), (r"'\' || f() -- '", "' || f() -- "),
+        (r"'\\\n'", "\\\n"), ("'$'", "$"),
+    )
+}  # fmt: skip
+"""Strings that Spark's settings could read in another way."""
 CODE = (
     "", "1 + 1", "rand()", "uuid()", "java_method('java.lang.System', 'exit', 1)", "'a' || 'b'", "(select 1)", "x",
     "'a", "'a' 'b'", "cast(x as int)", "cast('1' as array<int>)", "current_date() - 1", "1; drop table t", "now(1)",
+    "date'${x}'", r"X'\'", r"'\u0041'", "timestamp'2024'' || x'",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("text", LITERALS)
 def test_literals_are_defaults(text: str) -> None:
     assert check_default(text, "c", "t") == text
-    assert column_defaults({"lakedex.default.c": text, "hoodie.table.name": "t"}) == {"c": text}
+    found = column_defaults({"lakedex.default.c": text, "hoodie.table.name": "t"})
+    assert found == {"c": BYTES.get(text, text)}
 
 
 @pytest.mark.parametrize("text", CODE)
