@@ -7,13 +7,13 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 233,
-    "modules without __init__": 209,
-    "code lines": 41474,
+    "files in src": 274,
+    "modules without __init__": 248,
+    "code lines": 47561,
     "longest module": 601,
     "modules under 100 lines with one importer": 4,
-    "signature lines with Any": 479,
-    "public members of Table": 39,
+    "signature lines with Any": 540,
+    "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,
     "attributes that tests replace": 117,
