@@ -80,7 +80,8 @@ def _joined(parts: Iterable[Any]) -> pa.Table:
     for place, part in enumerate(parts):
         if not isinstance(part, pa.RecordBatch | pa.Table):
             raise InvalidInputError(
-                f"element {place} of the rows is a {type(part).__name__}: a list has dicts, or Arrow batches or tables"
+                f"element {place} of the rows is of type {type(part).__name__}: a list has dicts, or Arrow batches or "
+                "tables"
             )
         tables.append(pa.table(part))
     if not tables:

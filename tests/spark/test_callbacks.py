@@ -113,7 +113,7 @@ def test_a_server_that_others_started_gets_secret_names_too(
 def test_the_packages_java_texts_compile(spark: SparkSession) -> None:
     side = JavaBridge(spark)
     texts = {item.name.removesuffix(".java") for item in files(catalog).iterdir() if item.name.endswith(".java")}
-    assert texts == {"LakedexBridge", "LakedexRules", "LakedexScanBuilder"}
-    for name in texts - {"LakedexRules"}:
+    assert texts > {"LakedexBridge", "LakedexRules", "LakedexScanBuilder", "LakedexStreamProvider"}
+    for name in texts - {"LakedexRules", "LakedexStreamProvider"}:  # Their texts have parts of their own.
         assert str(side.compiled(name).getClass().getName()).startswith(name)
     assert register_rules(side), "the rules' text is filled for this Spark and compiled"

@@ -104,7 +104,7 @@ REFUSED = (
     ("create table sea.no (id int) tblproperties (primaryKey = 'id', hoodie.nonsense = '1')", r"hoodie\.nonsense"),
     ("create table sea.no (id int, d date) partitioned by (years(d)) tblproperties (primaryKey = 'id')", "years"),
     ("create table sea.trips (id int) tblproperties (primaryKey = 'id')", "ALREADY_EXISTS"),
-    ("create or replace table sea.trips (id int) tblproperties (primaryKey = 'id')", "a replacement cannot make it"),
+    ("create or replace table sea.trips (id int) tblproperties (primaryKey = 'id')", "'city' is not in the frame"),
     ("alter table sea.trips rename to sea.other", "RENAME TO"),
     ("alter table sea.trips alter column n type string", "n"),
     ("alter table sea.trips rename column missing to there", "missing"),

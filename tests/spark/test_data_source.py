@@ -167,8 +167,3 @@ def test_what_is_refused_says_what_to_do(spark: SparkSession, table: Table) -> N
         load(table, where="exp(n) > 0")
     with pytest.raises(Exception, match="has no .hoodie folder"):
         spark.read.format("lakedex").load(f"{table.path}/none")
-    with pytest.raises(Exception, match=r"\.upsert\(df\)"):
-        load(table).write.format("lakedex").mode("append").save(table.path)
-    query = spark.readStream.format("lakedex").load(table.path).writeStream.format("noop").start()
-    with pytest.raises(Exception, match="reads no streams"):
-        query.awaitTermination()

@@ -206,7 +206,7 @@ def test_pandas_and_other_frames(engine: Engine) -> None:
     out = by_key(engine.collect(engine.stage(read, Tag(read.schema))))
     assert out["s"].to_pylist() == ["a", None]
     assert out["t"].to_pylist()[0] == dt.datetime(2024, 1, 1, 0, 0, 0, 123456)
-    with pytest.raises(InvalidInputError, match="list is not a frame"):
+    with pytest.raises(InvalidInputError, match="a list has dicts"):
         engine.stage([1, 2], Tag(schema))
     with pytest.raises(InvalidInputError, match="str is not a frame"):
         engine.schema_of("trips")

@@ -141,9 +141,8 @@ def test_streams_from_a_table_are_refused(spark: SparkSession, grown: tuple[Tabl
     df.createOrReplaceTempView("still")
     with pytest.raises(Exception, match="(?i)streaming"):
         spark.readStream.table("still").writeStream.format("noop").start()
-    for name in ("lakedex", "hudi"):
-        with pytest.raises(Exception, match=f"(?i){name}"):
-            streamed(spark, name, grown[0].path, tmp_path / name)
+    with pytest.raises(Exception, match="(?i)hudi"):
+        streamed(spark, "hudi", grown[0].path, tmp_path / "hudi")
 
 
 def streamed(spark: SparkSession, name: str, path: str, checkpoint: Path) -> None:

@@ -91,7 +91,9 @@ def _listed(data: Any) -> tuple[Any, bool]:
     dictionaries = [isinstance(row, Mapping) for row in data]
     if any(dictionaries) and not all(dictionaries):
         place = dictionaries.index(False)
-        raise InvalidInputError(f"row {place} is a {type(data[place]).__name__}; a list of rows has dictionaries only")
+        raise InvalidInputError(
+            f"row {place} is of type {type(data[place]).__name__}; a list of rows has dictionaries only"
+        )
     return data, all(dictionaries)
 
 

@@ -400,17 +400,25 @@ class _Catalog(JavaProxy):
     def stageCreate(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``CREATE TABLE AS SELECT``: the table, which goes again if the rows fail."""
         given = self._three(arguments)
-        schema = self._wanted(ident, given).schema
+        wanted = self._wanted(ident, given)
+        place = self._folder(ident) if wanted.location is None else open_storage(wanted.location).base_path
+        if self._warehouse.is_table(place):
+            raise JavaError(self._analysis().TableAlreadyExistsException(ident))
 
         def make(options: Mapping[str, str]) -> tuple[ScanTarget, OpenTable, Callable[[], None]]:
-            undo = self._create(ident, with_options(self._bridge, given, options), over=False)
+            try:
+                undo = self._create(ident, with_options(self._bridge, given, options), over=False)
+            except JavaError:  # A checked exception, which a write may not throw.
+                raise TableExistsError(
+                    f"table {ident.name()} was created by another writer just now", path=place
+                ) from None
             try:
                 return (*self._load_new(ident), undo)
             except Exception:
                 undo()
                 raise
 
-        return StagedCreation(self._bridge, Columns(self._label(ident), schema), make).java
+        return StagedCreation(self._bridge, Columns(self._label(ident), wanted.schema), make).java
 
     def stageReplace(self, ident: JavaObject, *arguments: JavaObject) -> JavaObject:
         """``REPLACE TABLE``: one commit, once all rows are there."""
