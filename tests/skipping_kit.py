@@ -253,7 +253,7 @@ class Maker:
 
 def made_of(table: Table, zone: str) -> Made:
     """A table that somebody else wrote; literals come from what it holds."""
-    rows = table.scan(use_indexes=False).to_arrow()
+    rows = table.scan(use_indexes=False, meta_columns=True).to_arrow()
     kinds = {name: kind for name, kind in leaves(rows.schema) if name not in META_COLUMNS or name in KEYS}
     seen: dict[str, list[Any]] = {}
     for name, kind in kinds.items():
