@@ -142,6 +142,16 @@ def outcome(spark: SparkSession, statement: str, table: str) -> tuple[list[Row],
     return sorted(rows, key=repr), error
 
 
+UNABLE = "Unknown filter attribute"
+"""Of the reference, for fields of structs."""
+
+
+def kind(error: str | None) -> str | None:
+    """The kind of an error, whoever wraps it."""
+    known = re.search(f"MERGE_CARDINALITY_VIOLATION|{UNABLE}", error or "")
+    return known[0] if known else error and error[:30]
+
+
 def is_keyed(rows: list[Row]) -> bool:
     keys = [row[0] for row in rows]
     return None not in keys and len(set(keys)) == len(keys)
@@ -181,7 +191,9 @@ def test_rows_are_those_of_sparks_own_table(spark: SparkSession, lake: None, see
         statement = make.make()
         (found, error), (expected, theirs) = (outcome(spark, statement, table) for table in TABLES)
         said = f"{statement}\nstored {stored}\nothers {others}\n{error}\n{theirs}"
-        if error is not None and theirs is None:
+        if kind(theirs) == UNABLE:
+            stored = []
+        elif error is not None and theirs is None:
             # As Table.merge does, also where the statement deletes the row whose key it inserts.
             inserted = re.search(r"a key that is in the table already, for example '(\d+)'", error)
             known = inserted is not None and int(inserted[1]) in {row[0] for row in stored}
@@ -190,7 +202,8 @@ def test_rows_are_those_of_sparks_own_table(spark: SparkSession, lake: None, see
             refused += 1
             stored = []
         else:
-            assert found == expected, said
-            assert (error or "")[:30] == (theirs or "")[:30], said
+            # The reference doubles a row that several source rows match and no clause changes.
+            assert found == (expected if is_keyed(expected) else sorted(set(expected), key=repr)), said
+            assert kind(error) == kind(theirs), said
             stored = found
     assert refused < STATEMENTS / 3
