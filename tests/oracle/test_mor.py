@@ -73,10 +73,10 @@ def same_as_java(path: Path, java: JavaJudge, *, as_of: bool = True) -> Table:
     is_plain = not any(item.log_files for item in table.snapshot().slices())
     for kind in ("snapshot",) if is_plain else ("snapshot", "read_optimized"):
         theirs = java.read(path, options={**READ_PLAIN, "hoodie.datasource.query.type": kind}, meta=True)
-        assert_same_rows(table.scan(query_type=kind).to_arrow(), theirs)
+        assert_same_rows(table.scan(query_type=kind, meta_columns=True).to_arrow(), theirs)
     for instant in table.inspect.history().column("commit_time").to_pylist()[1:] if as_of else ():
         theirs = java.read(path, options={**READ_PLAIN, "as.of.instant": instant}, meta=True)
-        assert_same_rows(table.scan(as_of=instant).to_arrow(), theirs)
+        assert_same_rows(table.scan(as_of=instant, meta_columns=True).to_arrow(), theirs)
     return table
 
 

@@ -24,7 +24,7 @@ from table_kit import OWN_FILE, ROWS, make, rows
 def check(rust: RustJudge, table: Table) -> None:
     """Everything that both say about a table agrees."""
     path = table.path
-    mine = table.scan().to_arrow()
+    mine = table.scan(meta_columns=True).to_arrow()
     assert_same_rows(rust.read(path, meta=True), mine)
     theirs = rust.schema(path)
     assert theirs.names == table.schema.names
@@ -87,7 +87,9 @@ def test_a_life(rust: RustJudge, tmp_path: Path, options: dict[str, str], partit
     table.delete(where="city = 'b'")
     check(rust, table)
     for instant in table.inspect.history().column("commit_time").to_pylist():
-        assert_same_rows(rust.read(tmp_path, as_of=instant, meta=True), table.scan(as_of=instant).to_arrow())
+        assert_same_rows(
+            rust.read(tmp_path, as_of=instant, meta=True), table.scan(as_of=instant, meta_columns=True).to_arrow()
+        )
 
 
 def test_strange_partitions(rust: RustJudge, tmp_path: Path) -> None:
