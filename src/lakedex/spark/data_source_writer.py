@@ -26,7 +26,7 @@ from lakedex.spark.session import short_errors
 from lakedex.spark.staged_rows import StagedFile, StagingArea
 from lakedex.spark.staged_write import OPERATIONS, SETTINGS, NewTable, TableWrite
 
-__all__ = ["StagedWriter", "WriteRequest", "parse_write_options"]
+__all__ = ["StagedWriter", "WriteRequest", "checked_area", "parse_write_options", "remove_area"]
 
 
 _log = logging.getLogger(__name__)
@@ -126,6 +126,23 @@ class _Staged(WriterCommitMessage):
     dynamic: bool
 
 
+def checked_area(write: TableWrite, schema: pa.Schema) -> StagingArea:
+    """Check a write before its tasks run, log its notes, and give it a staging area."""
+    for note in write.require_writable(schema):
+        _log.warning("%s: %s", write.files, note)
+    area = StagingArea.of(write.files)
+    area.remove_abandoned()
+    return area
+
+
+def remove_area(area: StagingArea) -> None:
+    """Remove a staging area whose write is decided: that it stays is no reason to call the write failed."""
+    try:
+        area.remove()
+    except LakedexError as error:
+        _log.warning("%s stays until a later write removes it: %s", area.folder, error)
+
+
 class StagedWriter(DataSourceArrowWriter):
     """Stages rows in tasks and commits them in one write; Spark pickles it to tasks and to the commit."""
 
@@ -134,10 +151,7 @@ class StagedWriter(DataSourceArrowWriter):
         self._write = request.write
         self._dynamic = request.dynamic
         self._schema = spark_to_arrow(schema)
-        for note in self._write.require_writable(self._schema):
-            _log.warning("%s: %s", self._write.files, note)
-        self._area = StagingArea.of(self._write.files)
-        self._area.remove_abandoned()
+        self._area = checked_area(self._write, self._schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage its rows."""
@@ -153,11 +167,7 @@ class StagedWriter(DataSourceArrowWriter):
             rows = self._area.read([message.file for message in done], self._schema)
             dynamic = any(message.dynamic for message in done) if self._dynamic is None else self._dynamic
             self._write.commit(rows, dynamic=dynamic)
-            try:
-                self._area.remove()
-            except LakedexError as error:
-                # The rows are in the table: no reason to call the write failed.
-                _log.warning("%s stays until a later write removes it: %s", self._area.folder, error)
+            remove_area(self._area)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """After a failure of a task, or of the commit: leave nothing."""

@@ -1,4 +1,4 @@
-"""Options of ``readStream``: where it begins, and the most that a batch takes. Without PySpark's data sources."""
+"""Options of ``readStream``, and the name of a query that writes. Without PySpark's data sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakedex.errors import OptionError
 from lakedex.scan.stream import LATEST, Limits, Start
 from lakedex.spark.option_names import matched
 
-__all__ = ["HUDI_BEGIN", "HUDI_OFFSET", "STARTING", "STREAM_OPTIONS", "parse_stream_options"]
+__all__ = ["HUDI_BEGIN", "HUDI_OFFSET", "STARTING", "STREAM_OPTIONS", "application_of", "parse_stream_options"]
 
 
 STARTING = "startingInstant"
@@ -28,6 +28,11 @@ STREAM_OPTIONS = {
     "maxFilesPerTrigger": "files",
 }
 """Name of an option → what it sets."""
+
+
+def application_of(query_id: str) -> str:
+    """The application in ``txn=`` of a streaming query: the same by format and by the table's name."""
+    return f"spark-stream-{query_id}"
 
 
 def parse_stream_options(options: Mapping[str, str]) -> tuple[Start, Limits]:

@@ -10,7 +10,6 @@ Memory: as of a write in batch mode.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +20,14 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import InvalidInputError, LakedexError, OptionError
 from lakedex.io.fsspec import open_storage
-from lakedex.spark.data_source_writer import parse_write_options
+from lakedex.spark.data_source_writer import checked_area, parse_write_options, remove_area
 from lakedex.spark.option_names import matched
 from lakedex.spark.schema import spark_to_arrow
 from lakedex.spark.session import short_errors
 from lakedex.spark.staged_rows import StagedFile, StagingArea
+from lakedex.spark.stream_options import application_of
 
-__all__ = ["StreamWriter", "application_of"]
-
-
-_log = logging.getLogger(__name__)
+__all__ = ["StreamWriter"]
 
 
 _CHECKPOINT = "checkpointLocation"
@@ -41,11 +38,6 @@ _APPLICATION = "txnAppId"
 
 _OWN = {_CHECKPOINT: "checkpoint", _APPLICATION: "application", "queryName": "query"}
 """Options that are not of a write in batch mode; the last is Spark's."""
-
-
-def application_of(query_id: str) -> str:
-    """The application in ``txn=`` of a streaming query: the same by format and by the table's name."""
-    return f"spark-stream-{query_id}"
 
 
 def _stored_application(checkpoint: str) -> str:
@@ -94,10 +86,7 @@ class StreamWriter(_ArrowWriter):  # type: ignore[misc]
         self._write = parse_write_options(rest, overwrite=overwrite).write
         self._replaces = overwrite
         self._schema = spark_to_arrow(schema)
-        for note in self._write.require_writable(self._schema):
-            _log.warning("%s: %s", self._write.files, note)
-        self._area = StagingArea.of(self._write.files)
-        self._area.remove_abandoned()
+        self._area = checked_area(self._write, self._schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> datasource.WriterCommitMessage:
         """In a task: stage its rows."""
@@ -122,8 +111,4 @@ class StreamWriter(_ArrowWriter):  # type: ignore[misc]
 
     def _remove(self, done: Sequence[_Staged]) -> None:
         for area in {message.area.folder: message.area for message in done}.values():
-            try:
-                area.remove()
-            except LakedexError as error:
-                # What the batch did stands: no reason to call it failed.
-                _log.warning("%s stays until a later write removes it: %s", area.folder, error)
+            remove_area(area)

@@ -340,7 +340,7 @@ class _Catalog(JavaProxy):
     def _create(self, ident: JavaObject, arguments: Sequence[JavaObject], *, over: bool = True) -> Callable[[], None]:
         """Make a table, or with ``over`` an entry of one that is there; what comes back removes it again."""
         folder, wanted = self._folder(ident), self._wanted(ident, arguments)
-        path = folder if wanted.location is None else open_storage(wanted.location).base_path
+        path = _place(folder, wanted)
         if self.tableExists(ident):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
         if path == folder:
@@ -401,7 +401,7 @@ class _Catalog(JavaProxy):
         """``CREATE TABLE AS SELECT``: the table, which goes again if the rows fail."""
         given = self._three(arguments)
         wanted = self._wanted(ident, given)
-        place = self._folder(ident) if wanted.location is None else open_storage(wanted.location).base_path
+        place = _place(self._folder(ident), wanted)
         if self._warehouse.is_table(place):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
 
@@ -515,6 +515,11 @@ class _CallableCatalog(_Catalog, Procedures):
         if not self._warehouse.is_table(path):
             raise InvalidInputError(f"there is no table {name} in catalog {self._name} ({path})")
         return self._open_path(path)
+
+
+def _place(folder: str, wanted: NewTable) -> str:
+    """Where a new table lies: in its folder of the warehouse, or at its LOCATION."""
+    return folder if wanted.location is None else open_storage(wanted.location).base_path
 
 
 def _nothing() -> None:

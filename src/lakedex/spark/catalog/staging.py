@@ -171,8 +171,5 @@ class StagedReplacement(_Staged):
         """Nothing was written."""
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    parts = given.split(",") if isinstance(given, str) else given
-    return tuple(part.strip() for part in parts)
+def _names(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(given)

@@ -32,7 +32,7 @@ from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark
-from lakedex.spark.stream_options import parse_stream_options
+from lakedex.spark.stream_options import application_of, parse_stream_options
 
 __all__ = ["BatchWrite", "register_streams", "stream_table", "streaming_write"]
 
@@ -230,7 +230,7 @@ class _StreamingWrite(JavaProxy):
     def __init__(self, bridge: JavaBridge, name: str, query_id: str, write: BatchWrite) -> None:
         super().__init__(bridge)
         self._name = name
-        self._application = f"spark-stream-{query_id}"
+        self._application = application_of(query_id)
         self._write = write
 
     def toString(self) -> str:
