@@ -1,4 +1,4 @@
-"""The program as a process: what it imports and how long it takes, consent on a terminal; and what its calls do."""
+"""The program as a process: what it imports, consent on a terminal; and what its calls do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import datetime
 import json
 import os
 import pty
-import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,23 +32,15 @@ def process(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("argument", ["--version", "--help"])
-def test_it_starts_within_half_a_second(argument: str) -> None:
-    """Processor time, the best of five: a busy machine says nothing about the program."""
-    process("-m", "lakedex", argument)
-    taken = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert process("-m", "lakedex", argument).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(taken) <= 0.5
-
-
 @pytest.mark.parametrize(
-    "arguments, never", [(["--help"], {"pyarrow", "numpy", "pandas", "pyspark"}), (["count", "t"], {"pyspark", "py4j"})]
+    "arguments, never", [
+        (["--version"], {"pyarrow", "numpy", "pandas", "pyspark"}),
+        (["--help"], {"pyarrow", "numpy", "pandas", "pyspark"}),
+        (["count", "t"], {"pyspark", "py4j"}),
+    ],
 )
 def test_it_imports_little(arguments: list[str], never: set[str], tmp_path: Path) -> None:
+    """What makes it quick to start; the seconds are a figure of ``benchmarks/command.py``."""
     make(tmp_path / "t", rows(("a", "x", 1, 1)))
     script = "import sys; from lakedex.cli import main; main(sys.argv[1:]); print(sorted({m.split('.')[0] for m in sys.modules}))"
     done = process("-c", script, *[str(tmp_path / "t") if one == "t" else one for one in arguments])
