@@ -106,6 +106,13 @@ class Engine(Protocol):
     def from_arrow(self, table: pa.Table) -> Frame:
         """Make a frame of rows on the driver."""
 
+    def numbers(self, count: int) -> Frame:
+        """Make a frame of one column ``id``, int64 from 0 on, with each row in a task of its own: each stands for work.
+
+        Args:
+            count: number of rows, at least one.
+        """
+
     def map(self, frame: Frame, fn: BatchMap) -> Frame:
         """Apply ``fn`` to each task's batches. May be lazy; runs once per :meth:`collect` or :meth:`stage`."""
 

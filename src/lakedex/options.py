@@ -24,6 +24,7 @@ __all__ = [
     "ArchiveOptions",
     "BloomOptions",
     "CleanOptions",
+    "ClusteringOptions",
     "FileOptions",
     "HeartbeatOptions",
     "IndexOptions",
@@ -177,6 +178,29 @@ class ArchiveOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringOptions:
+    """Clustering: which files, in which order, and when after a write. Sizes in bytes."""
+
+    inline: bool = False
+    schedule_inline: bool = False
+    """Only plan after a write; another process runs the plan."""
+    commits: int = 4
+    """Commits after which an inline clustering is due."""
+    small_file_limit: int = 300 * 1024 * 1024
+    target_file_size: int | None = None
+    """None is ``hoodie.parquet.max.file.size``."""
+    max_groups: int = 30
+    max_group_bytes: int = 2 * 1024 * 1024 * 1024
+    sort_columns: tuple[str, ...] | None = None
+    layout: str = "linear"
+
+    @property
+    def after_write(self) -> bool:
+        """Whether writes plan clusterings, or run them."""
+        return self.inline or self.schedule_inline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataOptions:
     """The metadata table."""
 
@@ -203,6 +227,7 @@ class WriteOptions:
     """Number of retries after a conflict with another writer."""
     clean: CleanOptions = CleanOptions()
     archive: ArchiveOptions = ArchiveOptions()
+    clustering: ClusteringOptions = ClusteringOptions()
     metadata: MetadataOptions = MetadataOptions()
     txn: tuple[str, int] | None = None
     notes: tuple[str, ...] = ()
@@ -281,6 +306,10 @@ def _drop_duplicates(text: str) -> str:
     return "drop" if _bool(text) else "none"
 
 
+def _layout(text: str) -> str:
+    return _one_of("linear", "z-order")(text.strip().lower().replace("zorder", "z-order"))
+
+
 _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 
@@ -350,6 +379,15 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.cleaner.fileversions.retained": ("clean.versions", _positive_int),
     "hoodie.clean.trigger.max.commits": ("clean.every", _positive_int),
     "hoodie.clean.max.commits": ("clean.every", _positive_int),
+    "hoodie.clustering.inline": ("clustering.inline", _bool),
+    "hoodie.clustering.schedule.inline": ("clustering.schedule_inline", _bool),
+    "hoodie.clustering.inline.max.commits": ("clustering.commits", _positive_int),
+    "hoodie.clustering.plan.strategy.small.file.limit": ("clustering.small_file_limit", _positive_int),
+    "hoodie.clustering.plan.strategy.target.file.max.bytes": ("clustering.target_file_size", _positive_int),
+    "hoodie.clustering.plan.strategy.max.num.groups": ("clustering.max_groups", _positive_int),
+    "hoodie.clustering.plan.strategy.max.bytes.per.group": ("clustering.max_group_bytes", _positive_int),
+    "hoodie.clustering.plan.strategy.sort.columns": ("clustering.sort_columns", _columns),
+    "hoodie.layout.optimize.strategy": ("clustering.layout", _layout),
     "hoodie.metadata.compact.max.delta.commits": ("metadata.compact_commits", _positive_int),
     "hoodie.archive.automatic": ("archive.enabled", _bool),
     "hoodie.archive.beyond.savepoint": ("archive.beyond_savepoint", _bool),
@@ -416,7 +454,6 @@ FIXED = {
     "hoodie.metadata.global.record.level.index.enable": "false",
     "hoodie.metadata.index.secondary.enable": "false",
     "hoodie.metadata.index.expression.enable": "false",
-    "hoodie.clustering.inline": "false",
     "hoodie.clustering.async.enabled": "false",
     "hoodie.compact.inline": "false",
     "hoodie.schema.on.read.enable": "false",

@@ -80,11 +80,12 @@ class Operation(StrEnum):
     INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
     DELETE_PARTITION = "DELETE_PARTITION"
     ALTER_SCHEMA = "ALTER_SCHEMA"
+    CLUSTER = "CLUSTER"
 
     @property
     def action(self) -> str:
         """Timeline action of the operation (``CommitUtils.getCommitActionType``)."""
-        replaces = self.name.startswith("INSERT_OVERWRITE") or self is Operation.DELETE_PARTITION
+        replaces = self.name.startswith("INSERT_OVERWRITE") or self in (Operation.DELETE_PARTITION, Operation.CLUSTER)
         return "replacecommit" if replaces else "commit"
 
 

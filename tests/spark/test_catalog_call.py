@@ -84,6 +84,9 @@ def test_procedures_that_change_a_table(spark: SparkSession, trips: Path) -> Non
     assert call("delete_savepoint", f", instant_time => '{kept}'") == {"delete_savepoint_result": True}
     assert call("run_clean", ", retain_commits => 1, dry_run => true")["dry_run"] is True
     assert call("run_clean", ", clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 1") is not None
+    planned = call("run_clustering", ", op => 'schedule', order => 'n'")
+    assert planned["state"] == "REQUESTED"
+    assert call("run_clustering", ", op => 'execute'")["timestamp"] == planned["timestamp"]
     spark.sql("create index by_n on calls.west.other using bitmap (n)")
     assert call("refresh_index", ", index_name => 'by_n'")["files"] == 0
     assert call("rebuild_metadata")["files"] == 1
@@ -92,7 +95,7 @@ def test_procedures_that_change_a_table(spark: SparkSession, trips: Path) -> Non
 
 REFUSED = (
     ("run_compaction('west.trips')", "run_compaction is not supported yet"),
-    ("run_clustering('west.trips')", "run_clustering is not supported yet"),
+    ("run_clustering('west.trips', op => 'cluster')", "op is schedule, execute or scheduleAndExecute"),
     ("show_commits('west.nothing')", "no table west.nothing in catalog calls"),
     ("show_commits(null)", "argument table is null"),
     ("show_commits('west.trips', nope => 1)", "UNRECOGNIZED_PARAMETER_NAME"),

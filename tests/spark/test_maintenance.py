@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakedex import Table
 from lakedex.index.bitmap.run_files import BITMAP_FOLDER
+from lakedex.types import FILE_NAME
 
 
 @pytest.fixture
@@ -56,3 +60,21 @@ def test_validate_on_spark(spark: SparkSession, table: Table) -> None:
     assert fresh.indexes.validate("idx").ok
     assert fresh.indexes.stats("idx").files_uncovered == 0
     assert fresh.scan("g = 'x'").plan().stage("bitmap").after == 1
+
+
+@pytest.mark.parametrize("way", [{}, {"order_by": "id"}, {"zorder": ["g", "id"]}], ids=["joined", "linear", "z-order"])
+def test_cluster_on_spark(table: Table, way: dict[str, Any]) -> None:
+    """Spark moves and sorts the rows; its tasks write the files, of several groups at once."""
+    for n in range(2):
+        table.insert(pa.table({"id": [f"{n}-{city}" for city in "01"], "city": ["c0", "c1"], "g": ["new", "new"]}))
+    before = table.scan(meta_columns=True).to_arrow().drop_columns([FILE_NAME]).sort_by("id")
+    done = table.maintenance.cluster(**way)
+    assert (done.files_before, done.files_after, done.rows) == (6, 2, 34)
+    fresh = Table.open(table.path)
+    assert fresh.scan(meta_columns=True).to_arrow().drop_columns([FILE_NAME]).sort_by("id").equals(before)
+    assert fresh.indexes.stats("idx").files_uncovered == 0
+    assert fresh.maintenance.validate().ok
+    if way:
+        (base,) = fresh.snapshot().base_files(["city=c0"])
+        keys = pq.read_table(Path(table.path, base.relative_path), columns=["id"]).column("id").to_pylist()
+        assert (keys == sorted(keys)) == ("order_by" in way)

@@ -193,6 +193,43 @@ def compact(call: Call) -> None:
             call.answer(table.maintenance.compact_metadata())
 
 
+def cluster(
+    call: Call,
+    order_by: Annotated[
+        str | None, typer.Option("--order-by", metavar="A,B", help="Order the rows by these columns.")
+    ] = None,
+    zorder: Annotated[
+        str | None, typer.Option("--zorder", metavar="A,B", help="Order the rows along a z-order curve.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only files that may hold a row under this condition.")
+    ] = None,
+    partitions: Annotated[
+        str | None, typer.Option("--partitions", metavar="A,B", help="Only these partition paths.")
+    ] = None,
+    max_file_bytes: Annotated[
+        int | None, typer.Option("--max-file-bytes", min=1, metavar="N", help="About the size of the new files.")
+    ] = None,
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Only put the plan on the timeline.")] = False,
+    instant: Annotated[str | None, typer.Option("--instant", metavar="INSTANT", help="Run this pending plan.")] = None,
+) -> None:
+    """Rewrite small files into fewer ones, and bring rows into an order by which queries read fewer files."""
+    table = call.table
+    what = f"would run the clustering {instant}" if instant else f"would rewrite small files of {table.name}"
+    if call.may(what):
+        with call.busy("clustering"):
+            done = table.maintenance.cluster(
+                order_by=order_by,
+                zorder=zorder,
+                where=where,
+                partitions=partitions,
+                max_file_bytes=max_file_bytes,
+                plan_only=plan_only,
+                instant=instant,
+            )
+        call.answer(done)
+
+
 def archive(call: Call) -> None:
     """Move old instants from the active timeline to the archive."""
     services = call.table.maintenance
@@ -337,7 +374,7 @@ def _known(call: Call, name: str) -> None:
 def add_to(app: typer.Typer) -> None:
     """Add the subcommands."""
     rows: tuple[Callable[..., None], ...] = (load, delete, erase, rollback, restore)
-    services: tuple[Callable[..., None], ...] = (repair, clean, compact, archive)
+    services: tuple[Callable[..., None], ...] = (repair, clean, compact, cluster, archive)
     for function in rows:
         add_command(app, function.__name__, CHANGE, changes=True)(function)
     for function in services:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -47,7 +47,14 @@ from lakedex.options import WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, create_requested, remove_pending
+from lakedex.timeline.active import (
+    WRITE_ACTIONS,
+    complete,
+    create_inflight,
+    create_requested,
+    remove_file,
+    remove_pending,
+)
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata, encode_requested_replace
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock, State
@@ -158,6 +165,8 @@ class Transaction:
         committed: the table as this write leaves it; None until it is complete.
         instant: the write's instant.
         index_costs: index → bytes that it wrote beside the metadata table, and the seconds that it took.
+        planned: the requested table service that this transaction carries out, whose plan outlives a failure; None
+            for a write that announces itself.
     """
 
     handle: TableContext
@@ -168,6 +177,7 @@ class Transaction:
     snapshot: Snapshot = field(init=False)
     committed: Snapshot | None = field(init=False, default=None)
     instant: str = field(init=False)
+    planned: Instant | None = None
     index_costs: dict[str, tuple[int, float]] = field(init=False, default_factory=dict)
     _pending: Instant | None = field(init=False, default=None)
     _clock: InstantClock = field(init=False)
@@ -188,7 +198,8 @@ class Transaction:
                 with table_lock(self.handle.files, self.options.lock) as lock:
                     self.snapshot = self._recovered(lock, self.snapshot)
                     requested = self._announce(lock)
-            self._pending = create_inflight(self.snapshot.timeline, requested)
+            if self.planned is None:
+                self._pending = create_inflight(self.snapshot.timeline, requested)
         except BaseException:
             self._withdraw()
             raise
@@ -213,10 +224,16 @@ class Transaction:
     def _announce(self, lock: Lock) -> Instant:
         handle, snapshot = self.handle, self.snapshot
         interval = self.options.heartbeat.interval_ms
-        self.instant = self._next_time(snapshot)
+        self.instant = self._next_time(snapshot) if self.planned is None else self.planned.requested
+        # Before the heartbeat: that of another process that runs the plan is the same file.
+        if self.planned and snapshot.timeline.state_of(self.instant, self._action) is not State.REQUESTED:
+            raise self._conflict("was begun or removed by another process, and so the plan", self.instant)
         self._heartbeat = Heartbeat(handle.files, self.instant, interval)
         self._heartbeat.start()
         lock.check()
+        if self.planned is not None:
+            self._pending = create_inflight(snapshot.timeline, self.planned)
+            return self._pending
         # Set first: a call that fails may have taken effect all the same.
         action = self.operation.action
         self._pending = Instant(self.instant, action, State.REQUESTED, None, "")
@@ -233,13 +250,25 @@ class Transaction:
         """Take a failed announcement back; nothing was written for it yet."""
         if self._pending is not None:
             with contextlib.suppress(LakedexError, OSError):
-                remove_pending(self.snapshot.timeline, self._pending)
+                self._remove_pending(self._pending)
         self._stop_heartbeat()
+
+    def _remove_pending(self, pending: Instant) -> None:
+        """Take the announcement back; a plan that was there before stays requested."""
+        if self.planned is None:
+            remove_pending(self.snapshot.timeline, pending)
+        else:
+            remove_file(self.snapshot.timeline, pending.file_name)
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:
             with contextlib.suppress(OSError):  # What stays of it is removed by a later writer.
                 self._heartbeat.stop()
+
+    @property
+    def _action(self) -> str:
+        """The action while it is pending."""
+        return self.operation.action if self.planned is None else self.planned.action
 
     def _next_time(self, snapshot: Snapshot) -> str:
         return self._clock.next(snapshot.last_time)
@@ -294,7 +323,7 @@ class Transaction:
             ),
             now.timeline.layout,
         )
-        inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
+        inflight = Instant(self.instant, self._action, State.INFLIGHT, None, "")
         # The lock keeps other instants away, and the clock goes on from the delta commit's time.
         done = complete(now.timeline, inflight, self._next_time(now), body)
         self.committed = now.with_commit(done, delta)
@@ -360,6 +389,32 @@ class Transaction:
             self.handle.engine.run,
         )
 
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether the rows of each partition stay what they are, so that older bounds of a partition hold too."""
+        return self.operation is Operation.CLUSTER
+
+    def require_unplanned(self, groups: Collection[tuple[str, str]], now: Snapshot | None = None) -> None:
+        """Refuse to touch file groups of a pending clustering, whose rows it would bring back.
+
+        Raises:
+            CommitConflictError: names the clustering and the groups (Hudi's ``SparkRejectUpdateStrategy``).
+        """
+        snapshot = self.snapshot if now is None else now
+        for instant, plan in snapshot.timeline.pending_clusterings().items():
+            both = plan.file_groups & set(groups)
+            if both and instant.requested != self.instant:
+                raise CommitConflictError(
+                    f"{self.handle.files}: the pending clustering {instant.requested} is to rewrite file group "
+                    f"{join_path(*min(both))}{' and others' if len(both) > 1 else ''}, which {self.instant} touches; "
+                    f"nothing was written. maintenance.cluster(instant='{instant.requested}') runs the plan, "
+                    f"maintenance.rollback('{instant.requested}') removes it; run the write again then",
+                    ours=self.instant,
+                    theirs=instant.requested,
+                    file_groups=both,
+                    retryable=True,
+                )
+
     def _check_conflicts(self, now: Snapshot, change: PendingCommit) -> None:
         """``SimpleConcurrentFileWritesConflictResolutionStrategy``, and by partition where this write relied on one."""
         if self._lost(now):
@@ -368,6 +423,7 @@ class Transaction:
             if not now.timeline.is_committed(instant.requested):
                 raise self._conflict("was rolled back, and its rows may have been read by", instant.requested)
         ours = change.file_groups
+        self.require_unplanned(ours, now)
         for instant in now.timeline.completed(WRITE_ACTIONS):
             if self.snapshot.timeline.is_completed(instant.requested):
                 continue
@@ -399,7 +455,7 @@ class Transaction:
 
         Every reader takes the log files of the metadata table in the order of their instants.
         """
-        if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name):
+        if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name) or self._keeps_rows:
             return
         shared = ours & {partition for partition, _ in theirs}
         if shared:
@@ -408,6 +464,8 @@ class Transaction:
 
     def _check_index_builds(self, now: Snapshot) -> None:
         """The same for an index build, which has no instant but the one on the metadata timeline."""
+        if self._keeps_rows:
+            return
         for instant in now.metadata.timeline.completed({"deltacommit"}):
             if instant.requested < self.instant or now.timeline.contains(instant.requested):
                 continue
@@ -415,7 +473,7 @@ class Transaction:
                 raise self._conflict("of an index build wrote the partition stats before", instant.requested)
 
     def _lost(self, now: Snapshot) -> bool:
-        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self._action}) if i.requested == self.instant]
         return not mine or now.timeline.pending_rollback_of(self.instant) is not None
 
     def _conflict(
@@ -449,7 +507,7 @@ class Transaction:
             index.discard(self.snapshot, self.instant)
         delete_temp(self.handle.files, self.instant)
         if self._pending is not None:
-            remove_pending(self.snapshot.timeline, self._pending)
+            self._remove_pending(self._pending)
         self._finish()
 
     def abort(self, error: BaseException) -> CommitConflictError | None:
@@ -475,9 +533,9 @@ class Transaction:
     def _undo(self) -> bool:
         """Remove what this write made; whether another writer did so already."""
         now = self.snapshot.refreshed()
-        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self._action}) if i.requested == self.instant]
         if mine and self._metadata_started:
-            roll_back(now, mine[0], self._clock)
+            roll_back(now, mine[0], self._clock, keeps_plan=self.planned is not None)
         elif mine:
             self.cancel()
         elif not now.timeline.is_completed(self.instant):
@@ -521,6 +579,7 @@ def run_with_retries(
     attempt: Callable[[Transaction], WriteResult],
     ctx: WriteContext,
     base: Snapshot,
+    planned: Instant | None = None,
 ) -> WriteResult:
     """Run ``attempt`` in a transaction, again after a conflict (``hoodie.write.num.retries.on.conflict.failures``).
 
@@ -531,10 +590,11 @@ def run_with_retries(
         attempt: does the work and commits it.
         ctx: the write's context; ``attempt`` gives its own notes in its result.
         base: the table as the write has seen it so far.
+        planned: the requested table service that the transaction carries out; None for a write.
     """
     ctx.phases["prepare rows"] = ctx.seconds
     for number in range(options.retries + 1):
-        transaction = Transaction(handle, options, operation, ctx, base)
+        transaction = Transaction(handle, options, operation, ctx, base, planned)
         try:
             with ctx.phase("begin"):
                 transaction.begin()

@@ -118,7 +118,7 @@ def _dealt(
         threads,
     )
     firsts = np.searchsorted(starts, _shared_out(starts, table.num_rows, tasks)).tolist()
-    names = [own.index(name) for name in order]
+    names = list(dict.fromkeys(places[table.schema.get_field_index(name)] for name in order))
 
     def join(cut: tuple[int, int]) -> pa.Table:
         slices = [piece.slice(number) for number in range(*cut) for piece in pieces]
@@ -298,6 +298,11 @@ class LocalEngine(Engine):
     def from_arrow(self, table: pa.Table) -> Frame:
         """See :meth:`lakedex.engine.Engine.from_arrow`."""
         return ArrowFrame.of(table, self._threads)
+
+    def numbers(self, count: int) -> Frame:
+        """See :meth:`lakedex.engine.Engine.numbers`."""
+        table = pa.table({"id": pa.array(range(count), pa.int64())})
+        return ArrowFrame(tuple(table.slice(row, 1) for row in range(count)), table.schema)
 
     def map(self, frame: Frame, fn: BatchMap) -> Frame:
         """See :meth:`lakedex.engine.Engine.map`; runs at once."""

@@ -29,7 +29,7 @@ from lakedex.options import WriteOptions
 from lakedex.parallel import run_threads
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline
-from lakedex.timeline.instant import InstantClock
+from lakedex.timeline.instant import InstantClock, State
 from lakedex.timeline.table_config import TableConfig, update_table_config
 
 __all__ = [
@@ -127,7 +127,9 @@ def require_no_pending_writes(now: Snapshot, what: str) -> None:
     Raises:
         CommitConflictError: names the write.
     """
-    for instant in now.timeline.pending(WRITE_ACTIONS):
+    for instant in now.timeline.pending(WRITE_ACTIONS | {"clustering"}):
+        if instant.state is State.REQUESTED and now.timeline.is_clustering(instant):
+            continue  # A plan that nobody runs yet.
         if not is_ours(now.files, instant.requested):
             raise CommitConflictError(
                 f"{now.files}: {instant.action} {instant.requested} of another engine is under way, so {what}; "

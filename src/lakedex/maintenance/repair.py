@@ -162,4 +162,5 @@ def _dead_writes(snapshot: Snapshot, options: WriteOptions) -> tuple[str, ...]:
     if options.heartbeat.failed_writes == "NEVER":
         return ()
     pending = snapshot.timeline.pending(WRITE_ACTIONS)
-    return tuple(instant.requested for instant in pending if expiry.is_expired_write(snapshot, instant))
+    writes = (instant for instant in pending if not snapshot.timeline.is_clustering(instant))
+    return tuple(instant.requested for instant in writes if expiry.is_expired_write(snapshot, instant))

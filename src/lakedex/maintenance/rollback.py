@@ -18,6 +18,7 @@ from lakedex.io.locks import table_lock
 from lakedex.layout.contained_files import list_folder
 from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
+from lakedex.maintenance.clustering import require_not_run
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import (
     RecoveredTable,
@@ -32,7 +33,7 @@ from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, remove_pending, revert_completed
-from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
+from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT, RollbackMetadata
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, State
 from lakedex.timeline.service_metadata import SavepointMetadata, encode_savepoint_metadata
@@ -92,14 +93,27 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
         require_no_clean(recovered.snapshot)
         if instant in recovered.undone:
             return _result(recovered.snapshot, instant, None, 0, started)
+        plan = _plan_named(recovered.snapshot, instant)
+        if plan is not None:
+            require_not_run(recovered.snapshot, plan, options)
+            removed = roll_back(recovered.snapshot, plan, recovered.clock)
+            return _result(handle.snapshot(), instant, removed.started, _deleted(removed), started)
         found = _to_undo(recovered.snapshot, instant, options)
         _require_versions(recovered.snapshot, found)
         _require_beginning(recovered.snapshot, found)
         now = _prepared(recovered, found, options)
         with Heartbeat(handle.files, instant, options.heartbeat.interval_ms):
             done = roll_back(now, found, recovered.clock)
-        deleted = sum(map(len, done.deleted.values()))
-        return _result(handle.snapshot(), instant, done.started, deleted, started)
+        return _result(handle.snapshot(), instant, done.started, _deleted(done), started)
+
+
+def _plan_named(snapshot: Snapshot, instant: str) -> Instant | None:
+    """The pending clustering of this instant, if there is one."""
+    return next((i for i in snapshot.timeline.pending_clusterings() if i.requested == instant), None)
+
+
+def _deleted(done: RollbackMetadata) -> int:
+    return sum(map(len, done.deleted.values()))
 
 
 def plan_rollback(handle: TableContext, options: WriteOptions, instant: str) -> RollbackResult:
@@ -108,6 +122,10 @@ def plan_rollback(handle: TableContext, options: WriteOptions, instant: str) -> 
     snapshot = handle.snapshot()
     require_writable(snapshot.config)
     timeline, expiry = snapshot.timeline, HeartbeatPolicy(options.heartbeat)
+    plan = _plan_named(snapshot, instant)
+    if plan is not None:
+        require_not_run(snapshot, plan, options)
+        return replace(_result(snapshot, instant, None, 0, started), dry_run=True)
     pending = next((i for i in timeline.pending(WRITE_ACTIONS) if i.requested == instant), None)
     if pending is not None and expiry.is_expired_write(snapshot, pending):
         return replace(_result(snapshot, instant, None, 0, started), dry_run=True)
@@ -175,10 +193,14 @@ def _refuse_other(snapshot: Snapshot, instant: str, options: HeartbeatOptions) -
 
 def require_no_writes(snapshot: Snapshot) -> None:
     """Refuse while writes are pending: they have read undone commits, and would commit their rows again."""
-    pending = snapshot.timeline.pending(WRITE_ACTIONS)
+    pending = snapshot.timeline.pending(WRITE_ACTIONS | {"clustering"})
     if pending:
+        plan = _plan_named(snapshot, pending[0].requested)
+        what = "try again once no one writes"
+        if plan is not None:  # It may have read what is to be undone.
+            what = f"maintenance.cluster(instant='{plan.requested}') runs the plan, maintenance.rollback removes it"
         raise CommitConflictError(
-            f"{snapshot.files}: {pending[0]} is under way; nothing was changed, try again once no one writes",
+            f"{snapshot.files}: {pending[0]} is {'pending' if plan else 'under way'}; nothing was changed, {what}",
             ours=None,
             theirs=pending[0].requested,
             file_groups=frozenset(),

@@ -108,13 +108,13 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: Hear
     """
     undone = []
     for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, expiry)):
-        # Clustering would bring back the rows of the files that it read, whatever is written to them meanwhile.
-        action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
-        if action in ("clustering", "indexing", "compaction", "logcompaction"):
+        if snapshot.timeline.is_clustering(instant):
+            continue  # Its plan stays until it is run; writes keep off its file groups.
+        if instant.action in ("indexing", "compaction", "logcompaction"):
             raise UnsupportedFeatureError(
-                f"{snapshot.files}: {action} {instant.requested} is pending; "
+                f"{snapshot.files}: {instant.action} {instant.requested} is pending; "
                 "finish it or roll it back with Hudi before you write",
-                feature=f"pending {action}",
+                feature=f"pending {instant.action}",
             )
         if instant.action == "savepoint" and expiry.is_expired_write(snapshot, instant):
             remove_pending(snapshot.timeline, instant)
@@ -172,12 +172,17 @@ def remove_orphans(snapshot: Snapshot, expiry: HeartbeatPolicy) -> set[str]:
 
 
 def roll_back(
-    snapshot: Snapshot, undone: Instant, clock: InstantClock, *, part_of_restore: bool = False
+    snapshot: Snapshot,
+    undone: Instant,
+    clock: InstantClock,
+    *,
+    part_of_restore: bool = False,
+    keeps_plan: bool = False,
 ) -> RollbackMetadata:
     """Undo one write, pending or completed. Call under the table lock; may be repeated after a crash.
 
     A restore puts the metadata table right itself when all of its commits are undone, and keeps their instants pending
-    until then.
+    until then. With ``keeps_plan`` an inflight table service is requested again, as Hudi leaves it.
 
     Raises:
         CorruptFileError: a file of the commit, of its markers or of the rollback's plan is none of the table; nothing
@@ -219,8 +224,11 @@ def roll_back(
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(timeline, rollback, completion, encode_rollback_metadata(done))
     delete_temp(files, undone.requested)
-    if not part_of_restore:
+    if keeps_plan:
+        remove_file(timeline, pending.file_name)
+    elif not part_of_restore:
         remove_pending(timeline, pending)
+    if not part_of_restore:
         # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
         # starting.
         delete_heartbeat(files, undone.requested)

@@ -260,10 +260,14 @@ class ExistingBaseFile:
         last = int(self._parquet.num_row_groups) - 1
         if last < 0:
             return None
-        group = self._parquet.metadata.row_group(last)
-        stored = sum(int(group.column(index).total_compressed_size) for index in range(group.num_columns))
-        is_large = stored >= LARGE_GROUP_BYTES and group.num_rows * 2 >= self.footer.rows
-        return None if is_large else last
+        has_half = self._parquet.metadata.row_group(last).num_rows * 2 >= self.footer.rows
+        return None if has_half and self.is_large(last) else last
+
+    def is_large(self, group: int) -> bool:
+        """Whether a row group is worth copying rather than encoding it again with others."""
+        stored = self._parquet.metadata.row_group(group)
+        size = sum(int(stored.column(index).total_compressed_size) for index in range(stored.num_columns))
+        return size >= LARGE_GROUP_BYTES
 
     def groups(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         """Each row group with its rows in batches, to be consumed before the next one."""

@@ -421,6 +421,7 @@ class BaseFileWriter:
         expected_rows: int,
         existing_bloom: bytes | None = None,
         stored: StoredChunks | None = None,
+        splices: bool = False,
     ) -> None:
         """Start a file.
 
@@ -433,6 +434,7 @@ class BaseFileWriter:
             existing_bloom: Text of a filter over exactly the keys to be written, which are then not hashed; None builds
                 one. See :meth:`hash_keys`.
             stored: Chunks that :meth:`write_group` may reuse; None if there are none.
+            splices: Whether :meth:`write_group` is given the chunks that it may reuse, those of several files.
         """
         self._settings = settings
         self._schema = schema.remove_metadata()
@@ -450,7 +452,7 @@ class BaseFileWriter:
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), SINK_BYTES)
         self._stored = stored
         self._groups = RowGroupWriter(
-            self._sink, self._schema, settings.compression, settings.unique, reuses_chunks=stored is not None
+            self._sink, self._schema, settings.compression, settings.unique, reuses_chunks=splices or stored is not None
         )
 
     def write(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str] | None:
@@ -462,7 +464,11 @@ class BaseFileWriter:
         return bounds
 
     def write_group(
-        self, batches: Sequence[pa.RecordBatch], group: int, unchanged: Collection[str]
+        self,
+        batches: Sequence[pa.RecordBatch],
+        group: int,
+        unchanged: Collection[str],
+        chunks: StoredChunks | None = None,
     ) -> list[tuple[str, str]]:
         """Add rows as a row group of their own, derived from a stored one.
 
@@ -470,17 +476,19 @@ class BaseFileWriter:
             batches: Rows, as many and in the same positions as the stored ones.
             group: Number of the stored row group.
             unchanged: Columns with the stored values; their chunks are reused if possible.
+            chunks: Chunks of the stored row group's file; None for those that the writer was opened with.
 
         Returns:
             Bounds of the keys of each batch.
         """
-        if self._stored is None:
+        stored = self._stored if chunks is None else chunks
+        if stored is None:
             raise ValueError(f"{self._path}: opened without stored chunks")
         self.end_row_group()
         bounds = [self._take_note(batch) for batch in batches]
-        taken = self._groups.reusable_chunks(self._stored, group, unchanged)
+        taken = self._groups.reusable_chunks(stored, group, unchanged)
         fresh = [name for name in self._schema.names if name not in taken]
-        self._groups.reuse_chunks(pa.Table.from_batches(batches, self._schema).select(fresh), self._stored, taken)
+        self._groups.reuse_chunks(pa.Table.from_batches(batches, self._schema).select(fresh), stored, taken)
         return bounds
 
     def _take_note(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str]:

@@ -267,6 +267,10 @@ class SparkEngine(Engine):
         """See :meth:`lakedex.engine.Engine.from_arrow`."""
         return ArrowFrame.of(table, self._threads)
 
+    def numbers(self, count: int) -> Frame:
+        """See :meth:`lakedex.engine.Engine.numbers`."""
+        return SparkFrame(self.spark.range(0, count, 1, count), pa.schema([("id", pa.int64())]))
+
     def release(self, frame: Frame) -> None:
         """See :meth:`lakedex.engine.Engine.release`."""
         if isinstance(frame, SparkFrame) and frame.kept:

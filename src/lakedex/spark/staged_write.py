@@ -24,6 +24,7 @@ from lakedex.reports import WriteResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.table_config import TableConfig
 from lakedex.write import operations
+from lakedex.write.clustering import clustered_after
 from lakedex.write.create_table import check_new_table, create_table, is_table, take_back
 
 __all__ = ["OPERATIONS", "RECORD_KEY", "SETTINGS", "NewTable", "TableWrite"]
@@ -181,7 +182,7 @@ class TableWrite:
         undo = None if is_table(handle) else self._create(handle, rows.schema)
         try:
             self._check(handle, rows.schema, parsed)
-            return self._action(handle, rows, parsed, dynamic)()
+            return clustered_after(handle, parsed, self._action(handle, rows, parsed, dynamic)())
         except BaseException:
             if undo is not None:
                 undo()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakedex.display.result_table import ResultTable
@@ -30,9 +30,10 @@ from lakedex.maintenance.schedule import (
 )
 from lakedex.maintenance.validate_table import validate_table
 from lakedex.reports import RebuildResult, TableReport, WriteResult
-from lakedex.table.session import OpenedTable, Options, Txn, with_notes
+from lakedex.table.session import OpenedTable, Options, Txn, Where, as_names, with_notes
 from lakedex.types import Operation, Progress
 from lakedex.write.alter_schema import rewrite_files, set_properties
+from lakedex.write.clustering import ClusteringResult, cluster
 
 __all__ = ["Maintenance"]
 
@@ -127,6 +128,63 @@ class Maintenance:
         """
         run = plan_metadata_compaction if dry_run else compact_metadata
         return run(self._table.context, self._table.parse(options, "compact_metadata"))
+
+    def cluster(
+        self,
+        *,
+        order_by: str | Sequence[str] | None = None,
+        zorder: str | Sequence[str] | None = None,
+        max_file_bytes: int | None = None,
+        where: Where = None,
+        partitions: str | Sequence[str] | None = None,
+        plan_only: bool = False,
+        instant: str | None = None,
+        options: Options = None,
+    ) -> ClusteringResult:
+        """Rewrite small files into fewer ones, and bring rows into an order by which queries read fewer files.
+
+        Hudi's clustering. Rows keep their commit times, so incremental queries find nothing new, and older instants
+        can be read until they are cleaned. Other writes may go on; those that touch a file group of the plan are
+        refused while it is pending. Files of one partition only are put together.
+
+        Args:
+            order_by: columns that order the rows, the first one first; None and no ``zorder`` only joins small files.
+            zorder: columns of equal weight, for queries on any of them: their bits are interleaved.
+            max_file_bytes: about the size of new files; None is
+                ``hoodie.clustering.plan.strategy.target.file.max.bytes``, else ``hoodie.parquet.max.file.size``.
+            where: choose only files that may hold a row under this condition; None chooses among all.
+            partitions: partition paths to choose files in; None is all.
+            plan_only: only put the plan on the timeline. Any engine can run it.
+            instant: run this pending plan, of lakedex or of Hudi, as it is.
+            options: ``hoodie.clustering.*`` and other options of this call.
+
+        Returns:
+            The clustering's instant and its files; ``instant`` is None if no file was worth it.
+
+        Raises:
+            InvalidInputError: an unknown column or partition, a column without an order, or no such plan.
+            CommitConflictError: another process runs the plan, or a foreign write touched its files.
+            UnsupportedFeatureError: a table that lakedex does not write.
+
+        Example:
+            >>> table.maintenance.cluster(order_by="rider").files_after
+            2
+        """
+        parsed = self._table.parse(options, "cluster")
+        result = cluster(
+            self._table.context,
+            self._table.session,
+            parsed,
+            order_by=as_names(order_by),
+            zorder=as_names(zorder),
+            max_file_bytes=max_file_bytes,
+            where=where,
+            partitions=None if partitions is None else as_names(partitions),
+            plan_only=plan_only,
+            instant=instant,
+        )
+        self._table.refresh_views()
+        return result
 
     def rewrite_files(self, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows do not change.
@@ -267,8 +325,9 @@ class Maintenance:
     def rollback(self, instant: str, *, dry_run: bool = False, options: Options = None) -> RollbackResult:
         """Undo the last commit: its rows and files, and its part of the indexes and the schema.
 
-        Also undoes a pending write whose writer died. An index does not regain columns that the commit removed from it,
-        and Java's list of columns with statistics loses those that the commit added.
+        Also undoes a pending write whose writer died, and removes a pending clustering with its plan. An index does not
+        regain columns that the commit removed from it, and Java's list of columns with statistics loses those that the
+        commit added.
 
         Args:
             instant: the last commit, or a pending write.

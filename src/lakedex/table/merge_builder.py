@@ -83,7 +83,8 @@ class MergeBuilder:
             CommitConflictError: other writers changed the same file groups more often than the retry option allows.
         """
         parsed = self.table.parse(options, "merge", txn)
-        return self.table.finished(merge_into(self.table.context, self._session(), self.data, self.merge, parsed))
+        result = merge_into(self.table.context, self._session(), self.data, self.merge, parsed)
+        return self.table.finished(result, parsed)
 
     def explain(self) -> str:
         """The clauses, and how the merge would find its rows: by the indexes, or by a join."""

@@ -20,6 +20,7 @@ from lakedex.reports import WriteResult
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.types import Operation
+from lakedex.write.clustering import clustered_after
 from lakedex.write.session import Session
 
 __all__ = ["AsOf", "OpenedTable", "Options", "Txn", "Where", "as_names", "open_session", "with_notes"]
@@ -65,14 +66,16 @@ class OpenedTable:
         """Point the session's views of the table to its newest commit."""
         self.session.refresh_views(self.context.files.base_path)
 
-    def finished(self, result: WriteResult) -> WriteResult:
-        """The result of a write, once the session's views are refreshed."""
+    def finished(self, result: WriteResult, options: WriteOptions) -> WriteResult:
+        """The result of a write, once what is due after it is done and the session's views are refreshed."""
+        if options.clustering.after_write:
+            result = clustered_after(self.context, options, result)
         self.refresh_views()
         return replace(result, latest=result.instant or self.snapshot().instant)
 
     def commit(self, operation: Operation, options: WriteOptions, write: Callable[[], WriteResult]) -> WriteResult:
         """Run a write, unless its batch (``txn``) is committed already."""
-        return self.finished(find_committed_batch(self.context, options, operation) or write())
+        return self.finished(find_committed_batch(self.context, options, operation) or write(), options)
 
 
 def with_notes(result: R, options: WriteOptions) -> R:

@@ -282,7 +282,7 @@ class Table:
             3
         """
         parsed = self._opened.parse(options, "upsert", txn)
-        return self._opened.finished(operations.upsert(self.context, data, parsed))
+        return self._opened.finished(operations.upsert(self.context, data, parsed), parsed)
 
     def insert(self, data: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Add rows, to small files first; keys are looked up only for ``hoodie.datasource.insert.dup.policy``.
@@ -305,7 +305,7 @@ class Table:
             2
         """
         parsed = self._opened.parse(options, "insert", txn)
-        return self._opened.finished(operations.insert(self.context, data, parsed))
+        return self._opened.finished(operations.insert(self.context, data, parsed), parsed)
 
     def bulk_insert(self, data: Any, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Load rows into new files, sorted by key, without looking keys up.
@@ -327,7 +327,7 @@ class Table:
             2
         """
         parsed = self._opened.parse(options, "bulk_insert", txn)
-        return self._opened.finished(operations.bulk_insert(self.context, data, parsed))
+        return self._opened.finished(operations.bulk_insert(self.context, data, parsed), parsed)
 
     def insert_overwrite(
         self,
@@ -372,7 +372,7 @@ class Table:
         parsed = self._opened.parse(options, "insert_overwrite", txn)
         columns = self._opened.session.schema(schema)
         result = operations.insert_overwrite(self.context, data, parsed, scope, partitions, columns)
-        return self._opened.finished(result)
+        return self._opened.finished(result, parsed)
 
     def update(
         self, set: Mapping[str, Any], where: Where = None, *, txn: Txn = None, options: Options = None
@@ -471,7 +471,7 @@ class Table:
         parsed = self._opened.parse(options, "delete", txn)
         session = self._opened.session
         result = delete_rows(self.context, session, keys, self._condition(where), parsed, all_partitions=all_partitions)
-        return self._opened.finished(result)
+        return self._opened.finished(result, parsed)
 
     def erase(
         self,

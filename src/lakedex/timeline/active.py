@@ -25,6 +25,7 @@ from typing import Final, TypeVar
 from lakedex.codec.table_paths import last_part
 from lakedex.errors import CommitConflictError, CommitError, CommitStateUnknownError, CorruptFileError, LakedexError
 from lakedex.io.storage import FileInfo, Storage, TableFiles
+from lakedex.timeline.clustering_plan import ClusteringPlan, clustering_plan_of_record
 from lakedex.timeline.commit_metadata import (
     CommitMetadata,
     CommitNotes,
@@ -424,6 +425,29 @@ class Timeline:
         except (CorruptFileError, FileNotFoundError):
             return False  # its writer died while writing the plan, or it no longer exists
         return body.get("clusteringPlan") is not None
+
+    def clustering_plan(self, instant: Instant) -> ClusteringPlan:
+        """Plan of a pending clustering.
+
+        Raises:
+            CorruptFileError: The plan is damaged, or names files outside of the table.
+            FileNotFoundError: The plan was rolled back since the listing.
+        """
+        name = f"{instant.requested}.{instant.action}.requested"
+        return clustering_plan_of_record(self._plans.read(name, decode_body), f"{self.path}/{name}")
+
+    def pending_clusterings(self) -> dict[Instant, ClusteringPlan]:
+        """Pending clusterings with their plans, oldest first.
+
+        Raises:
+            CorruptFileError: A plan is damaged, or names files outside of the table.
+        """
+        found: dict[Instant, ClusteringPlan] = {}
+        for instant in self.pending({"clustering", "replacecommit"}):
+            if self.is_clustering(instant):
+                with contextlib.suppress(FileNotFoundError):  # It was rolled back since the listing.
+                    found[instant] = self.clustering_plan(instant)
+        return found
 
     def replaced_file_groups(self, as_of: str | None = None) -> dict[tuple[str, str], str]:
         """Requested time of the first replace commit per hidden (partition, file id).

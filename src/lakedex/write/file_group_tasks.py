@@ -182,14 +182,12 @@ class WriteFileGroups:
         if batch is not None:
             yield from self._finished(batch)
 
-    def rewrite(self, target: FileGroupTarget, none: pa.RecordBatch) -> WrittenFile:
-        """Write a group's file again, its rows as they are; ``none`` has the columns of incoming rows."""
+    def rewrite(self, target: FileGroupTarget, none: pa.RecordBatch) -> WrittenFile | None:
+        """Write a group's file of stored rows alone; ``none`` has the columns of incoming rows. None without a row."""
         batch = self._new_batch()
         self._write(batch, 0, target, IncomingRecords(none))
-        if not batch.results:
-            raise CommitError(f"{self.files}: file group {target.file_id} has no base file", instant=self.instant)
         self._sync(batch)
-        return batch.results[0][1]
+        return batch.results[0][1] if batch.results else None
 
     def _new_batch(self) -> _SyncBatch:
         storage = self.files.storage.batched(self.files.base_path)
@@ -258,9 +256,12 @@ class RewriteGroup:
     def __call__(self, target: FileGroupTarget) -> WrittenFile:
         """See :meth:`WriteFileGroups.rewrite`."""
         schema = pa.schema([*KEY_COLUMNS, *self.columns])
-        return self.task.rewrite(
+        written = self.task.rewrite(
             target, pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in schema], schema=schema)
         )
+        if written is None:
+            raise CommitError(f"{self.task.files}: file group {target.file_id} has no base file")
+        return written
 
 
 def decode_results(table: pa.Table) -> list[WrittenFile]:

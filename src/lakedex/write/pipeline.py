@@ -160,6 +160,9 @@ class _Attempt:
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
         replaced = self._replaced()
+        touched = {(group.partition, group.file_id) for group in targets.groups if group.base is not None}
+        touched |= {(path, file_id) for path, ids in (replaced or {}).items() for file_id in ids}
+        self.transaction.require_unplanned(touched)
         if not targets.groups and not replaced and not self._changes_columns():
             return self._nothing_to_write()
         collecting = self._collectors(len(targets.groups))
@@ -414,6 +417,8 @@ class _Attempt:
         self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]
     ) -> None:
         row_bytes = self._row_bytes(files)
+        plans = self._snapshot.timeline.pending_clusterings().values()
+        planned = {group for plan in plans for group in plan.file_groups}
         by_path: dict[str, list[CandidateFile]] = {}
         for item in files:
             by_path.setdefault(item.base.partition, []).append(item)
@@ -425,6 +430,7 @@ class _Attempt:
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
                 for item in by_key_distance(by_path.get(path, []), row["keys"])
                 if item.base.size < self.options.files.small_file_limit
+                and (item.base.partition, item.base.file_id) not in planned
             ]
             assign_inserts(
                 targets,

@@ -157,6 +157,7 @@ CHANGES: list[tuple[str, str, set[str]]] = [
     ("delete trips --where fare>20", "would delete 1 row of the table trips, in 1 file", WRITTEN),
     ("erase trips --where fare>20", "would erase 1 row", {"rows", "proof", "retained_in"}),
     ("clean trips --keep 1", "would delete 1 file", {"instant", "partitions", "earliest_retained"}),
+    ("cluster trips --order-by city", "would rewrite small files of ", {"instant", "files_after"}),
     ("compact trips", "would merge ", {"instants", "log_files"}),
     ("archive trips --option hoodie.keep.min.commits=2 --option hoodie.keep.max.commits=3", "archive", set()),
     ("rollback trips LAST", "would undo", {"undone", "instant", "latest", "files_deleted"}),

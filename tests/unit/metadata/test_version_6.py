@@ -10,9 +10,9 @@ import pytest
 
 from golden_tables import INDEXED_6, unpack
 from lakedex import Table
-from lakedex.codec.avro import metadata_schema_json, write_container
+from lakedex.codec.avro import metadata_schema_json
 from lakedex.codec.log_block import RollbackCommand, decode_log_blocks, encode_rollback_block
-from lakedex.errors import CommitError, OptionError, UnsupportedFeatureError
+from lakedex.errors import CommitConflictError, CommitError, OptionError, UnsupportedFeatureError
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import TableFiles
 from lakedex.layout.names import parse_log_file_name
@@ -247,13 +247,13 @@ def test_bitmaps_and_schema_changes(path: Path) -> None:
 
 def test_a_scheduled_clustering(path: Path) -> None:
     """Layout 1 calls it a replace commit; what it read must not change before it is done."""
-    plan = {"inputGroups": [], "strategy": None, "extraMetadata": None, "version": 1}
-    plan |= {"preserveHoodieMetadata": True, "missingSchedulePartitions": None}
-    body = {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": None, "version": 1}
-    requested = path / ".hoodie" / "20261128120000000.replacecommit.requested"
-    requested.write_bytes(write_container("HoodieRequestedReplaceMetadata", body))
-    with pytest.raises(UnsupportedFeatureError, match="clustering 20261128120000000 is pending"):
+    planned = Table.open(path).maintenance.cluster(order_by="key", plan_only=True)
+    assert (path / ".hoodie" / f"{planned.instant}.replacecommit.requested").exists()
+    with pytest.raises(CommitConflictError, match=f"pending clustering {planned.instant}"):
         Table.open(path).upsert(row("k1", 9, 9))
+    assert keys(Table.open(path)) == KEYS
+    Table.open(path).maintenance.cluster(instant=planned.instant)
+    Table.open(path).upsert(row("k1", 9, 9))
     assert keys(Table.open(path)) == KEYS
 
 

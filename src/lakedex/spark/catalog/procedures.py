@@ -131,6 +131,38 @@ def _run_clean(table: Any, given: Mapping[str, Any]) -> pa.Table:
     )
 
 
+_STEPS = ("schedule", "execute", "scheduleandexecute")
+
+
+_LAYOUTS = {"linear": "order_by", "z-order": "zorder", "zorder": "zorder"}
+
+
+def _run_clustering(table: Any, given: Mapping[str, Any]) -> pa.Table:
+    step = given["op"].lower()
+    layout = _LAYOUTS.get(given["order_strategy"].lower())
+    if step not in _STEPS or layout is None:
+        raise InvalidInputError(
+            "run_clustering: op is schedule, execute or scheduleAndExecute, and order_strategy linear or z-order"
+        )
+    services = table.maintenance
+    instants = [name.strip() for name in given.get("instants", "").split(",") if name.strip()]
+    if instants or step == "execute":
+        pending = [i.requested for i in table.snapshot().timeline.pending_clusterings()]
+        done = [services.cluster(instant=name) for name in instants or pending]
+    else:
+        chosen = {"where": given.get("predicate"), "partitions": given.get("selected_partitions")}
+        made = services.cluster(plan_only=step == "schedule", **{layout: given.get("order")}, **chosen)
+        done = [] if made.instant is None else [made]
+    return pa.table(
+        {
+            "timestamp": pa.array([one.instant for one in done], pa.string()),
+            "input_group_size": pa.array([one.files_before for one in done], pa.int32()),
+            "state": pa.array(["REQUESTED" if one.planned else "COMPLETED" for one in done], pa.string()),
+            "files_written": pa.array([0 if one.planned else one.files_after for one in done], pa.int32()),
+        }
+    )
+
+
 def _refuse(name: str, instead: str) -> Callable[[Any, Mapping[str, Any]], pa.Table]:
     def run(table: Any, given: Mapping[str, Any]) -> pa.Table:
         raise UnsupportedFeatureError(f"table {table.path}: {name} is not supported yet; {instead}", feature=name)
@@ -235,8 +267,16 @@ _PROCEDURES: Mapping[str, _Procedure] = {
         run=_refuse("run_compaction", "lakedex writes copy-on-write tables, which have no log files to compact"),
     ),
     "run_clustering": _Procedure(
-        about="not supported yet",
-        run=_refuse("run_clustering", "inserts fill small files, and insert_overwrite sorts a partition again"),
+        about="rewrite small files into fewer ones, in an order if one is given",
+        run=_run_clustering,
+        more=(
+            _Argument(name="predicate"),
+            _Argument(name="order"),
+            _Argument(name="op", default="'scheduleAndExecute'"),
+            _Argument(name="order_strategy", default="'linear'"),
+            _Argument(name="selected_partitions"),
+            _Argument(name="instants"),
+        ),
     ),
     "validate": _Procedure(
         about="differences between the metadata and the files; no rows if there are none",
