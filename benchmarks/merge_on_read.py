@@ -80,9 +80,7 @@ def _life(sessions: Sessions, work: Workload, peer: str, path: Path, number: int
 
 def _goals(results: Results, work: str) -> list[str]:
     """Each goal, and what came out."""
-    pairs = [
-        (ours, step, theirs, "upsert" if step == "compact" else step, limit) for step, ours, theirs, limit in GOALS
-    ]
+    pairs = [(one, step, other, "upsert" if step == "compact" else step, limit) for step, one, other, limit in GOALS]
     pairs += [(peer, "read", peer, "read again", 1.5) for peer in ("lakedex-mor-arrow", "lakedex-mor")]
     lines = []
     for ours, step, theirs, other, limit in pairs:
