@@ -197,7 +197,7 @@ def require_not_run(snapshot: Snapshot, found: Instant, options: WriteOptions) -
     Raises:
         CommitConflictError: names the clustering.
     """
-    if found.state is State.INFLIGHT and not HeartbeatPolicy(options.heartbeat).has_stopped(snapshot, found.requested):
+    if found.state is State.INFLIGHT and not HeartbeatPolicy(options.heartbeat).is_expired_write(snapshot, found):
         raise CommitConflictError(
             f"{snapshot.files}: the clustering {found.requested} is under way in another process; wait for it",
             ours=None,

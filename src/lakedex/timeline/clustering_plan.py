@@ -6,7 +6,7 @@ partition that the plan gives, so a plan survives that its table moves and never
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -96,11 +96,22 @@ def clustering_plan_of_record(record: Mapping[str, Any], path: str = "") -> Clus
         if plan is None:
             raise CorruptFileError(path, 0, "a clustering plan", "a replace commit without one")
         strategy = plan.get("strategy") or {}
+        groups = tuple(_group(entry, path) for entry in plan.get("inputGroups") or ())
+        _require_distinct(groups, path)
         return ClusteringPlan(
-            groups=tuple(_group(entry, path) for entry in plan.get("inputGroups") or ()),
+            groups=groups,
             params={str(key): str(value) for key, value in (strategy.get("strategyParams") or {}).items()},
             strategy=str(strategy.get("strategyClassName") or EXECUTION_STRATEGY),
         )
+
+
+def _require_distinct(groups: Sequence[ClusteringGroup], path: str) -> None:
+    """A file group that came twice would double its rows; one partition's rows belong into no other."""
+    slices = [(item.partition, item.file_id) for group in groups for item in group.slices]
+    if len(set(slices)) < len(slices):
+        raise CorruptFileError(path, 0, "each file group once in a clustering plan", "one that comes twice")
+    if any(len({item.partition for item in group.slices}) != 1 for group in groups):
+        raise CorruptFileError(path, 0, "groups of slices of one partition in a clustering plan", "another group")
 
 
 def _group(entry: Mapping[str, Any], path: str) -> ClusteringGroup:

@@ -455,9 +455,10 @@ class _Clustering:
         """The order of each group with the number of its first file, and the files."""
         orders: list[tuple[RowOrder, int]] = []
         targets: list[FileGroupTarget] = []
-        for group, count, found in zip(groups, outputs, samples, strict=True):
-            orders.append((RowOrder.of(columns, found, count, curve=_is_curve(self.plan)), len(targets)))
+        for group, asked, found in zip(groups, outputs, samples, strict=True):
             rows = sum(sample.rows for sample in found)
+            count = max(1, min(asked, rows))
+            orders.append((RowOrder.of(columns, found, count, curve=_is_curve(self.plan)), len(targets)))
             targets += [FileGroupTarget(group[0].partition, new_file_id(), None, rows // count) for _ in range(count)]
         return orders, targets
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from golden_tables import read_by_java, unpack_java_1_2
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, InvalidInputError, LakedexError
 from lakedex.testing import Faults, FaultyStorage, open_table
@@ -284,7 +285,10 @@ def test_a_clustering_that_died_is_rolled_back_before_it_runs(tmp_path: Path) ->
     left.write_bytes((tmp_path / base_files(tmp_path)[0]).read_bytes())
     table.upsert(rows(("other", "paris", 1, 1)))
     before = with_meta(table)
-    Table.open(tmp_path).maintenance.cluster(instant=planned.instant)
+    with pytest.raises(CommitConflictError, match="under way in another process"):
+        Table.open(tmp_path).maintenance.cluster(instant=planned.instant)
+    eager = {"hoodie.clean.failed.writes.policy": "EAGER"}
+    Table.open(tmp_path).maintenance.cluster(instant=planned.instant, options=eager)
     assert not left.exists()
     assert_whole(tmp_path, before)
 
@@ -378,6 +382,41 @@ def test_hostile_plans(field: str, value: object) -> None:
     record["clusteringPlan"]["inputGroups"][0]["slices"][0][field] = value
     with pytest.raises(CorruptFileError):
         clustering_plan_of_record(record, "plan")
+
+
+def test_plans_that_would_change_rows() -> None:
+    """A slice that comes twice, and slices of several partitions in one group."""
+    record = decode_body(encode_clustering_plan(PLAN))
+    slices = record["clusteringPlan"]["inputGroups"][0]["slices"]
+    slices.append(slices[0])
+    with pytest.raises(CorruptFileError, match="comes twice"):
+        clustering_plan_of_record(record, "plan")
+    slices[2] = {**slices[0], "fileId": "h-0", "partitionPath": "elsewhere"}
+    with pytest.raises(CorruptFileError, match="slices of one partition"):
+        clustering_plan_of_record(record, "plan")
+
+
+def test_a_plan_of_hudi_1_2(tmp_path: Path) -> None:
+    """It names its files by where the table was made. Hudi itself refused an update of ``oslo``."""
+    path = unpack_java_1_2("cluster_pending", tmp_path)
+    expected = read_by_java(path)
+    table = Table.open(path)
+    ((plan, body),) = table.snapshot().timeline.pending_clusterings().items()
+    files = tuple(item.base for item in body.slices)
+    planned = next(row["id"] for row in expected if row[FILE_NAME] in files)
+    beside = next(row["id"] for row in expected if row["city"] == "sf")
+    with pytest.raises(CommitConflictError, match=plan.requested):
+        table.upsert(table.scan(f"id = '{planned}'").to_arrow())
+    assert table.upsert(table.scan(f"id = '{beside}'").to_arrow()).updated == 1
+    done = table.maintenance.cluster(instant=plan.requested)
+    assert (done.order, done.files_before, done.files_after) == (("fare",), 2, 1)
+    found = {row["id"]: row for row in Table.open(path).scan(meta_columns=True).to_arrow().to_pylist()}
+    kept = [name for name in expected[0] if name != FILE_NAME]
+    for row in expected:
+        if row["id"] != beside:
+            assert {name: found[row["id"]][name] for name in kept} == {name: row[name] for name in kept}
+    assert len(found) == len(expected)
+    assert Table.open(path).maintenance.validate().ok
 
 
 NAN = float("nan")
