@@ -44,19 +44,24 @@ _COUNTED = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class DataRows:
-    """Rows of one data block in its own schema, limited to the requested columns."""
+    """Rows of one data block in its own schema, limited to the requested columns; ``size`` is that of the content."""
 
     path: str
     rows: pa.Table
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedKeys:
-    """Keys of one delete block, each with its ordering value: None, or a pair of a wrapper's name and its record."""
+    """Keys of one delete block, each with its ordering value: None, or a pair of a wrapper's name and its record.
+
+    ``size`` is the content's in bytes.
+    """
 
     path: str
     keys: tuple[str, ...]
     ordering: tuple[Any, ...]
+    size: int = 0
 
 
 class _OpenLog:
@@ -160,9 +165,8 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)
-        return DeletedKeys(
-            path, tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records)
-        )
+        keys, ordering = tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records)
+        return DeletedKeys(path, keys, ordering, len(content))
     if block.block_type == "PARQUET_DATA":
         rows = parquet_columns(content, columns, f"{path} (block at byte {block.offset})")
     else:
@@ -177,7 +181,7 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     if RECORD_KEY not in rows.schema.names or not pa.types.is_string(rows.schema.field(RECORD_KEY).type):
         found = ", ".join(f"{column.name} {column.type}" for column in rows.schema)
         raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY} of strings", found)
-    return DataRows(path, rows)
+    return DataRows(path, rows, len(content))
 
 
 def _key_of(record: dict[str, Any], path: str, block: LogBlock) -> str:
