@@ -53,15 +53,11 @@ class DataRows:
 
 @dataclass(frozen=True, slots=True)
 class DeletedKeys:
-    """Keys of one delete block, each with its ordering value: None, or a pair of a wrapper's name and its record.
-
-    ``size`` is the content's in bytes.
-    """
+    """Keys of one delete block, each with its ordering value: None, or a pair of a wrapper's name and its record."""
 
     path: str
     keys: tuple[str, ...]
     ordering: tuple[Any, ...]
-    size: int = 0
 
 
 class _OpenLog:
@@ -165,8 +161,9 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)
-        keys, ordering = tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records)
-        return DeletedKeys(path, keys, ordering, len(content))
+        return DeletedKeys(
+            path, tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records)
+        )
     if block.block_type == "PARQUET_DATA":
         rows = parquet_columns(content, columns, f"{path} (block at byte {block.offset})")
     else:

@@ -48,8 +48,10 @@ from lakedex.timeline.commit_metadata import (
     encode_rollback_plan,
 )
 from lakedex.timeline.instant import COMPLETED_ACTION, Instant, InstantClock, State, parse_instant_name
+from lakedex.types import TableType
 
 __all__ = [
+    "PLANNED",
     "HeartbeatPolicy",
     "by_partition",
     "committed_files",
@@ -61,6 +63,10 @@ __all__ = [
     "roll_back",
     "rollback_failed_writes",
 ]
+
+
+PLANNED = frozenset({"compaction", "logcompaction"})
+"""Actions whose plan stays when its execution is undone: writers have gone on as if it was to be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,9 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: Hear
     for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, expiry)):
         # Clustering would bring back the rows of the files that it read, whatever is written to them meanwhile.
         action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
-        if action in ("clustering", "indexing", "compaction", "logcompaction"):
+        if action in PLANNED and snapshot.config.table_type == TableType.MERGE_ON_READ:
+            continue  # Writes go on beside it, and whoever runs the plan sees to what was begun.
+        if action in ("clustering", "indexing", *PLANNED):
             raise UnsupportedFeatureError(
                 f"{snapshot.files}: {action} {instant.requested} is pending; "
                 "finish it or roll it back with Hudi before you write",
@@ -176,8 +184,8 @@ def roll_back(
 ) -> RollbackMetadata:
     """Undo one write, pending or completed. Call under the table lock; may be repeated after a crash.
 
-    A restore puts the metadata table right itself when all of its commits are undone, and keeps their instants pending
-    until then.
+    A pending compaction becomes a plan that has not begun. A restore takes plans away too, puts the metadata table
+    right itself when all of its commits are undone, and keeps their instants pending until then.
 
     Raises:
         CorruptFileError: a file of the commit, of its markers or of the rollback's plan is none of the table; nothing
@@ -219,8 +227,11 @@ def roll_back(
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(timeline, rollback, completion, encode_rollback_metadata(done))
     delete_temp(files, undone.requested)
-    if not part_of_restore:
+    if undone.action in PLANNED and not part_of_restore:
+        remove_file(timeline, f"{undone.requested}.{undone.action}.inflight")
+    elif not part_of_restore:
         remove_pending(timeline, pending)
+    if not part_of_restore:
         # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
         # starting.
         delete_heartbeat(files, undone.requested)

@@ -373,10 +373,11 @@ def iter_merged_slice(
 
 @dataclass(slots=True)
 class MergeCounts:
-    """What was merged so far.
+    """Numbers of a merge so far.
 
     Attributes:
-        blocks, bytes, records: of the log files.
+        blocks, records: of the log files.
+        bytes: content of their data blocks, as Hudi counts it.
         keys: distinct ones among the records.
         updated, deleted: rows of the base file that a record took the place of, or removed.
         inserted: rows of the log files whose keys the base file does not have.
@@ -512,8 +513,11 @@ def _load_log(
             collected.add_deletes(found)
         if counts is not None:
             counts.blocks += 1
-            counts.bytes += found.size
-            counts.records += found.rows.num_rows if isinstance(found, DataRows) else len(found.keys)
+            if isinstance(found, DataRows):
+                counts.bytes += found.size
+                counts.records += found.rows.num_rows
+            else:
+                counts.records += len(found.keys)
     return collected.reduce()
 
 
