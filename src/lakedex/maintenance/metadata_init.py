@@ -21,7 +21,7 @@ from lakedex.io.liveness import is_ours
 from lakedex.io.locks import table_lock
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import delete_entries, inner_folders, list_folder
-from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
+from lakedex.layout.names import PARTITION_METAFILE, instant_of, join_path, parse_base_file_name
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.metadata.records import FILES, metadata_partitions_property
 from lakedex.metadata.writer import FIRST_BUILD_SUFFIX, create_metadata_table
@@ -36,7 +36,6 @@ __all__ = [
     "REBUILDING",
     "Folders",
     "committed_files",
-    "instant_of",
     "is_committed_file",
     "list_storage",
     "make_metadata_table",
@@ -172,15 +171,6 @@ class _ListFolder:
 
 def _is_data(name: str) -> bool:
     return instant_of(name) is not None
-
-
-def instant_of(name: str) -> str | None:
-    """The instant in the name of a base or log file; None for any other name."""
-    base = parse_base_file_name(name)
-    if base is not None:
-        return base.instant
-    log = parse_log_file_name(name)
-    return None if log is None else log.instant
 
 
 def _listed(files: TableFiles, path: str) -> dict[str, int]:

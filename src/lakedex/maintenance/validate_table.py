@@ -16,9 +16,9 @@ from lakedex.index.definitions import read_definitions, source_fields
 from lakedex.index.protocol import CommitPolicy, Index, Validation, ValidationContext
 from lakedex.index.registry import table_indexes
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.names import parse_base_file_name
+from lakedex.layout.names import instant_of, parse_base_file_name
 from lakedex.maintenance.index_validation import chosen_files
-from lakedex.maintenance.metadata_init import instant_of, is_committed_file, list_storage, without_empty_strays
+from lakedex.maintenance.metadata_init import is_committed_file, list_storage, without_empty_strays
 from lakedex.metadata.records import COLUMN_STATS, FILES, SUPPORTED
 from lakedex.reports import Difference, TableReport
 from lakedex.snapshot.snapshot import Snapshot, TableContext
