@@ -19,8 +19,8 @@ from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
-from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
-from lakedex.scan.plan import read_columns
+from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
+from lakedex.snapshot.schema import read_columns
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
 COMMIT_TIME, EVENT_TIME = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"

@@ -34,9 +34,9 @@ from lakedex.scan.incremental import (
     slices_of,
     written_files,
 )
-from lakedex.scan.plan import read_columns
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import require_versions
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.instant import plus_millis

@@ -18,8 +18,8 @@ from lakedex.local.session import LocalSession
 from lakedex.options import parse_options
 from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
-from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.table.card import table_card, write_report
 from lakedex.table.hints import missing_attribute

@@ -37,7 +37,7 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_complete_rows
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform_stored
-from lakedex.scan.plan import read_columns
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, BoolArray, IntArray
 
