@@ -7,9 +7,9 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 274,
-    "modules without __init__": 248,
-    "code lines": 47572,
+    "files in src": 276,
+    "modules without __init__": 250,
+    "code lines": 47900,
     "longest module": 601,
     "modules under 100 lines with one importer": 4,
     "signature lines with Any": 540,

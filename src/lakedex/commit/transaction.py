@@ -175,6 +175,10 @@ class Transaction:
     _indexing: bool = field(init=False, default=False)
     _metadata_started: bool = field(init=False, default=False)
 
+    @property
+    def _action(self) -> str:
+        return self.operation.action(self.snapshot.config.table_type)
+
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
         try:
@@ -218,7 +222,7 @@ class Transaction:
         self._heartbeat.start()
         lock.check()
         # Set first: a call that fails may have taken effect all the same.
-        action = self.operation.action
+        action = self._action
         self._pending = Instant(self.instant, action, State.REQUESTED, None, "")
         # Java reads a plan out of every pending replace commit, to see whether it is a clustering.
         named = self.operation.value if self.operation is Operation.DELETE_PARTITION else None
@@ -294,7 +298,7 @@ class Transaction:
             ),
             now.timeline.layout,
         )
-        inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
+        inflight = Instant(self.instant, self._action, State.INFLIGHT, None, "")
         # The lock keeps other instants away, and the clock goes on from the delta commit's time.
         done = complete(now.timeline, inflight, self._next_time(now), body)
         self.committed = now.with_commit(done, delta)
@@ -415,7 +419,7 @@ class Transaction:
                 raise self._conflict("of an index build wrote the partition stats before", instant.requested)
 
     def _lost(self, now: Snapshot) -> bool:
-        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self._action}) if i.requested == self.instant]
         return not mine or now.timeline.pending_rollback_of(self.instant) is not None
 
     def _conflict(
@@ -475,7 +479,7 @@ class Transaction:
     def _undo(self) -> bool:
         """Remove what this write made; whether another writer did so already."""
         now = self.snapshot.refreshed()
-        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self._action}) if i.requested == self.instant]
         if mine and self._metadata_started:
             roll_back(now, mine[0], self._clock)
         elif mine:

@@ -107,7 +107,8 @@ class Table:
             partition_by: columns of the partition path; none for a non-partitioned table.
             ordering_by: the column whose larger value decides between two versions of a row; None lets the later commit
                 win. Version 9 takes several, compared one after the other.
-            table_type: ``cow``. Merge-on-read tables of others are read, but neither created nor written.
+            table_type: ``cow`` (copy-on-write) rewrites the file of a changed row; ``mor`` (merge-on-read) puts changes
+                into log files beside it, which readers merge until a compaction rewrites the file.
             comment: a description of the table.
             properties: names and texts of yours, kept in ``hoodie.properties``; ``lakedex.default.<column>`` is the
                 literal that an ``INSERT`` of Spark SQL writes for a column that it leaves out.

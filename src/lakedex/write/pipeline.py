@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.commit.write_preconditions import require_no_buckets
 from lakedex.engine import Engine, Frame
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
@@ -300,11 +300,23 @@ class _Attempt:
             return []
         # Without a look-up the ranges only say which small files to fill.
         report = TaggingReport() if self.spec.lookup is Lookup.NONE else self.report
+        if self.spec.is_tagged:
+            self._require_no_logs(partitions)
         files = find_key_ranges(self.handle.engine, self._snapshot, self.options.tagging, report, partitions)
         if isinstance(self.spec.rows.keys, KeyGenerator):
             ranges = ((item.base.relative_path, item.low, item.high) for item in files)
             require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
         return files
+
+    def _require_no_logs(self, partitions: Sequence[str] | None) -> None:
+        """Refuse to look keys up where log files change the rows of base files."""
+        for item in self._snapshot.slices(partitions):
+            if item.log_files:
+                raise UnsupportedFeatureError(
+                    f"{self.handle.files}: file group {item.file_id} in {item.partition or '(the table)'} has log "
+                    "files, which lakedex does not write to yet; compact the table with Hudi, or write it with Hudi",
+                    feature="writes to slices with log files",
+                )
 
     def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
         """Rows with the number of the file that holds their key."""
@@ -415,8 +427,11 @@ class _Attempt:
     ) -> None:
         row_bytes = self._row_bytes(files)
         by_path: dict[str, list[CandidateFile]] = {}
+        paths = sorted({item.base.partition for item in files})
+        with_logs = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
         for item in files:
-            by_path.setdefault(item.base.partition, []).append(item)
+            if (item.base.partition, item.base.file_id) not in with_logs:
+                by_path.setdefault(item.base.partition, []).append(item)
         for row in self.summary.to_pylist():
             path = row[PARTITION]
             # A key that lies in two files counts twice, so that this says too little then: never plan for no new row.
