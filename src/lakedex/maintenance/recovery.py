@@ -168,19 +168,25 @@ _COMPACTIONS = frozenset({"COMPACT", "LOG_COMPACT"})
 def _after(timeline: Timeline, savepoint: str) -> list[Instant]:
     """Commits that completed after the savepoint's, the last one first; before them later plans of compactions.
 
+    Version 6 goes by when they were requested: there completion times are those of files, which a copy changes.
+
     A compaction that was requested before the savepoint's commit has only rows that were there before it: it stays, and
     so do the log files that version 6 names after it.
     """
-    bound = timeline.completion_time(savepoint) or savepoint
+
+    def time_of(instant: Instant) -> str:
+        return instant.requested if timeline.layout == 1 else instant.completed or instant.requested
+
+    bound = savepoint if timeline.layout == 1 else timeline.completion_time(savepoint) or savepoint
     commits = [
         instant
         for instant in timeline.completed(WRITE_ACTIONS)
-        if (instant.completed or instant.requested) > bound
+        if time_of(instant) > bound
         and instant.requested != savepoint
         and not (instant.requested < savepoint and timeline.commit_notes(instant).operation in _COMPACTIONS)
     ]
     plans = [instant for instant in timeline.pending(PLANNED) if instant.requested > savepoint]
-    commits.sort(key=lambda instant: instant.completed or instant.requested, reverse=True)
+    commits.sort(key=time_of, reverse=True)
     return [*reversed(plans), *commits]
 
 

@@ -196,8 +196,11 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant
         raise InvalidInputError(
             f"{base}: the commit {instant} has a savepoint; maintenance.delete_savepoint({instant!r}) first"
         )
+    by_completion = timeline.layout >= 2  # Version 6 has the times of files, which a copy changes.
     later = [
-        i.requested for i in commits if i.requested > instant or (i.completed or "") > (found.completed or instant)
+        i.requested
+        for i in commits
+        if i.requested > instant or (by_completion and (i.completed or "") > (found.completed or instant))
     ]
     if later:
         raise InvalidInputError(

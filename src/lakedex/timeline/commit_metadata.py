@@ -273,7 +273,7 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """What a rollback does in one partition, as absolute paths of which only the names count.
+    """Work of a rollback in one partition, as absolute paths of which only the names count.
 
     Attributes:
         partition_path: the partition.
