@@ -16,7 +16,16 @@ import numpy.typing as npt
 from lakedex.codec.table_paths import BASE_FILE_NAME
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "SliceTable", "file_group_slices", "find_slices"]
+__all__ = [
+    "BaseFile",
+    "DataFile",
+    "FileSlice",
+    "LogFile",
+    "SliceRules",
+    "SliceTable",
+    "file_group_slices",
+    "find_slices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,10 @@ class LogFile:
         return join_path(self.partition, self.name)
 
 
+DataFile = BaseFile | LogFile
+"""A file with rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
     """A version of one file group: a base file and its log files, oldest first."""
@@ -66,7 +79,7 @@ class FileSlice:
         return self.base_file.name if self.base_file is not None else self.log_files[0].name
 
     @property
-    def files(self) -> tuple[BaseFile | LogFile, ...]:
+    def files(self) -> tuple[DataFile, ...]:
         """All its files, the base file first."""
         return (*(() if self.base_file is None else (self.base_file,)), *self.log_files)
 

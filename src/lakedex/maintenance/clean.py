@@ -25,7 +25,7 @@ from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import table_lock
 from lakedex.layout.contained_files import delete_files, delete_partition, list_folder
-from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
+from lakedex.layout.file_slice import DataFile, FileSlice
 from lakedex.layout.names import PARTITION_METAFILE
 from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import recover
@@ -88,7 +88,7 @@ class PlannedClean:
     """A plan with its files."""
 
     plan: CleanPlan
-    files: Mapping[str, Sequence[BaseFile | LogFile]]
+    files: Mapping[str, Sequence[DataFile]]
 
 
 def clean_rule(
@@ -138,7 +138,7 @@ def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed
         earliest=earliest.requested if earliest is not None else None,
         oldest_pending=min((instant.requested for instant in pending), default=None),
     )
-    files: dict[str, list[BaseFile | LogFile]] = {}
+    files: dict[str, list[DataFile]] = {}
     gone: list[str] = []
     listing = snapshot.listing(wanted)
     for partition, groups in snapshot.file_groups(listing).items():
@@ -166,7 +166,7 @@ def _plan(
     snapshot: Snapshot,
     rule: CleanRule,
     earliest: Instant | None,
-    files: Mapping[str, Sequence[BaseFile | LogFile]],
+    files: Mapping[str, Sequence[DataFile]],
     gone: Sequence[str],
 ) -> CleanPlan:
     last = snapshot.timeline.last_completed

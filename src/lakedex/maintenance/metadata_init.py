@@ -219,7 +219,9 @@ def without_empty_strays(now: Snapshot, files: Mapping[str, int]) -> dict[str, i
 
 def is_committed_file(now: Snapshot) -> Callable[[str, str], bool]:
     """A test of (partition path, name of a data file)."""
-    timeline = now.timeline
+    timeline, by_base = now.timeline, now.timeline.layout == 1
+    # Version 6 names log files after the slice: until its compaction completes that is no instant of their own.
+    opened = {i.requested for i in timeline.pending({"compaction"})} if by_base else set()
     named: dict[str, Collection[str]] = {}
 
     def names_of(instant: str) -> Collection[str]:
@@ -230,10 +232,11 @@ def is_committed_file(now: Snapshot) -> Callable[[str, str], bool]:
 
     def is_counted(partition: str, name: str) -> bool:
         instant = instant_of(name)
-        if instant is None or not timeline.is_committed(instant):
+        shared = by_base and parse_base_file_name(name) is None
+        if instant is None or not (timeline.is_committed(instant) or (shared and instant in opened)):
             return False
-        if not timeline.is_completed(instant):
-            return True  # Archived.
-        return parse_base_file_name(name) is None or join_path(partition, name) in names_of(instant)
+        if shared or not timeline.is_completed(instant):
+            return True  # The other reason: archived.
+        return join_path(partition, name) in names_of(instant)
 
     return is_counted

@@ -255,6 +255,59 @@ def test_a_restore_takes_later_plans_away(tmp_path: Path) -> None:
     assert listed(table) == files_of(table)
 
 
+# ------------------------------------------------------------------------------------- metadata table, validation
+
+
+@pytest.mark.parametrize("name", [*TABLES, "mor_pend_v9"])
+def test_a_rebuilt_metadata_table_has_log_files(name: str, tmp_path: Path) -> None:
+    """Their listing, also that of a slice which a compaction of version 6 has opened, and their stats."""
+    table, commits, states = opened(name, tmp_path)
+    known = listed(table)
+    table.maintenance.rebuild_metadata()
+    table.indexes.create("column_stats")
+    assert listed(table) == files_of(table) == known
+    check(table, states[commits[-1]])
+    logs = {log.name for item in table.snapshot().slices() for log in item.log_files}
+    stats = table.snapshot().metadata.scan("column_stats").values()
+    assert logs <= {record["ColumnStatsMetadata"]["fileName"] for record in stats}
+    for row in states[commits[-1]].values():
+        where = f"fare = {row['fare']} and rider = '{row['rider']}'"
+        found = table.scan(where).to_arrow().to_pylist()
+        assert row["_hoodie_record_key"] in [match["id"] for match in found]
+    # A rollback takes the log files' stats with them, and partitions get bounds of what is left.
+    table.maintenance.rollback(commits[-1])
+    check(table, states[commits[-2]])
+    table.maintenance.clean(versions=1)
+    check(table, states[commits[-2]])
+
+
+def test_partial_updates_have_stats_of_their_own_columns(tmp_path: Path) -> None:
+    table = Table.open(unpack_java_1_2("mor_v9", tmp_path))
+    table.indexes.create("column_stats")
+    assert table.maintenance.validate().ok
+    columns: dict[str, set[str]] = {}
+    for record in table.snapshot().metadata.scan("column_stats").values():
+        found = record["ColumnStatsMetadata"]
+        columns.setdefault(found["fileName"], set()).add(found["columnName"])
+    partial = {log.name for item in table.snapshot().slices() for log in item.log_files[-1:]}
+    assert {name for name, own in columns.items() if "rider" not in own} == partial
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_log_file_that_is_lost_is_found(name: str, tmp_path: Path) -> None:
+    """Whether the metadata table lists it or not; one of an older slice is none of the table's rows."""
+    table, _, _ = opened(name, tmp_path)
+    root = Path(table.snapshot().files.base_path)
+    (current,) = {log.name for item in table.snapshot().slices(["sf"]) for log in item.log_files}
+    old = next(path for path in sorted(files_of(table)) if path.startswith("sf/.") and not path.endswith(current))
+    (root / old).unlink()
+    (root / "sf" / current).unlink()
+    found = {(one.kind, one.file) for one in table.maintenance.validate().differences}
+    assert found == {("lost file", current), ("file gone", old.removeprefix("sf/"))}
+    repaired = table.maintenance.repair()
+    assert [(one.kind, one.file) for one in repaired.left] == [("lost file", current)]
+
+
 # ------------------------------------------------------------------------------------------------------- changes
 
 
