@@ -49,11 +49,13 @@ class DataRows:
     Attributes:
         path: the log file.
         rows: the rows.
+        size: bytes of the block's content.
         is_partial: whether columns that they lack are those of the older row, instead of null.
     """
 
     path: str
     rows: pa.Table
+    size: int = 0
     is_partial: bool = False
 
 
@@ -192,7 +194,7 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     if RECORD_KEY not in rows.schema.names or not pa.types.is_string(rows.schema.field(RECORD_KEY).type):
         found = ", ".join(f"{column.name} {column.type}" for column in rows.schema)
         raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY} of strings", found)
-    return DataRows(path, rows, _is_partial(block))
+    return DataRows(path, rows, len(content), _is_partial(block))
 
 
 def _key_of(record: dict[str, Any], path: str, block: LogBlock) -> str:

@@ -21,6 +21,7 @@ from lakedex.errors import CorruptFileError
 __all__ = [
     "CommitMetadata",
     "CommitNotes",
+    "CompactedLogs",
     "RollbackMetadata",
     "RollbackPlan",
     "RollbackRequest",
@@ -118,6 +119,17 @@ NO_PREVIOUS_COMMIT = "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedLogs:
+    """The log files that a compaction merged into a file: their number, blocks, bytes of content, records and keys."""
+
+    files: int
+    blocks: int
+    bytes: int
+    records: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
     """Statistics of one file written by a commit."""
 
@@ -140,6 +152,7 @@ class WriteStat:
     max_event_time: int | None = None
     create_ms: int = 0
     upsert_ms: int = 0
+    compacted: CompactedLogs | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -184,6 +197,7 @@ class WriteStat:
 
     def to_record(self) -> dict[str, Any]:
         """Convert to an Avro record, with zeros where Java has them."""
+        logs = self.compacted or CompactedLogs(files=0, blocks=0, bytes=0, records=0, keys=0)
         return {
             "fileId": self.file_id,
             "path": self.path,
@@ -194,11 +208,11 @@ class WriteStat:
             "totalWriteBytes": self.file_size,
             "totalWriteErrors": self.write_errors,
             "partitionPath": self.partition_path,
-            "totalLogRecords": 0,
+            "totalLogRecords": logs.records,
             "totalLogFiles": None,
-            "totalUpdatedRecordsCompacted": 0,
+            "totalUpdatedRecordsCompacted": logs.keys,
             "numInserts": self.num_inserts,
-            "totalLogBlocks": 0,
+            "totalLogBlocks": logs.blocks,
             "totalCorruptLogBlock": 0,
             "totalRollbackBlocks": 0,
             "fileSizeInBytes": self.file_size,
@@ -215,9 +229,9 @@ class WriteStat:
                 "totalCreateTime": self.create_ms,
                 "totalUpsertTime": self.upsert_ms,
             },
-            "totalLogFilesCompacted": 0,
+            "totalLogFilesCompacted": logs.files,
             "totalLogReadTimeMs": 0,
-            "totalLogSizeCompacted": 0,
+            "totalLogSizeCompacted": logs.bytes,
             "tempPath": None,
             "numUpdates": 0,
         }
