@@ -14,6 +14,7 @@ Memory: the list of the table's slices, and what tasks return of each file (:mod
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -336,6 +337,7 @@ class _CompactionRun:
             files=snapshot.files,
             timeline_path=snapshot.timeline.path,
             instant=instant,
+            run=random.SystemRandom().randrange(1 << 30),
             merge=MergeSettings.of(snapshot),
             settings=BaseFileSettings(
                 avro_schema=json.dumps(with_meta_fields(arrow_to_avro(snapshot.schema, snapshot.config.name))),

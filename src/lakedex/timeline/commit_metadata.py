@@ -287,12 +287,21 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """Files that a rollback deletes in one partition, as absolute paths of which only the names count."""
+    """Work of a rollback in one partition, as absolute paths of which only the names count.
+
+    Attributes:
+        partition_path: the partition.
+        file_id: the file group; empty where files of several are deleted.
+        files: files that are deleted.
+        latest_base_instant: of the file group's slice.
+        log_files: log files, with their sizes, of which a command block takes the instant's blocks back (version 6).
+    """
 
     partition_path: str
     file_id: str
     files: tuple[str, ...] = ()
     latest_base_instant: str = ""
+    log_files: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +316,19 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    """Completed body of a rollback. ``deleted`` and ``failed`` are absolute paths by partition."""
+    """Completed body of a rollback: absolute paths by partition.
+
+    Attributes:
+        started: the rollback.
+        millis: how long it took.
+        instant: what was undone.
+        action: its action.
+        deleted: files that are gone.
+        failed: files that could not be deleted.
+        command_logs: log files with a command block, which were added, and their sizes (version 6).
+        failed_logs: names of log files that keep the blocks that were taken back, and their sizes (version 6).
+        raw: the record.
+    """
 
     started: str
     millis: int
@@ -315,6 +336,8 @@ class RollbackMetadata:
     action: str
     deleted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     failed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    command_logs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failed_logs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -489,12 +512,13 @@ def decode_rollback_plan(data: bytes, path: str = "") -> RollbackPlan:
                 file_id=_known(entry, "fileId", str) or "",
                 files=_texts(entry.get("filesToBeDeleted") or (), "filesToBeDeleted"),
                 latest_base_instant=_known(entry, "latestBaseInstant", str) or "",
+                log_files=_sizes(entry, "logBlocksToBeDeleted"),
             )
             for entry in record.get("RollbackRequests") or ()
         )
         for request in requests:
             check_partition(request.partition_path, path)
-            for name in request.files:
+            for name in (*request.files, *request.log_files):
                 file_path(request.partition_path, last_part(name), path)
         instant = check_instant(_known(target, "commitTime", str) or "", path)
         return RollbackPlan(instant=instant, action=_known(target, "action", str) or "", requests=requests, raw=record)
@@ -510,7 +534,7 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
                 "fileId": request.file_id,
                 "latestBaseInstant": request.latest_base_instant,
                 "filesToBeDeleted": list(request.files),
-                "logBlocksToBeDeleted": {},
+                "logBlocksToBeDeleted": dict(request.log_files),
             }
             for request in plan.requests
         ],
@@ -543,12 +567,18 @@ def rollback_of_record(record: Mapping[str, Any], path: str = "") -> RollbackMet
             action=_known(targets[0], "action", str) or "" if targets else "",
             deleted={key: _files(entry, "successDeleteFiles") for key, entry in partitions.items()},
             failed={key: _files(entry, "failedDeleteFiles") for key, entry in partitions.items()},
+            command_logs={key: _sizes(entry, "rollbackLogFiles") for key, entry in partitions.items()},
+            failed_logs={key: _sizes(entry, "logFilesFromFailedCommit") for key, entry in partitions.items()},
             raw=record,
         )
 
 
 def _files(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return _texts(entry.get(name) or (), name)
+
+
+def _sizes(entry: Mapping[str, Any], name: str) -> dict[str, int]:
+    return {path: int(size or 0) for path, size in _map_of(entry, name).items()}
 
 
 def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
@@ -558,7 +588,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
 
 def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
     """Record of a completed rollback, also part of a restore's body."""
-    partitions = sorted(set(metadata.deleted) | set(metadata.failed))
+    partitions = sorted({*metadata.deleted, *metadata.failed, *metadata.command_logs, *metadata.failed_logs})
     return {
         "startRollbackTime": metadata.started,
         "timeTakenInMillis": metadata.millis,
@@ -569,8 +599,8 @@ def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
                 "partitionPath": partition,
                 "successDeleteFiles": list(metadata.deleted.get(partition, ())),
                 "failedDeleteFiles": list(metadata.failed.get(partition, ())),
-                "rollbackLogFiles": {},
-                "logFilesFromFailedCommit": {},
+                "rollbackLogFiles": dict(metadata.command_logs.get(partition, {})),
+                "logFilesFromFailedCommit": dict(metadata.failed_logs.get(partition, {})),
             }
             for partition in partitions
         },

@@ -77,6 +77,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
 
     partition: ClassVar[MetadataPartition] = PARTITION_STATS
     made_of: ClassVar[frozenset[str]] = frozenset({COLUMN_STATS.name})
+    covers_logs: ClassVar[bool] = True
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Those of ``column_stats``."""
@@ -85,7 +86,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
     def keys(self, snapshot: Snapshot) -> list[list[str]]:
         """A record for each column of each partition."""
         columns = self.columns(snapshot)
-        partitions = sorted({base.partition for base in snapshot.base_files()})
+        partitions = sorted({item.partition for item in snapshot.slices()})
         return [[partition_stats_key(column, partition) for column in columns] for partition in partitions]
 
     def validate(self, ctx: ValidationContext) -> PartitionValidation:
@@ -109,6 +110,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
     __slots__ = ()
 
     partition: ClassVar[MetadataPartition] = COLUMN_STATS
+    covers_logs: ClassVar[bool] = True
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Columns that its definition lists."""
