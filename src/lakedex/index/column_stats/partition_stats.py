@@ -22,7 +22,8 @@ from lakedex.index.column_stats.stats import (
 from lakedex.index.definitions import read_definitions, source_fields, stats_version
 from lakedex.index.protocol import CommitContext, UndoContext
 from lakedex.io.storage import TableFiles
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, LogFile
+from lakedex.layout.log_reader import DataRows, read_log_files
 from lakedex.metadata.records import (
     COLUMN_STATS,
     PARTITION_STATS,
@@ -33,7 +34,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
-from lakedex.parquet.conform import conform
+from lakedex.parquet.conform import conform, conform_stored
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
@@ -70,7 +71,7 @@ def partition_records(
 
 @dataclass(frozen=True, slots=True)
 class StatsOfFile:
-    """Task: stats of a base file from its data. A column that the file lacks is all null there.
+    """Task: stats of a base file or of the rows of a log file, from the data. A column that it lacks is all null there.
 
     ``widened`` bounds are those that are stored, others the values themselves.
     """
@@ -79,10 +80,16 @@ class StatsOfFile:
     columns: dict[str, pa.DataType] = field(default_factory=dict)
     widened: bool = True
 
-    def __call__(self, base: BaseFile) -> list[ColumnStat]:
+    def __call__(self, base: BaseFile | LogFile) -> list[ColumnStat]:
         """Read the file's indexed columns as a stream."""
         builder = ColumnStatsBuilder(self.columns)
         schema = pa.schema(list(self.columns.items()))
+        if isinstance(base, LogFile):
+            # Of blocks that do not count too: bounds may be too wide.
+            for found in read_log_files(self.files, [base], bool, {*self.columns, RECORD_KEY}):
+                for batch in found.rows.to_batches() if isinstance(found, DataRows) else ():
+                    builder.add(conform_stored(batch, schema))
+            return builder.finish(widened=self.widened, even_empty=True)
         # With the record key, which every file has: without any column there would be no rows to count.
         wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
         for batch in iter_base_file(self.files.storage, self.files.path(base.relative_path), wanted):
@@ -101,12 +108,17 @@ def partition_stats(
 ) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
     """Corrected records of files that had none to trust, and stats of each partition over all of its files.
 
+    Log files count with all of their rows, those too that others have replaced: bounds, and no numbers of rows.
+
     Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
     record for every indexed column, computed again. ``written`` are the files of a commit in progress, ``gone`` the
     (partition, file id) of groups whose present file does not count any more with it.
     """
     touched = sorted(set(partitions))
-    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in gone]
+    kept: list[BaseFile | LogFile] = []
+    for item in snapshot.slices(touched):
+        if (item.partition, item.file_id) not in gone:
+            kept += [*([] if item.base_file is None else [item.base_file]), *item.log_files]
     stats = {place: {stat.column: stat for stat in found} for place, found in (written or {}).items()}
     known, unknown = _known_stats(snapshot, kept, touched, indexed)
     stats.update(known)
@@ -132,8 +144,8 @@ def partition_stats(
 
 
 def _known_stats(
-    snapshot: Snapshot, kept: Sequence[BaseFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
-) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile]]:
+    snapshot: Snapshot, kept: Sequence[BaseFile | LogFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
+) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile | LogFile]]:
     """Trusted stats of files that stay, and the files that lack some."""
     if not kept:
         return {}, []
@@ -145,7 +157,7 @@ def _known_stats(
         prefixes = [column_stats_prefix(column, partition) for column in indexed for partition in touched]
         records = store.scan(COLUMN_STATS.name, prefixes)
     known: dict[tuple[str, str], dict[str, ColumnStat]] = {}
-    unknown: list[BaseFile] = []
+    unknown: list[BaseFile | LogFile] = []
     for base in kept:
         columns: dict[str, ColumnStat] = {}
         for column, kind in indexed.items():
