@@ -7,12 +7,12 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 279,
-    "modules without __init__": 253,
-    "code lines": 48740,
-    "longest module": 626,
-    "modules under 100 lines with one importer": 4,
-    "signature lines with Any": 546,
+    "files in src": 299,
+    "modules without __init__": 261,
+    "code lines": 50770,
+    "longest module": 669,
+    "modules under 100 lines with one importer": 5,
+    "signature lines with Any": 575,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,

@@ -25,6 +25,7 @@ __all__ = [
     "BloomOptions",
     "CleanOptions",
     "ClusteringOptions",
+    "CompactionOptions",
     "FileOptions",
     "HeartbeatOptions",
     "IndexOptions",
@@ -201,6 +202,27 @@ class ClusteringOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """Compaction of merge-on-read tables after a write; the defaults are those of Hudi's Spark writers.
+
+    Attributes:
+        inline: run it after the write that makes it due.
+        schedule_inline: only plan it then.
+        trigger: what makes it due: the number of delta commits, their age, or both.
+        delta_commits: since the last compaction.
+        delta_seconds: since the last compaction.
+        target_io: MiB that one compaction reads and writes.
+    """
+
+    inline: bool = True
+    schedule_inline: bool = False
+    trigger: str = "NUM_COMMITS"
+    delta_commits: int = 5
+    delta_seconds: int = 3600
+    target_io: int = 512_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataOptions:
     """The metadata table."""
 
@@ -228,6 +250,7 @@ class WriteOptions:
     clean: CleanOptions = CleanOptions()
     archive: ArchiveOptions = ArchiveOptions()
     clustering: ClusteringOptions = ClusteringOptions()
+    compaction: CompactionOptions = CompactionOptions()
     metadata: MetadataOptions = MetadataOptions()
     txn: tuple[str, int] | None = None
     notes: tuple[str, ...] = ()
@@ -313,6 +336,11 @@ def _layout(text: str) -> str:
 _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 
+_COMPACTION_TRIGGER = _one_of(
+    "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"
+)
+
+
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.parquet.max.file.size": ("files.max_file_size", _positive_int),
     "hoodie.parquet.small.file.limit": ("files.small_file_limit", _non_negative_int),
@@ -388,6 +416,12 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.clustering.plan.strategy.max.bytes.per.group": ("clustering.max_group_bytes", _positive_int),
     "hoodie.clustering.plan.strategy.sort.columns": ("clustering.sort_columns", _columns),
     "hoodie.layout.optimize.strategy": ("clustering.layout", _layout),
+    "hoodie.compact.inline": ("compaction.inline", _bool),
+    "hoodie.compact.schedule.inline": ("compaction.schedule_inline", _bool),
+    "hoodie.compact.inline.trigger.strategy": ("compaction.trigger", _COMPACTION_TRIGGER),
+    "hoodie.compact.inline.max.delta.commits": ("compaction.delta_commits", _positive_int),
+    "hoodie.compact.inline.max.delta.seconds": ("compaction.delta_seconds", _positive_int),
+    "hoodie.compaction.target.io": ("compaction.target_io", _positive_int),
     "hoodie.metadata.compact.max.delta.commits": ("metadata.compact_commits", _positive_int),
     "hoodie.archive.automatic": ("archive.enabled", _bool),
     "hoodie.archive.beyond.savepoint": ("archive.beyond_savepoint", _bool),
@@ -455,7 +489,6 @@ FIXED = {
     "hoodie.metadata.index.secondary.enable": "false",
     "hoodie.metadata.index.expression.enable": "false",
     "hoodie.clustering.async.enabled": "false",
-    "hoodie.compact.inline": "false",
     "hoodie.schema.on.read.enable": "false",
     "hoodie.allow.operation.metadata.field": "false",
     "hoodie.table.base.file.format": "PARQUET",
@@ -583,6 +616,7 @@ def parse_options(
     written = _grouped(parsed, notes)
     _check_archival(written.archive, written.clean, given)
     _check_concurrency(written)
+    _check_compaction(written.compaction, given)
     if written.lock.provider == "InProcessLockProvider":
         note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's lock file"
         return replace(written, notes=(*written.notes, note))
@@ -614,6 +648,16 @@ def _check_archival(archive: ArchiveOptions, clean: CleanOptions, given: Collect
             f"hoodie.keep.min.commits={archive.min_commits} must be greater than hoodie.clean.commits.retained="
             f"{clean.commits_retained}: commits would be archived before their old files are cleaned",
             option="hoodie.keep.min.commits",
+        )
+
+
+def _check_compaction(compaction: CompactionOptions, given: Collection[str]) -> None:
+    """Refuse both kinds at once, as ``HoodieWriteConfig.validate``."""
+    if compaction.schedule_inline and compaction.inline and "hoodie.compact.inline" in given:
+        raise OptionError(
+            "hoodie.compact.inline=true runs compactions and hoodie.compact.schedule.inline=true only plans them; "
+            "omit one",
+            option="hoodie.compact.schedule.inline",
         )
 
 

@@ -82,11 +82,11 @@ class Operation(StrEnum):
     ALTER_SCHEMA = "ALTER_SCHEMA"
     CLUSTER = "CLUSTER"
 
-    @property
-    def action(self) -> str:
-        """Timeline action of the operation (``CommitUtils.getCommitActionType``)."""
-        replaces = self.name.startswith("INSERT_OVERWRITE") or self in (Operation.DELETE_PARTITION, Operation.CLUSTER)
-        return "replacecommit" if replaces else "commit"
+    def action(self, table_type: str) -> str:
+        """Timeline action of the operation in a table of a type (``CommitUtils.getCommitActionType``)."""
+        if self.name.startswith("INSERT_OVERWRITE") or self in (Operation.DELETE_PARTITION, Operation.CLUSTER):
+            return "replacecommit"
+        return "deltacommit" if table_type == TableType.MERGE_ON_READ else "commit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.io.locks import table_lock
 from lakedex.layout.file_slice import FileSlice
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.maintenance.recovery import recover, recovered
 from lakedex.maintenance.undo_write import HeartbeatPolicy, roll_back
 from lakedex.options import WriteOptions
@@ -33,7 +34,6 @@ from lakedex.timeline.clustering_plan import (
     encode_clustering_plan,
 )
 from lakedex.timeline.instant import Instant, State
-from lakedex.timeline.service_metadata import decode_compaction_plan
 
 __all__ = [
     "ClusteringRequest",
@@ -67,7 +67,7 @@ class ClusteringRequest:
 def plan_clustering(snapshot: Snapshot, request: ClusteringRequest, options: WriteOptions) -> ClusteringPlan:
     """Choose the file groups to rewrite; a plan without groups if there are none."""
     limits = options.clustering
-    busy = _busy_groups(snapshot)
+    busy = groups_in_service(snapshot.timeline)
     by_partition: dict[str, list[FileSlice]] = {}
     for item in snapshot.slices(request.partitions):
         group = (item.partition, item.file_id)
@@ -85,17 +85,6 @@ def plan_clustering(snapshot: Snapshot, request: ClusteringRequest, options: Wri
         layout = "z-order" if request.curve else "linear"
         params |= {SORT_COLUMNS: ",".join(request.columns), LAYOUT_STRATEGY: layout}
     return ClusteringPlan(groups=tuple(groups), params=params)
-
-
-def _busy_groups(snapshot: Snapshot) -> set[tuple[str, str]]:
-    """File groups of pending clusterings and compactions."""
-    timeline = snapshot.timeline
-    busy = {group for plan in timeline.pending_clusterings().values() for group in plan.file_groups}
-    for instant in timeline.pending({"compaction", "logcompaction"}):
-        name = f"{instant.requested}.{instant.action}.requested"
-        for operation in decode_compaction_plan(timeline.read(name), f"{timeline.path}/{name}"):
-            busy.add((operation.partition, operation.file_id))
-    return busy
 
 
 def _packed(slices: Sequence[FileSlice], most: int) -> Iterator[list[FileSlice]]:

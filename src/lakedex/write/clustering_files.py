@@ -133,7 +133,7 @@ class ClusteredFileWriter:
         name = str(BaseFileName(target.file_id, str(current_task()), self.instant))
         schema = self.reader.schema
         slices = self.slices.get(target.file_id, ())
-        path = output.announce(target, name)
+        path = output.announce(target, name, "CREATE")
         writer = BaseFileWriter(
             output.files.storage,
             path,

@@ -87,6 +87,30 @@ def test_rows_stay_what_they_are(tmp_path: Path, version: int, way: dict[str, An
     assert own(table.scan("id = 'k1-1'").to_arrow(), "n") == [(5,)]
 
 
+@pytest.mark.parametrize("version, way", [(6, WAYS[1]), (8, WAYS[0]), (9, WAYS[2])])
+def test_log_files_are_merged(tmp_path: Path, version: int, way: dict[str, Any]) -> None:
+    """Slices of a merge-on-read table: the new base files have their merged rows, and no log file is left."""
+    off = {"hoodie.compact.inline": "false", "hoodie.clean.automatic": "false"}
+    options = {**OWN_FILE, **off, "hoodie.write.table.version": str(version)}
+    table = make(tmp_path, schema=ROWS, partition_by="city", ordering_by="ts", table_type="mor", options=options)
+    for file in range(2):
+        table.insert(rows(*((f"k{file}-{i}", CITIES[i % 2], 5, i) for i in range(2 * EACH))))
+    table.upsert(rows(*((f"k0-{i}", CITIES[i % 2], 9, 1000 - i) for i in range(9))))
+    table.delete(where="id in ('k1-0', 'k0-1')")
+    assert any(item.log_files for item in table.snapshot().slices())
+    before = with_meta(table)
+    planned = table.maintenance.cluster(**way, plan_only=True)
+    with pytest.raises(CommitConflictError, match=str(planned.instant)):
+        table.upsert(rows(("k0-3", "rome", 99, 5)))
+    done = table.maintenance.cluster(instant=planned.instant)
+    assert (done.files_before, done.files_after, done.rows) == (4, 2, 4 * EACH - 2)
+    assert not any(item.log_files for item in assert_whole(tmp_path, before).snapshot().slices())
+    table.upsert(rows(("k0-3", "rome", 99, 5)))
+    table.maintenance.rollback(str(table.snapshot().instant))
+    table.maintenance.rollback(str(planned.instant))
+    assert with_meta(Table.open(tmp_path)).equals(before)
+
+
 def test_order_cuts_files(tmp_path: Path) -> None:
     """Files do not overlap in the first column, rows in them ascend, and queries read fewer files."""
     table = table_of(tmp_path)
