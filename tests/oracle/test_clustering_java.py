@@ -22,7 +22,12 @@ MOVED = [COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, "key", "ts", "va
 
 
 def options(version: int) -> dict[str, str]:
-    return {**WRITE_BLOOM, **metadata_compaction(50), "hoodie.write.table.version": str(version)}
+    return {
+        **WRITE_BLOOM,
+        **metadata_compaction(50),
+        "hoodie.compact.inline": "false",
+        "hoodie.write.table.version": str(version),
+    }
 
 
 def procedure(java: JavaJudge, path: Path, version: int, call: str) -> None:
@@ -43,7 +48,7 @@ def moved(java: JavaJudge, path: Path, before: pa.Table | None = None) -> pa.Tab
     assert_same_rows(found.select(MOVED), ours, "key")
     if before is not None:
         assert_same_rows(ours, before, "key")
-    assert set(found.column(FILE_NAME).to_pylist()) == {b.name for b in Table.open(path).snapshot().base_files()}
+        assert set(found.column(FILE_NAME).to_pylist()) == {b.name for b in Table.open(path).snapshot().base_files()}
     return ours
 
 
@@ -51,26 +56,29 @@ def pending(path: Path) -> list[str]:
     return [instant.requested for instant in Table.open(path).snapshot().timeline.pending_clusterings()]
 
 
-def four_files(path: Path, version: int) -> Table:
-    settings = {**OWN_FILE, "hoodie.write.table.version": str(version)}
-    table = create(path, keyed([]).schema, partition_by="part", options=settings)
+def four_files(path: Path, version: int, kind: str = "cow") -> Table:
+    settings = {**OWN_FILE, "hoodie.write.table.version": str(version), "hoodie.compact.inline": "false"}
+    table = create(path, keyed([]).schema, partition_by="part", table_type=kind, options=settings)
     for file in range(2):
         for part in "ab":
             table.insert(keyed([f"{part}{file}{n}" for n in range(5)], 1, 3 - file, part))
     return table
 
 
-def write(java: JavaJudge, path: Path, version: int, frame: pa.Table) -> None:
-    java.write(path, frame, "upsert", partition="part", ordering="ts", options=options(version))
+def write(java: JavaJudge, path: Path, version: int, frame: pa.Table, kind: str = "cow") -> None:
+    own = {"hoodie.datasource.write.table.type": "MERGE_ON_READ" if kind == "mor" else "COPY_ON_WRITE"}
+    java.write(path, frame, "upsert", partition="part", ordering="ts", options={**options(version), **own})
 
 
-@pytest.mark.parametrize("version", [6, 8, 9])
-def test_java_goes_on(java: JavaJudge, rust: RustJudge, tmp_path: Path, version: int) -> None:
-    table = four_files(tmp_path, version)
+@pytest.mark.parametrize("version, kind", [(6, "mor"), (8, "cow"), (9, "mor")])
+def test_java_goes_on(java: JavaJudge, rust: RustJudge, tmp_path: Path, version: int, kind: str) -> None:
+    table = four_files(tmp_path, version, kind)
+    table.upsert(keyed(["a01"], 3, 30))
+    assert any(item.log_files for item in table.snapshot().slices()) == (kind == "mor")
     before = Table.open(tmp_path).scan(columns=MOVED, meta_columns=True).to_arrow().select(MOVED)
     assert table.maintenance.cluster(order_by="value").files_after == 2
     moved(java, tmp_path, before)
-    write(java, tmp_path, version, keyed(["a00", "new"], 5, 50))
+    write(java, tmp_path, version, keyed(["a00", "new"], 5, 50), kind)
     assert_same_rows(rust.read(tmp_path), own_rows(tmp_path), "key")
     table.upsert(keyed(["b02"], 9, 90, "b"))
     moved(java, tmp_path)
