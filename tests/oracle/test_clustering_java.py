@@ -43,7 +43,7 @@ def moved(java: JavaJudge, path: Path, before: pa.Table | None = None) -> pa.Tab
     assert_same_rows(found.select(MOVED), ours, "key")
     if before is not None:
         assert_same_rows(ours, before, "key")
-    assert set(found.column(FILE_NAME).to_pylist()) == {b.name for b in Table.open(path).snapshot().base_files()}
+        assert set(found.column(FILE_NAME).to_pylist()) == {b.name for b in Table.open(path).snapshot().base_files()}
     return ours
 
 
