@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 279,
     "modules without __init__": 253,
-    "code lines": 48740,
+    "code lines": 48750,
     "longest module": 626,
     "modules under 100 lines with one importer": 4,
     "signature lines with Any": 546,

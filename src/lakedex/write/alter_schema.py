@@ -294,6 +294,7 @@ def _attempt(
     if same and not change.rewritten:
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
+    transaction.require_unplanned({(base.partition, base.file_id) for base in change.rewritten})
     collecting = collectors(
         CollectContext(
             snapshot=snapshot,
