@@ -295,6 +295,7 @@ def _attempt(
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
     _require_no_logs(snapshot, change)
+    transaction.require_unplanned({(base.partition, base.file_id) for base in change.rewritten})
     collecting = collectors(
         CollectContext(
             snapshot=snapshot,

@@ -203,6 +203,7 @@ TOUCHING: dict[str, Callable[[Table], object]] = {
     "update": lambda table: table.update({"n": "1"}, "id = 'k0-0'"),
     "overwrite": lambda table: table.insert_overwrite(rows(("k0-0", "oslo", 10**6, 1))),
     "delete_partition": lambda table: table.delete_partition({"city": "oslo"}),
+    "rename": lambda table: table.rename_column("n", "m"),
     "rollback": lambda table: table.maintenance.rollback(str(table.snapshot().instant)),
 }
 
