@@ -30,6 +30,7 @@ from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.names import join_path
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.schedule import run_services
@@ -381,7 +382,12 @@ class Transaction:
         for instant in now.timeline.completed(WRITE_ACTIONS):
             if self.snapshot.timeline.is_completed(instant.requested):
                 continue
-            theirs = now.timeline.commit_metadata(instant).touched_file_groups()
+            commit = now.timeline.commit_metadata(instant)
+            theirs = commit.touched_file_groups()
+            if commit.compacted and not change.gone & theirs:
+                # The rows are the same, and log files of this write are in the slices that the compaction opened.
+                self._check_partition_stats(now, change.partitions, instant, theirs)
+                continue
             both = frozenset(ours & theirs)
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
@@ -400,7 +406,21 @@ class Transaction:
                 what = "has a later instant and completed without the schema change of"
                 raise self._conflict(what, instant.requested)
             self._check_partition_stats(now, change.partitions, instant, theirs)
+        self._check_log_names(now, change)
         self._check_index_builds(now)
+
+    def _check_log_names(self, now: Snapshot, change: PendingCommit) -> None:
+        """In version 6 the name of a log file says in which slice it is; a compaction planned since has ended that."""
+        if now.goes_by_completion:
+            return
+        ours = change.file_groups - change.gone
+        planned = groups_in_service(now.timeline)
+        for instant in now.timeline.completed({"commit"}):
+            if instant.requested > self.instant:
+                planned |= dict.fromkeys(now.timeline.commit_metadata(instant).touched_file_groups(), instant)
+        for group in sorted(ours & planned.keys()):
+            if planned[group].requested > self.instant:
+                raise self._conflict("was planned for the same file groups after", planned[group].requested)
 
     def _check_partition_stats(
         self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]
@@ -409,7 +429,11 @@ class Transaction:
 
         Every reader takes the log files of the metadata table in the order of their instants.
         """
+        own = now.metadata.timeline
         if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name):
+            return
+        known = own.is_completed(other.requested)
+        if known and PARTITION_STATS.name not in own.commit_metadata(other.requested).write_stats:
             return
         shared = ours & {partition for partition, _ in theirs}
         if shared:

@@ -37,6 +37,7 @@ from lakedex.index.written_file import Collector, FileCollector, FinishedFile, W
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.parquet.base_file_writer import BaseFileSummary
 from lakedex.parquet.conform import decode_dictionary
 from lakedex.snapshot.merge_on_read import MergeSettings, compare, sortable
@@ -67,6 +68,8 @@ class LogFileGroupWriter:
         avro_schema: of the rows, meta fields included.
         merge: how readers merge log records.
         version: of the table.
+        compacting: in version 6, instants of pending compactions by (partition, file id): log files go to the slices
+            that these open.
         block_bytes: size of a data block from which on the next one begins.
     """
 
@@ -74,6 +77,7 @@ class LogFileGroupWriter:
     avro_schema: str
     merge: MergeSettings
     version: int
+    compacting: Mapping[tuple[str, str], str] = field(default_factory=dict)
     block_bytes: int = BLOCK_BYTES
 
     @classmethod
@@ -81,7 +85,14 @@ class LogFileGroupWriter:
         """The writer for a table; ``bases`` is that of its base files."""
         for name in (merge := MergeSettings.of(snapshot)).ordering_fields:
             require_ordering_type(merge.schema.field(name).type)
-        return cls(bases=bases, avro_schema=bases.settings.avro_schema, merge=merge, version=snapshot.config.version)
+        pending = {} if snapshot.goes_by_completion else groups_in_service(snapshot.timeline)
+        return cls(
+            bases=bases,
+            avro_schema=bases.settings.avro_schema,
+            merge=merge,
+            version=snapshot.config.version,
+            compacting={group: i.requested for group, i in pending.items() if i.action == "compaction"},
+        )
 
     @property
     def texts(self) -> set[str]:
@@ -221,17 +232,20 @@ class LogFileGroupWriter:
     def _named(self, item: FileSlice, base: BaseFile) -> tuple[LogFileName, WrittenLog]:
         """The name of the new file, and what the commit says of it.
 
-        From version 8 on it has the write's own instant, before that the base instant of the slice and the next number.
+        From version 8 on it has the write's own instant, before that the base instant of the slice and the next number;
+        a pending compaction has opened the slice already.
         """
         token, instant = str(current_task()), self.bases.instant
         if self.version >= 8:
             name = LogFileName(item.file_id, instant, 1, token)
             return name, WrittenLog(version=1, base_instant=instant, base_file="", log_files=(str(name),))
-        older = [parsed for log in item.log_files if (parsed := parse_log_file_name(log.name)) is not None]
-        number = max((log.version for log in older if log.instant == base.instant), default=0) + 1
-        name = LogFileName(item.file_id, base.instant, number, token)
-        names = (*(log.name for log in item.log_files), str(name))
-        return name, WrittenLog(version=number, base_instant=base.instant, base_file=base.name, log_files=names)
+        own = max(base.instant, self.compacting.get((item.partition, item.file_id), ""))
+        parsed = ((log.name, parse_log_file_name(log.name)) for log in item.log_files)
+        older = {text: found.version for text, found in parsed if found is not None and found.instant == own}
+        number = max(older.values(), default=0) + 1
+        name = LogFileName(item.file_id, own, number, token)
+        base_file = base.name if own == base.instant else ""
+        return name, WrittenLog(version=number, base_instant=own, base_file=base_file, log_files=(*older, str(name)))
 
     def _rows(self, incoming: IncomingRows, stored: StoredVersions, data: IntArray) -> Iterator[pa.RecordBatch]:
         """The rows to write, some at a time, as they are stored."""
