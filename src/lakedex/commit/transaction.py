@@ -25,7 +25,7 @@ from lakedex.errors import CommitConflictError, CommitStateUnknownError, Lakedex
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
 from lakedex.index.registry import INDEXES
-from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.index.written_file import Collector, WrittenFile, WrittenLog
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
@@ -136,10 +136,16 @@ class PendingCommit:
 
     @property
     def file_groups(self) -> frozenset[tuple[str, str]]:
-        """(partition, file id) of the groups that were there and are rewritten or replaced."""
+        """(partition, file id) of the groups that were there and are changed, rewritten or replaced."""
+        changed = {(result.partition, result.file_id) for result in self.results if result.log is not None}
+        return self.gone | frozenset(changed)
+
+    @property
+    def gone(self) -> frozenset[tuple[str, str]]:
+        """Those of them whose present files do not count any more."""
         rewritten = {(result.partition, result.file_id) for result in self.results if result.previous is not None}
-        gone = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
-        return frozenset(rewritten | gone)
+        replaced = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
+        return frozenset(rewritten | replaced)
 
     @property
     def partitions(self) -> frozenset[str]:
@@ -315,7 +321,7 @@ class Transaction:
             instant=self.instant,
             collectors=change.collectors,
             run=self.handle.engine.run,
-            gone=change.file_groups,
+            gone=change.gone,
             retired=change.retired,
             renames=change.renames,
         )
@@ -500,6 +506,9 @@ def _write_stats(results: Sequence[WrittenFile]) -> dict[str, tuple[WriteStat, .
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for result in results:
         millis = int(result.seconds * 1000)
+        if result.log is not None:
+            stats[result.partition] = (*stats.get(result.partition, ()), _log_stat(result, result.log, millis))
+            continue
         stat = WriteStat(
             file_id=result.file_id,
             path=join_path(result.partition, result.file_name),
@@ -516,6 +525,25 @@ def _write_stats(results: Sequence[WrittenFile]) -> dict[str, tuple[WriteStat, .
         )
         stats[result.partition] = (*stats.get(result.partition, ()), stat)
     return stats
+
+
+def _log_stat(result: WrittenFile, log: WrittenLog, millis: int) -> WriteStat:
+    """``HoodieDeltaWriteStat``. All rows are updates to Hudi, also of keys that a log file had deleted."""
+    return WriteStat(
+        file_id=result.file_id,
+        path=join_path(result.partition, result.file_name),
+        partition_path=result.partition,
+        file_size=result.size,
+        prev_commit=log.base_instant,
+        num_writes=result.rows,
+        num_deletes=result.deleted,
+        num_updates=result.rows,
+        base_file=log.base_file,
+        log_version=log.version,
+        log_offset=0,
+        log_files=log.log_files,
+        upsert_ms=millis,
+    )
 
 
 def run_with_retries(

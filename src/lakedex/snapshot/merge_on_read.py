@@ -45,9 +45,11 @@ __all__ = [
     "MergeCounts",
     "MergeInPlace",
     "MergeSettings",
+    "MergedLog",
     "compare",
     "delete_values",
     "iter_merged_slice",
+    "load_log",
     "ranks",
     "require_mergeable",
     "sortable",
@@ -357,7 +359,7 @@ def iter_merged_slice(
     """
     # A batch without any column forgets how many rows it has until it is made of one.
     read = needed if len(needed) else pa.schema([merge.schema.field(RECORD_KEY)])
-    log = _load_log(files, item, read, merge)
+    log = load_log(files, item, read, merge)
     if item.base_file is not None:
         extra = [merge.schema.field(name) for name in (RECORD_KEY, *merge.ordering_fields) if name not in read.names]
         stored_schema = pa.schema([*read, *extra])
@@ -410,10 +412,10 @@ class MergeInPlace:
     item: FileSlice
     merge: MergeSettings
     counts: MergeCounts = field(init=False, default_factory=MergeCounts)
-    _log: _MergedLog = field(init=False)
+    _log: MergedLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self._log = _load_log(self.files, self.item, self.merge.schema, self.merge, self.counts)
+        self._log = load_log(self.files, self.item, self.merge.schema, self.merge, self.counts)
         self.counts.keys = self._log.keys_count
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -474,10 +476,10 @@ class _Collected:
         self.final.append(final)
         self.ordering.append(ordering)
 
-    def reduce(self) -> _MergedLog:
+    def reduce(self) -> MergedLog:
         """One record for each key."""
         if not self.keys:
-            return _MergedLog(self.needed, self.merge.ordering_fields)
+            return MergedLog(self.needed, self.merge.ordering_fields)
         encoded = pa.chunked_array(self.keys, pa.string()).combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         ordering = [pa.concat_arrays(parts) for parts in zip(*self.ordering, strict=True)]
@@ -486,7 +488,7 @@ class _Collected:
             winner = _largest(codes, len(encoded.dictionary), row, final, ordering)
         else:
             winner = _last(codes, len(encoded.dictionary))
-        return _MergedLog(
+        return MergedLog(
             self.needed,
             self.merge.ordering_fields,
             keys=encoded.dictionary,
@@ -499,9 +501,10 @@ class _Collected:
         )
 
 
-def _load_log(
+def load_log(
     files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings, counts: MergeCounts | None = None
-) -> _MergedLog:
+) -> MergedLog:
+    """The log records of a slice, one for each key; ``needed`` columns of its rows, some of ``merge.schema``."""
     columns = {*needed.names, RECORD_KEY, *merge.ordering_fields, _IS_DELETED, _OPERATION}
     if merge.delete_marker is not None:
         columns.add(merge.delete_marker[0])
@@ -570,10 +573,18 @@ def _largest(codes: IntArray, keys: int, row: IntArray, final: BoolArray, orderi
 
 
 @dataclass(slots=True)
-class _MergedLog:
+class MergedLog:
     """One log record for each key, and which of them the base file has used up.
 
-    ``final`` records win over a base row whatever the ordering values are.
+    Attributes:
+        needed: columns of the rows.
+        ordering_fields: columns of the ordering values.
+        keys: the keys; None where there are no records.
+        rows: all rows of the logs.
+        row: for each key the place of its row among them, -1 for a record of a delete block.
+        deleted: whether the record is a delete.
+        final: whether it wins over a base row whatever the ordering values are.
+        ordering: the ordering values, as :func:`sortable` gives them.
     """
 
     needed: pa.Schema
@@ -595,6 +606,7 @@ class _MergedLog:
 
     @property
     def keys_count(self) -> int:
+        """How many keys have a record."""
         return len(self.row)
 
     def mask_base(self, batch: pa.RecordBatch) -> pa.RecordBatch:

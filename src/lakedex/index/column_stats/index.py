@@ -50,6 +50,7 @@ from lakedex.index.protocol import (
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.names import parse_log_file_name
 from lakedex.metadata.records import (
     COLUMN_STATS,
     PARTITION_STATS,
@@ -271,6 +272,11 @@ class CollectColumnStats:
         """None: any column has bounds."""
         return frozenset()
 
+    @property
+    def takes_logs(self) -> bool:
+        """True: a log file has a record for each column, as a base file has."""
+        return True
+
     def begin(self, schema: pa.Schema) -> _FileStats:
         """Begin a file."""
         return _FileStats(ColumnStatsBuilder(self.columns))
@@ -286,7 +292,9 @@ class _FileStats:
         self.builder.add(batch, bounds)
 
     def finish(self, file: FinishedFile) -> tuple[ColumnStat, ...]:
-        return tuple(self.builder.finish(file.summary.column_bytes))
+        # A log file of deletes alone has records of no values.
+        is_log = parse_log_file_name(file.name) is not None
+        return tuple(self.builder.finish(file.summary.column_bytes, even_empty=is_log))
 
 
 KEYS_AT_ONCE = 100_000
